@@ -1,0 +1,59 @@
+# `make help` lists the targets. Everything runs in .venv, which the first target that needs it builds.
+
+PYTHON ?= python3
+MINUTES ?= 10
+
+# What the tests need beside the base dependencies.
+TEST_EXTRAS := jax,stream,dev
+
+# The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
+# -qq prints nothing but errors.
+VENV := .venv/bin
+PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+
+.PHONY: help demo test lint fuzz docs studies constraints clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+demo: .venv/base.stamp  ## a first look: a few recurrences, evaluated
+	@$(VENV)/python examples/demo.py
+
+test: lint  ## lint, then the quick lane of the tests, doctests and documentation
+	$(VENV)/python -m pytest -n 2 -q
+
+lint: .venv/test.stamp  ## style, types, layering
+	$(VENV)/ruff check -q .
+	$(VENV)/ruff format -q --check .
+	$(VENV)/mypy --no-error-summary
+	$(VENV)/lint-imports --no-logo
+
+fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=10
+	$(VENV)/python -m tests.fuzz --minutes $(MINUTES)
+
+docs: .venv/test.stamp  ## run every example in the documentation
+	$(VENV)/python -m pytest -q polyrhythm docs README.md
+
+studies: .venv/test.stamp  ## the studies of streaming programs, into build/studies
+	$(VENV)/python -m polyrhythm.stream.studies --out build/studies
+
+constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
+	@{ sed -n '/^#/p' constraints.txt; $(VENV)/python -m pip freeze -qq --exclude-editable; } > constraints.new
+	@mv constraints.new constraints.txt
+
+clean:  ## remove what was built, except .venv
+	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+.venv/base.stamp: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Polyrhythm needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	@echo "installing the base dependencies into .venv"
+	@test -x $(VENV)/pip || $(PYTHON) -m venv .venv
+	@$(PIP_INSTALL) hatchling
+	@$(PIP_INSTALL) --no-build-isolation -e .
+	@touch $@
+
+.venv/test.stamp: .venv/base.stamp
+	@echo "installing what the tests need into .venv"
+	@$(PIP_INSTALL) --no-build-isolation -e '.[$(TEST_EXTRAS)]'
+	@touch $@

@@ -1,0 +1,72 @@
+"""Runs the Python blocks of Markdown pages as tests.
+
+A page is one test. Its `python` blocks run in order and share one namespace, as a reader would type them:
+a block with `>>>` prompts is a doctest, any other is executed. A block that cannot run is opened with
+`python no-run`.
+"""
+
+import doctest
+import io
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PYTHON_BLOCK = re.compile(r"^( *)```python *\n(.*?)^\1``` *$", re.MULTILINE | re.DOTALL)
+
+
+class MarkdownPage(pytest.File):
+    """A page that has Python blocks."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        text = self.path.read_text(encoding="utf-8")
+        blocks = [
+            (text.count("\n", 0, match.start(2)), textwrap.dedent(match.group(2)))
+            for match in PYTHON_BLOCK.finditer(text)
+        ]
+        if blocks:
+            yield MarkdownBlocks.from_parent(self, name="python", blocks=blocks)
+
+
+class MarkdownBlocks(pytest.Item):
+    """The blocks of one page, each with the number of lines above it."""
+
+    def __init__(self, *, blocks: list[tuple[int, str]], **rest: Any) -> None:
+        super().__init__(**rest)
+        self.blocks = blocks
+
+    def runtest(self) -> None:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for lines_above, source in self.blocks:
+            if ">>> " in source:
+                self._run_doctest(source, names, lines_above)
+            else:
+                # The blank lines make tracebacks, and our own errors, name the line of the page.
+                exec(compile("\n" * lines_above + source, str(self.path), "exec"), names)
+
+    def _run_doctest(self, source: str, names: dict[str, Any], lines_above: int) -> None:
+        flags = (doctest.OPTIONFLAGS_BY_NAME[f] for f in self.config.getini("doctest_optionflags"))
+        runner = doctest.DocTestRunner(optionflags=reduce(or_, flags, 0))
+        page = str(self.path)
+        test = doctest.DocTestParser().get_doctest(source, names, page, page, lines_above)
+        report = io.StringIO()
+        runner.run(test, out=report.write, clear_globs=False)
+        names.update(test.globs)
+        if runner.failures:
+            pytest.fail(report.getvalue(), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, f"{self.path.name} examples"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> MarkdownPage | None:
+    if file_path.suffix == ".md":
+        return MarkdownPage.from_parent(parent, path=file_path)
+    return None

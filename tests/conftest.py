@@ -1,0 +1,55 @@
+"""Fixtures every test may use: golden files, and one deterministic hypothesis profile."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+
+# The quick lane gives the same verdict every time; exploring is the business of `make fuzz`.
+settings.register_profile("quick", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden files of the tests that run, instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares text with `tests/golden/<module>/<name>.txt`.
+
+    The module is the test file's path below `tests`, so `tests/ir/test_text.py` keeps its
+    files in `tests/golden/ir/test_text/`.
+    """
+    folder = TESTS / "golden" / request.path.relative_to(TESTS).with_suffix("")
+    root = request.config.rootpath
+    command = f".venv/bin/python -m pytest '{request.node.nodeid}' --update-golden"
+
+    def compare(name: str, text: str) -> None:
+        path = folder / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        shown = path.relative_to(root)
+        if not path.exists():
+            pytest.fail(f"{shown} does not exist. To write it:\n  {command}", pytrace=False)
+        expected = path.read_text(encoding="utf-8")
+        if text == expected:
+            return
+        diff = difflib.unified_diff(expected.splitlines(), text.splitlines(), str(shown), "this run", lineterm="")
+        pytest.fail(
+            "\n".join([*diff, "", "If the change is meant, review it after:", f"  {command}"]),
+            pytrace=False,
+        )
+
+    return compare
