@@ -1,0 +1,1 @@
+"""Polyrhythm: a compiler for dynamic deep-learning programs."""
