@@ -49,7 +49,7 @@ clean:  ## remove what was built, except .venv
 	@$(PYTHON) -c 'import sys; sys.exit("Polyrhythm needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	@echo "installing the base dependencies into .venv"
 	@test -x $(VENV)/pip || $(PYTHON) -m venv .venv
-	@$(PIP_INSTALL) hatchling
+	@$(PIP_INSTALL) hatchling editables
 	@$(PIP_INSTALL) --no-build-isolation -e .
 	@touch $@
 
