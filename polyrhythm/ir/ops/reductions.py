@@ -1,0 +1,137 @@
+"""Operations along axes: reductions by a monoid, arguments of extrema, cumulative reductions, sorting.
+
+Sums and products of 16-bit floats are accumulated in float32 and rounded once; those of integers keep their dtype
+and wrap. Over an empty axis a reduction gives the monoid's identity; an argument of an extremum does not exist
+there, so its axis must be shown not to be empty. NaN wins every maximum and minimum and is sorted last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyrhythm.errors import AxisError, EmptyAxisError
+from polyrhythm.ir import dtypes
+from polyrhythm.ir.conditions import Condition
+from polyrhythm.ir.ops.checks import check_axis, check_kind, is_positive, show
+from polyrhythm.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
+from polyrhythm.ir.types import TensorType
+
+Types = tuple[TensorType, ...]
+
+COMBINE: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+"""How a monoid combines two partial results."""
+
+
+def check_monoid(name: str, monoid: str, operand: TensorType) -> None:
+    """Whether a monoid applies to elements of the operand's dtype."""
+    assert monoid in COMBINE, f"unknown monoid {monoid}"
+    if monoid in ("any", "all"):
+        check_kind(name, operand, ("bool",), fix="compare with something first, as in `(x != 0).any()`")
+    elif monoid in ("sum", "prod"):
+        check_kind(name, operand, ("int", "float"), fix="cast truth values to an integer dtype, or use any or all")
+
+
+def _reduce_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    (x,) = operands
+    axes = attributes["axes"]
+    for axis in axes:
+        check_axis("reduce", axis, x)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"reduce: axes {axes} name an axis twice", fix="name each axis once")
+    check_monoid(f"reduce {attributes['monoid']}", attributes["monoid"], x)
+    return TensorType(tuple(n for axis, n in enumerate(x.shape) if axis not in axes), x.dtype)
+
+
+def _reduce(x: np.ndarray, monoid: str, axes: tuple[int, ...]) -> np.ndarray:
+    wide = dtypes.accumulator(x.dtype)
+    start = dtypes.identity(monoid, wide)
+    with np.errstate(all="ignore"):
+        result = COMBINE[monoid].reduce(x.astype(wide, copy=False), axis=axes, dtype=wide, initial=start[()])
+        return np.asarray(result).astype(x.dtype, copy=False)
+
+
+def _reduce_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = range(operands[0].rank)
+    reduced = Role("reduce", attributes["monoid"])
+    roles = tuple(reduced if axis in attributes["axes"] else PARALLEL for axis in axes)
+    return Signature((tuple(axes),), tuple(a for a in axes if a not in attributes["axes"]), roles)
+
+
+def _argreduce_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    (x,) = operands
+    axis, name = attributes["axis"], f"arg{attributes['which']}"
+    check_axis(name, axis, x)
+    if not is_positive(x.shape[axis], given):
+        raise EmptyAxisError(
+            f"{name}: axis {axis} of shape {show(x.shape)} may be empty, and then has no {attributes['which']}",
+            fix="take it over an axis with at least one element, for example a slice such as `0:t+1`",
+        )
+    return TensorType(x.shape[:axis] + x.shape[axis + 1 :], dtypes.INT32)
+
+
+def _argreduce(x: np.ndarray, which: str, axis: int) -> np.ndarray:
+    choose = np.argmax if which == "max" else np.argmin
+    return np.asarray(choose(x.astype(dtypes.accumulator(x.dtype), copy=False), axis=axis)).astype(np.int32)
+
+
+def _argreduce_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = range(operands[0].rank)
+    roles = tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes)
+    return Signature((tuple(axes),), tuple(a for a in axes if a != attributes["axis"]), roles)
+
+
+def _cumulative_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    (x,) = operands
+    check_axis("cumulative", attributes["axis"], x)
+    check_monoid(f"cumulative {attributes['monoid']}", attributes["monoid"], x)
+    return x
+
+
+def _cumulative(x: np.ndarray, monoid: str, axis: int, reverse: bool) -> np.ndarray:
+    wide = dtypes.accumulator(x.dtype)
+    values = x.astype(wide, copy=False)
+    values = np.flip(values, axis) if reverse else values
+    with np.errstate(all="ignore"):
+        result = COMBINE[monoid].accumulate(values, axis=axis, dtype=wide).astype(x.dtype, copy=False)
+    return np.flip(result, axis) if reverse else result
+
+
+def _cumulative_signature(operands: Types, attributes: Attributes) -> Signature:
+    # Position k of a reversed scan depends on the positions from k on, which no role says.
+    along = OPAQUE if attributes["reverse"] else Role("scan", attributes["monoid"])
+    axes = tuple(range(operands[0].rank))
+    return Signature((axes,), axes, tuple(along if axis == attributes["axis"] else PARALLEL for axis in axes))
+
+
+def _argsort_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    check_axis("argsort", attributes["axis"], operands[0])
+    return TensorType(operands[0].shape, dtypes.INT32)
+
+
+def _argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    keys = x.astype(dtypes.accumulator(x.dtype), copy=False)
+    if descending:
+        # Reversing the order of the keys, not of the result, keeps equal elements in index order and NaN last;
+        # the complement of an integer reverses the order without overflow.
+        keys = np.negative(keys) if dtypes.is_float(keys.dtype) else np.invert(keys)
+    return np.argsort(keys, axis=axis, kind="stable").astype(np.int32)
+
+
+def _argsort_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = tuple(range(operands[0].rank))
+    return Signature((axes,), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
+
+
+OPS: tuple[Op, ...] = (
+    Op("reduce", _reduce_type, _reduce, _reduce_signature),
+    Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature),
+    Op("cumulative", _cumulative_type, _cumulative, _cumulative_signature),
+    Op("argsort", _argsort_type, _argsort, _argsort_signature),
+)
