@@ -1,0 +1,211 @@
+"""Conditions on index terms, in negation normal form and hash-consed like the terms themselves.
+
+The leaves compare a term with zero (`>= 0`, `== 0`, `!= 0`); inner nodes are conjunctions and disjunctions of
+distinct, sorted parts. There is no negation node: `negation` pushes it to the leaves, where it is exact because
+terms are integers (`not x >= 0` is `-x - 1 >= 0`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import gcd
+from typing import Any, Literal
+
+from polyrhythm.ir.terms import Interned, Symbol, Term, _sum
+
+Relation = Literal[">=", "==", "!="]
+
+
+class Condition(Interned):
+    """A truth value that depends on index terms.
+
+    >>> t, T = Term.of(Symbol("t", "dim")), Term.of(Symbol("T", "bound"))
+    >>> str(conjunction(ge(t, 0), lt(t, T))), str(negation(eq(t, 3)))
+    ('t < T and t >= 0', 't != 3')
+    """
+
+    __slots__ = ("_symbols",)
+    _symbols: frozenset[Symbol]
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol that occurs."""
+        try:
+            return self._symbols
+        except AttributeError:
+            self._symbols = self._find_symbols()
+            return self._symbols
+
+    def _find_symbols(self) -> frozenset[Symbol]:
+        raise NotImplementedError
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Condition:
+        """The condition with symbols replaced, all at once."""
+        raise NotImplementedError
+
+    def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
+        """The truth value, given the value of each symbol."""
+        raise NotImplementedError
+
+    def sort_key(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return f"Condition({self})"
+
+
+class Compare(Condition):
+    """`term >= 0`, `term == 0` or `term != 0`."""
+
+    __slots__ = ()
+
+    @property
+    def relation(self) -> Relation:
+        return self.fields[0]  # type: ignore[no-any-return]
+
+    @property
+    def term(self) -> Term:
+        return self.fields[1]  # type: ignore[no-any-return]
+
+    def _find_symbols(self) -> frozenset[Symbol]:
+        return self.term.symbols
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Condition:
+        return _compare(self.relation, self.term.substitute(mapping))
+
+    def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
+        value = self.term.evaluate(lookup)
+        return value >= 0 if self.relation == ">=" else (value == 0) == (self.relation == "==")
+
+    def __str__(self) -> str:
+        left = _sum(0, [(m, c) for m, c in self.term.monomials if c > 0])
+        right = _sum(0, [(m, -c) for m, c in self.term.monomials if c < 0])
+        constant = self.term.constant
+        if self.relation != ">=":
+            whole = str(self.term)
+            if "%" in whole:
+                return f"{whole} {self.relation} 0"
+            if any(s.kind == "dim" for s in right.symbols) and all(s.kind != "dim" for s in left.symbols):
+                left, right, constant = right, left, -constant
+            return f"{left} {self.relation} {right - constant}"
+        if right.is_constant:
+            return f"{left} >= {-constant}"
+        if left.is_constant:
+            return f"{right} <= {constant}"
+        return f"{right} < {left}" if constant == -1 else f"{right} <= {left + constant}"
+
+
+class Junction(Condition):
+    """`and` or `or` of distinct conditions; of none it is true or false."""
+
+    __slots__ = ()
+
+    @property
+    def word(self) -> Literal["and", "or"]:
+        return self.fields[0]  # type: ignore[no-any-return]
+
+    @property
+    def parts(self) -> tuple[Condition, ...]:
+        return self.fields[1]  # type: ignore[no-any-return]
+
+    def _find_symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(part.symbols for part in self.parts))
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Condition:
+        return _junction(self.word, [part.substitute(mapping) for part in self.parts])
+
+    def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
+        combine = all if self.word == "and" else any
+        return combine(part.evaluate(lookup) for part in self.parts)
+
+    def __str__(self) -> str:
+        if not self.parts:
+            return "true" if self.word == "and" else "false"
+        shown = (f"({part})" if isinstance(part, Junction) and part.parts else str(part) for part in self.parts)
+        return f" {self.word} ".join(shown)
+
+
+TRUE: Condition = Junction("and", ())
+FALSE: Condition = Junction("or", ())
+
+
+def ge(a: Term | int, b: Term | int) -> Condition:
+    """`a >= b`"""
+    return _compare(">=", Term.of(a) - Term.of(b))
+
+
+def gt(a: Term | int, b: Term | int) -> Condition:
+    """`a > b`"""
+    return _compare(">=", Term.of(a) - Term.of(b) - 1)
+
+
+def le(a: Term | int, b: Term | int) -> Condition:
+    """`a <= b`"""
+    return ge(b, a)
+
+
+def lt(a: Term | int, b: Term | int) -> Condition:
+    """`a < b`"""
+    return gt(b, a)
+
+
+def eq(a: Term | int, b: Term | int) -> Condition:
+    """`a == b`"""
+    return _compare("==", Term.of(a) - Term.of(b))
+
+
+def ne(a: Term | int, b: Term | int) -> Condition:
+    """`a != b`"""
+    return _compare("!=", Term.of(a) - Term.of(b))
+
+
+def conjunction(*parts: Condition) -> Condition:
+    """All of the parts hold."""
+    return _junction("and", parts)
+
+
+def disjunction(*parts: Condition) -> Condition:
+    """At least one of the parts holds."""
+    return _junction("or", parts)
+
+
+def negation(condition: Condition) -> Condition:
+    """The condition does not hold."""
+    if isinstance(condition, Compare):
+        if condition.relation == ">=":
+            return _compare(">=", -condition.term - 1)
+        return _compare("!=" if condition.relation == "==" else "==", condition.term)
+    assert isinstance(condition, Junction)
+    word: Literal["and", "or"] = "or" if condition.word == "and" else "and"
+    return _junction(word, [negation(part) for part in condition.parts])
+
+
+def within(symbol: Symbol, extent: Term) -> Condition:
+    """`0 <= symbol < extent`"""
+    return conjunction(ge(Term.of(symbol), 0), lt(Term.of(symbol), extent))
+
+
+def _compare(relation: Relation, term: Term) -> Condition:
+    if term.is_constant:
+        holds = {">=": term.constant >= 0, "==": term.constant == 0, "!=": term.constant != 0}[relation]
+        return TRUE if holds else FALSE
+    common = gcd(*(c for _, c in term.monomials))
+    if relation != ">=" and term.constant % common:
+        return FALSE if relation == "==" else TRUE
+    if relation != ">=" and term.monomials[0][1] < 0:
+        common = -common
+    term = _sum(term.constant // common, [(m, c // common) for m, c in term.monomials])
+    return Compare(relation, term)  # type: ignore[no-any-return]
+
+
+def _junction(word: Literal["and", "or"], parts: Any) -> Condition:
+    absorbing, neutral = (FALSE, TRUE) if word == "and" else (TRUE, FALSE)
+    flat: dict[Condition, None] = {}
+    for part in parts:
+        inner = part.parts if isinstance(part, Junction) and part.word == word else (part,)
+        flat.update(dict.fromkeys(inner))
+    if absorbing in flat:
+        return absorbing
+    flat.pop(neutral, None)
+    kept = sorted(flat, key=lambda part: part.sort_key())
+    return kept[0] if len(kept) == 1 else Junction(word, tuple(kept))  # type: ignore[no-any-return]

@@ -1,0 +1,236 @@
+"""The symbolic dependence graph: a system of recurrence equations over tensors.
+
+A *node* is a tensor: its dims with their extents, the type of its value at one point, and a list of
+*definitions*. A definition says on which part of the node's domain it holds, which operation computes the value
+there, and which points of other nodes that reads. A merge is merely a node with several definitions. An *access*
+gives, for each dim of the node it reads, a point or a range of steps; ranges become leading axes of the operand,
+in the order of the dims.
+
+A graph is immutable. Nodes are named, and refer to each other by name, so cycles are ordinary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, within
+from polyrhythm.ir.ops.record import Attributes, attribute_terms
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.types import Shape, TensorType
+from polyrhythm.source import Source
+
+
+@dataclass(frozen=True)
+class NodeDim:
+    """A dim of a node and how many steps the node has along it."""
+
+    symbol: Symbol
+    extent: Term
+
+    def __str__(self) -> str:
+        return f"{self.symbol} < {self.extent}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The steps `start, start + step, ...`, `length` of them. `length` may be negative for empty ones only after
+    `maximum(0, ...)` has been applied, so it never is."""
+
+    start: Term
+    length: Term
+    step: int = 1
+
+    def at(self, position: Term) -> Term:
+        """The step at a position along the range."""
+        return self.start + position * self.step
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Range:
+        return Range(self.start.substitute(mapping), self.length.substitute(mapping), self.step)
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.start.symbols | self.length.symbols
+
+    def __str__(self) -> str:
+        return f"{self.start} +: {self.length}" + (f" by {self.step}" if self.step != 1 else "")
+
+
+Step = Term | Range
+"""What an access reads along one dim: a point, or a range of steps."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read of another node: one step entry per dim of that node."""
+
+    source: str
+    steps: tuple[Step, ...]
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Access:
+        return Access(self.source, tuple(step.substitute(mapping) for step in self.steps))
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(step.symbols for step in self.steps))
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges, in the order of the axes they become."""
+        return tuple(step for step in self.steps if isinstance(step, Range))
+
+    def __str__(self) -> str:
+        return f"{self.source}[{', '.join(map(str, self.steps))}]" if self.steps else self.source
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Where `domain` holds (inside the node's extents), the value is `op` applied to what the operands read."""
+
+    domain: Condition
+    op: str
+    operands: tuple[Access, ...]
+    attributes: Attributes = field(default_factory=dict)
+    at: Source | None = field(default=None, compare=False)
+
+    @cached_property
+    def terms(self) -> tuple[Term | Condition, ...]:
+        """The index terms inside the attributes."""
+        return tuple(t for value in self.attributes.values() for t in attribute_terms(value))
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol that the definition mentions, its domain included."""
+        inside = [access.symbols for access in self.operands] + [term.symbols for term in self.terms]
+        return self.domain.symbols.union(*inside)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A tensor of the program.
+
+    A *recurrent* node is checked on its whole domain; a plain one where it is demanded, and its definitions' domains are
+    exactly that.
+    """
+
+    name: str
+    dims: tuple[NodeDim, ...]
+    type: TensorType
+    definitions: tuple[Definition, ...]
+    recurrent: bool = False
+    at: Source | None = field(default=None, compare=False)
+
+    @cached_property
+    def rectangle(self) -> Condition:
+        """`0 <= t < extent` for every dim."""
+        return conjunction(*(within(dim.symbol, dim.extent) for dim in self.dims))
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return tuple(dim.symbol for dim in self.dims)
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    def steps(self, access: Access) -> dict[Symbol, Step]:
+        """What an access to this node reads along each dim."""
+        return dict(zip(self.symbols, access.steps, strict=True))
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """A Python function called by the program, and what it returns."""
+
+    name: str
+    call: Callable[..., Any] = field(compare=False)
+    results: tuple[TensorType, ...] = ()
+    effect: str | None = None
+    single: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A condition on the bounds that must hold at the call, and the read that needs it."""
+
+    condition: Condition
+    why: str
+    at: Source | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole program.
+
+    `lengths` gives the tensor that is the value of each ragged bound; `until` the stopping condition of a dim;
+    `effects` the nodes kept for their effect alone; `parameters` stored values of inputs.
+    """
+
+    nodes: Mapping[str, Node]
+    outputs: tuple[str, ...]
+    lengths: Mapping[Symbol, Access] = field(default_factory=dict)
+    until: Mapping[Symbol, str] = field(default_factory=dict)
+    effects: tuple[str, ...] = ()
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    requirements: tuple[Requirement, ...] = ()
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes.values())
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol of the program, with the bounds of its dims."""
+        found: set[Symbol] = set()
+        for node in self:
+            for dim in node.dims:
+                found |= {dim.symbol} | dim.extent.symbols
+            for term in node.shape:
+                found |= term.symbols
+            for definition in node.definitions:
+                found |= definition.symbols
+        for access in self.lengths.values():
+            found |= access.symbols
+        for symbol in tuple(found):
+            found |= {symbol.bound} if symbol.bound else set()
+            found |= symbol.max.symbols if symbol.max else set()
+        return frozenset(found)
+
+    @cached_property
+    def inputs(self) -> dict[str, Node]:
+        """The nodes that are inputs or parameters, by the name the user gave them."""
+        return {
+            definition.attributes["name"]: node
+            for node in self
+            for definition in node.definitions
+            if definition.op == "input"
+        }
+
+
+def operand_type(access: Access, source: Node) -> TensorType:
+    """The type of what an access reads: its ranges as leading axes, then the shape of one step."""
+    points = {s: step for s, step in source.steps(access).items() if isinstance(step, Term)}
+    leading = tuple(step.length for step in access.ranges)
+    return TensorType(leading + tuple(n.substitute(points) for n in source.shape), source.dtype)
+
+
+def everywhere(op: str, operands: tuple[Access, ...], **attributes: Any) -> Definition:
+    """A definition without a condition.
+
+    >>> str(everywhere("exp", (Access("x", ()),)).domain)
+    'true'
+    """
+    return Definition(TRUE, op, operands, attributes)

@@ -1,0 +1,449 @@
+"""Index terms: the integers a program is indexed by, in one canonical form.
+
+A `Term` is an integer polynomial over atoms: symbols (a dim, a bound, a free size), floor divisions by a
+positive constant, minima and maxima. Terms are hash-consed: equal terms are one object, so `==` is identity
+and common subexpressions are found for free. `a % k` is kept as `a - k * (a // k)`.
+
+Products of symbols are allowed because a shape may need them (`T * S` after flattening two axes). Whether a
+term is quasi-affine, as an index must be, is asked with `is_affine`. Conditions are in `conditions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from itertools import count
+from math import gcd
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+Kind = Literal["dim", "bound", "size"]
+Monomial = tuple["Atom", ...]
+
+
+class Interned:
+    """An immutable object of which there is one per value, so that equality is identity."""
+
+    __slots__ = ("__weakref__", "_hash", "fields")
+    _pool: WeakValueDictionary[tuple[Any, ...], Interned] = WeakValueDictionary()
+    fields: tuple[Any, ...]
+
+    def __new__(cls, *fields: Any) -> Any:
+        key = (cls, *fields)
+        found = Interned._pool.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.fields = fields
+            found._hash = hash(key)
+            Interned._pool[key] = found
+        return found
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.fields
+
+    def __copy__(self) -> Interned:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Interned:
+        return self
+
+
+class Symbol(Interned):
+    """A named integer.
+
+    A *dim* is a step symbol and ranges over `0 <= t < bound`. A *bound* is the length of a dim; `over` lists
+    the dims its value depends on (ragged lengths). A *size* is a free run-time integer. `max` limits a bound
+    or a size. `serial` tells symbols of one name apart.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        name: str,
+        kind: Kind,
+        bound: Symbol | None = None,
+        max: Term | None = None,
+        over: tuple[Symbol, ...] = (),
+        serial: int = 0,
+    ) -> Symbol:
+        return super().__new__(cls, name, kind, bound, max, over, serial)  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        return self.fields[0]  # type: ignore[no-any-return]
+
+    @property
+    def kind(self) -> Kind:
+        return self.fields[1]  # type: ignore[no-any-return]
+
+    @property
+    def bound(self) -> Symbol | None:
+        return self.fields[2]  # type: ignore[no-any-return]
+
+    @property
+    def max(self) -> Term | None:
+        return self.fields[3]  # type: ignore[no-any-return]
+
+    @property
+    def over(self) -> tuple[Symbol, ...]:
+        return self.fields[4]  # type: ignore[no-any-return]
+
+    @property
+    def serial(self) -> int:
+        return self.fields[5]  # type: ignore[no-any-return]
+
+    def sort_key(self) -> str:
+        return f"{self.name}#{self.serial}"
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def with_(self, **changes: Any) -> Symbol:
+        """The same symbol with some fields changed."""
+        names = ("name", "kind", "bound", "max", "over", "serial")
+        return Symbol(**{**dict(zip(names, self.fields, strict=True)), **changes})
+
+
+_serials = count(1)
+
+
+def fresh(name: str, kind: Kind = "dim", **fields: Any) -> Symbol:
+    """A symbol different from every other, whatever its name.
+
+    >>> fresh("k") == fresh("k")
+    False
+    """
+    return Symbol(name, kind, serial=next(_serials), **fields)
+
+
+class FloorDiv(Interned):
+    """`dividend // divisor`, with a positive constant divisor."""
+
+    __slots__ = ()
+
+    @property
+    def dividend(self) -> Term:
+        return self.fields[0]  # type: ignore[no-any-return]
+
+    @property
+    def divisor(self) -> int:
+        return self.fields[1]  # type: ignore[no-any-return]
+
+    def sort_key(self) -> str:
+        return f"~{self!r}"
+
+    def __repr__(self) -> str:
+        return f"{_wrapped(self.dividend)}//{self.divisor}"
+
+
+class Extremum(Interned):
+    """`min(...)` or `max(...)` of two or more terms."""
+
+    __slots__ = ()
+
+    @property
+    def which(self) -> Literal["min", "max"]:
+        return self.fields[0]  # type: ignore[no-any-return]
+
+    @property
+    def arguments(self) -> tuple[Term, ...]:
+        return self.fields[1]  # type: ignore[no-any-return]
+
+    def sort_key(self) -> str:
+        return f"~{self!r}"
+
+    def __repr__(self) -> str:
+        return f"{self.which}({', '.join(map(str, self.arguments))})"
+
+
+Atom = Symbol | FloorDiv | Extremum
+
+
+class Term(Interned):
+    """A canonical integer expression: `constant + sum(coefficient * monomial)`.
+
+    >>> T = Term.of(Symbol("T", "bound"))
+    >>> (T + 1) - 1 is T, str((2 * T + 3) // 2), str(T % 2)
+    (True, 'T + 1', 'T % 2')
+    """
+
+    __slots__ = ("_symbols",)
+    _symbols: frozenset[Symbol]
+
+    def __new__(cls, constant: int, monomials: tuple[tuple[Monomial, int], ...] = ()) -> Term:
+        return super().__new__(cls, constant, monomials)  # type: ignore[no-any-return]
+
+    @property
+    def constant(self) -> int:
+        return self.fields[0]  # type: ignore[no-any-return]
+
+    @property
+    def monomials(self) -> tuple[tuple[Monomial, int], ...]:
+        return self.fields[1]  # type: ignore[no-any-return]
+
+    @staticmethod
+    def of(value: int | Symbol | Term) -> Term:
+        """The term of an integer or a symbol; a term is returned as it is."""
+        if isinstance(value, Term):
+            return value
+        if isinstance(value, Symbol):
+            return Term(0, (((value,), 1),))
+        return Term(int(value))
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.monomials
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether the term is quasi-affine: no products of symbols anywhere."""
+        return all(
+            len(monomial) == 1 and all(part.is_affine for part in _parts(monomial[0]))
+            for monomial, _ in self.monomials
+        )
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol that occurs."""
+        try:
+            return self._symbols
+        except AttributeError:
+            found: set[Symbol] = set()
+            for monomial, _ in self.monomials:
+                for atom in monomial:
+                    if isinstance(atom, Symbol):
+                        found.add(atom)
+                    else:
+                        found.update(*(part.symbols for part in _parts(atom)))
+            self._symbols = frozenset(found)
+            return self._symbols
+
+    def coefficient(self, symbol: Symbol) -> int:
+        """The factor of the linear monomial of `symbol`."""
+        return dict(self.monomials).get((symbol,), 0)
+
+    def linear_in(self, symbol: Symbol) -> bool:
+        """Whether `symbol` occurs only as a linear monomial."""
+        return all(
+            monomial == (symbol,) or symbol not in _monomial_symbols(monomial)
+            for monomial, _ in self.monomials
+        )
+
+    def __add__(self, other: int | Term) -> Term:
+        other = Term.of(other)
+        return _sum(self.constant + other.constant, [*self.monomials, *other.monomials])
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Term:
+        return self * -1
+
+    def __sub__(self, other: int | Term) -> Term:
+        return self + Term.of(other) * -1
+
+    def __rsub__(self, other: int) -> Term:
+        return Term.of(other) - self
+
+    def __mul__(self, other: int | Term) -> Term:
+        other = Term.of(other)
+        left = [((), self.constant), *self.monomials]
+        right = [((), other.constant), *other.monomials]
+        products = [(_monomial(a + b), m * n) for a, m in left for b, n in right if m * n]
+        return _sum(0, products)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> Term:
+        """Floor division by a positive integer; whole multiples of it are taken out first."""
+        if divisor <= 0:
+            raise ValueError("an index is divided by positive integers only")
+        whole = _sum(self.constant // divisor, [(m, c // divisor) for m, c in self.monomials])
+        rest = _sum(self.constant % divisor, [(m, c % divisor) for m, c in self.monomials])
+        if rest.is_constant:
+            return whole
+        common = reduce(gcd, (c for _, c in rest.monomials), divisor)
+        divided = _sum(rest.constant // common, [(m, c // common) for m, c in rest.monomials])
+        return whole + Term(0, (((FloorDiv(divided, divisor // common),), 1),)) if divisor > common else (
+            whole + divided
+        )
+
+    def __mod__(self, divisor: int) -> Term:
+        return self - (self // divisor) * divisor
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Term:
+        """The term with symbols replaced, all at once."""
+        if not mapping or self.symbols.isdisjoint(mapping):
+            return self
+        total = Term(self.constant)
+        for monomial, coefficient in self.monomials:
+            product = Term(coefficient)
+            for atom in monomial:
+                product = product * _substituted(atom, mapping)
+            total = total + product
+        return total
+
+    def evaluate(self, lookup: Callable[[Symbol], int]) -> int:
+        """The integer this term is, given the value of each symbol."""
+        total = self.constant
+        for monomial, coefficient in self.monomials:
+            for atom in monomial:
+                coefficient *= _evaluated(atom, lookup)
+            total += coefficient
+        return total
+
+    def __int__(self) -> int:
+        if self.monomials:
+            raise ValueError(f"{self} is not a constant")
+        return self.constant
+
+    def __str__(self) -> str:
+        return _pretty(self)
+
+    def __repr__(self) -> str:
+        return f"Term({self})"
+
+    def sort_key(self) -> str:
+        return repr(self)
+
+
+ZERO, ONE = Term(0), Term(1)
+
+
+def minimum(*terms: Term) -> Term:
+    """The least of some terms."""
+    return _extremum("min", terms)
+
+
+def maximum(*terms: Term) -> Term:
+    """The greatest of some terms."""
+    return _extremum("max", terms)
+
+
+def product(terms: Iterable[Term]) -> Term:
+    """The product of some terms: the number of elements of a shape.
+
+    >>> str(product([Term(2), Term.of(Symbol("T", "bound"))]))
+    '2*T'
+    """
+    return reduce(lambda a, b: a * b, terms, ONE)
+
+
+def dims_of(term: Term) -> frozenset[Symbol]:
+    """The dims a term varies along: those that occur, and those its ragged bounds depend on."""
+    found: set[Symbol] = set()
+    for symbol in term.symbols:
+        if symbol.kind == "dim":
+            found.add(symbol)
+            found.update(symbol.bound.over if symbol.bound else ())
+        found.update(symbol.over)
+    return frozenset(found)
+
+
+def ordered(symbols: Iterable[Symbol]) -> tuple[Symbol, ...]:
+    """Symbols in a fixed order: bounds and sizes by name, then dims by name."""
+    return tuple(sorted(symbols, key=lambda s: (s.kind == "dim", s.sort_key())))
+
+
+def _monomial(atoms: Iterable[Atom]) -> Monomial:
+    return tuple(sorted(atoms, key=lambda atom: atom.sort_key()))
+
+
+def _monomial_symbols(monomial: Monomial) -> frozenset[Symbol]:
+    return Term(0, ((monomial, 1),)).symbols
+
+
+def _sum(constant: int, monomials: Iterable[tuple[Monomial, int]]) -> Term:
+    totals: dict[Monomial, int] = {}
+    for monomial, coefficient in monomials:
+        totals[monomial] = totals.get(monomial, 0) + coefficient
+    constant += totals.pop((), 0)
+    kept = [(monomial, c) for monomial, c in totals.items() if c]
+    kept.sort(key=lambda entry: [atom.sort_key() for atom in entry[0]])
+    return Term(constant, tuple(kept))
+
+
+def _extremum(which: Literal["min", "max"], terms: Iterable[Term]) -> Term:
+    flat: list[Term] = []
+    for term in terms:
+        inner = term.monomials[0][0] if term.constant == 0 and len(term.monomials) == 1 else ()
+        if len(inner) == 1 and term.monomials[0][1] == 1 and isinstance(inner[0], Extremum):
+            if inner[0].which == which:
+                flat.extend(inner[0].arguments)
+                continue
+        flat.append(term)
+    # Of terms that differ by a constant only one can win.
+    best: dict[tuple[tuple[Monomial, int], ...], int] = {}
+    choose = min if which == "min" else max
+    for term in flat:
+        known = best.get(term.monomials, term.constant)
+        best[term.monomials] = choose(known, term.constant)
+    kept = sorted((Term(c, monomials) for monomials, c in best.items()), key=str)
+    if len(kept) == 1:
+        return kept[0]
+    return Term(0, (((Extremum(which, tuple(kept)),), 1),))
+
+
+def _parts(atom: Atom) -> tuple[Term, ...]:
+    if isinstance(atom, FloorDiv):
+        return (atom.dividend,)
+    return atom.arguments if isinstance(atom, Extremum) else ()
+
+
+def _substituted(atom: Atom, mapping: Mapping[Symbol, Term]) -> Term:
+    if isinstance(atom, Symbol):
+        return mapping.get(atom, Term.of(atom))
+    if isinstance(atom, FloorDiv):
+        return atom.dividend.substitute(mapping) // atom.divisor
+    return _extremum(atom.which, [argument.substitute(mapping) for argument in atom.arguments])
+
+
+def _evaluated(atom: Atom, lookup: Callable[[Symbol], int]) -> int:
+    if isinstance(atom, Symbol):
+        return lookup(atom)
+    if isinstance(atom, FloorDiv):
+        return atom.dividend.evaluate(lookup) // atom.divisor
+    choose = min if atom.which == "min" else max
+    return choose(argument.evaluate(lookup) for argument in atom.arguments)
+
+
+def _wrapped(term: Term) -> str:
+    text = str(term)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _pretty(term: Term) -> str:
+    """`2*t - 1`, with `a - k*(a//k)` shown as `a % k` where that is shorter."""
+    for monomial, coefficient in term.monomials:
+        if len(monomial) == 1 and isinstance(monomial[0], FloorDiv):
+            division = monomial[0]
+            times, left_over = divmod(-coefficient, division.divisor)
+            if left_over == 0:
+                rest = term - (division.dividend % division.divisor) * times
+                if len(rest.monomials) < len(term.monomials) - (rest.constant != 0):
+                    shown = f"{_wrapped(division.dividend)} % {division.divisor}"
+                    shown = shown if times == 1 else f"{times}*({shown})"
+                    if rest is ZERO:
+                        return shown
+                    shown = f"({shown})" if times == 1 else shown
+                    if rest.is_constant:
+                        return f"{shown} {'-' if rest.constant < 0 else '+'} {abs(rest.constant)}"
+                    return f"{rest} + {shown}" if times > 0 else f"{shown} + {rest}"
+    pieces: list[str] = []
+    for monomial, coefficient in sorted(term.monomials, key=lambda entry: entry[1] < 0):
+        name = "*".join(f"({atom})" if len(monomial) > 1 and isinstance(atom, FloorDiv) else str(atom) for atom in monomial)
+        size = abs(coefficient)
+        if size != 1:
+            name = f"{size}*({name})" if isinstance(monomial[0], FloorDiv) and len(monomial) == 1 else f"{size}*{name}"
+        sign = "-" if coefficient < 0 else "+"
+        pieces.append(f" {sign} {name}" if pieces else (f"-{name}" if sign == "-" else name))
+    if term.constant or not pieces:
+        sign = "-" if term.constant < 0 else "+"
+        pieces.append(f" {sign} {abs(term.constant)}" if pieces else str(term.constant))
+    return "".join(pieces)

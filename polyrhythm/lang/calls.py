@@ -1,0 +1,221 @@
+"""Calling a program: the inputs are checked and the bounds found before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.errors import (
+    BoundsError,
+    InputDTypeError,
+    InputShapeError,
+    MissingBoundError,
+    MissingInputError,
+    RequirementError,
+    UnknownInputError,
+)
+from polyrhythm.ir.graph import Graph, Node
+from polyrhythm.ir.terms import Symbol, Term, ordered
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """An array whose rows have different lengths: `values` padded to the longest, and the `lengths`.
+
+    What lies beyond a row's length means nothing.
+
+    >>> Ragged.of([[1, 2], [3]]).lengths
+    array([2, 1])
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    @staticmethod
+    def of(rows: Any) -> Ragged:
+        """A ragged array of a list of arrays."""
+        arrays = [np.asarray(row) for row in rows]
+        lengths = np.array([len(row) for row in arrays])
+        trailing = arrays[0].shape[1:] if arrays else ()
+        dtype = np.result_type(*arrays) if arrays else np.dtype("float32")
+        values = np.zeros((len(arrays), int(lengths.max(initial=0)), *trailing), dtype)
+        for row, array in zip(values, arrays, strict=True):
+            row[: len(array)] = array
+        return Ragged(values, lengths)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Checked inputs, by input name, and the value of every bound and size the caller decides."""
+
+    inputs: Mapping[str, np.ndarray]
+    bounds: Mapping[Symbol, int]
+
+
+def prepare(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> Call:
+    """Check what a program is called with and solve its bounds."""
+    arrays = _arrays(graph, inputs)
+    known, sources = _given(graph, bounds or {})
+    _solve(graph, arrays, known, sources)
+    _complete(graph, arrays, known, sources)
+    return Call(arrays, known)
+
+
+def _arrays(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    for name in inputs:
+        if name not in graph.inputs:
+            raise UnknownInputError(
+                f"the program has no input {name!r}; it has {sorted(graph.inputs) or 'none'}",
+                fix="check the name, or leave it out",
+            )
+    arrays = {}
+    for name, node in graph.inputs.items():
+        if name in inputs:
+            value = inputs[name]
+        elif name in graph.parameters:
+            value = graph.parameters[name]
+        else:
+            raise MissingInputError(
+                f"the input {name!r} ({_declared(node)}) is missing",
+                fix=f"pass {name}=...",
+                at=node.at,
+            )
+        arrays[name] = _array(name, node, value)
+    return arrays
+
+
+def _array(name: str, node: Node, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value.values if isinstance(value, Ragged) else value)
+    except (ValueError, TypeError) as error:
+        raise InputShapeError(
+            f"the input {name!r} is not an array: {error}",
+            fix="pass an array, or pr.Ragged.of(rows) for rows of different lengths",
+            at=node.at,
+        ) from error
+    if array.ndim != len(node.dims) + len(node.shape):
+        raise InputShapeError(
+            f"the input {name!r} has {array.ndim} axes (shape {array.shape}), but is declared as {_declared(node)}: "
+            f"{len(node.dims)} for the dims, then {len(node.shape)} for the value",
+            fix="put the dims first, in order, then the axes of the value",
+            at=node.at,
+        )
+    kinds = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "V": "float"}
+    have, want = kinds.get(array.dtype.kind, str(array.dtype)), kinds[node.dtype.kind]
+    # A Python list of whole numbers reads as integers; as a list it carries no type of its own.
+    listed = not hasattr(value, "dtype") and have == "integer" and want == "float"
+    if have != want and not listed and not (array.size == 0 and not hasattr(value, "dtype")):
+        raise InputDTypeError(
+            f"the input {name!r} has {array.dtype} elements, but is declared as {node.dtype}",
+            fix=f"convert it first, array.astype({str(node.dtype)!r}), or declare the input as {array.dtype}",
+            at=node.at,
+        )
+    return array.astype(node.dtype)
+
+
+def _declared(node: Node) -> str:
+    dims = "".join(f"{dim.extent}, " for dim in node.dims)
+    return f"{node.dtype}[{dims}{', '.join(map(str, node.shape))}]".replace(", ]", "]")
+
+
+def _given(graph: Graph, bounds: Mapping[Any, int]) -> tuple[dict[Symbol, int], dict[Symbol, str]]:
+    by_name: dict[str, list[Symbol]] = {}
+    for symbol in graph.symbols:
+        if symbol.kind != "dim":
+            by_name.setdefault(symbol.name, []).append(symbol)
+    known: dict[Symbol, int] = {}
+    for key, value in bounds.items():
+        name = key if isinstance(key, str) else str(key)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+            raise BoundsError(f"the bound {name} is {value!r}", fix="give an integer that is not negative")
+        for symbol in by_name.get(name, ()):
+            known[symbol] = int(value)
+    return known, dict.fromkeys(known, "bounds=")
+
+
+def _solve(
+    graph: Graph, arrays: Mapping[str, np.ndarray], known: dict[Symbol, int], sources: dict[Symbol, str]
+) -> None:
+    """Read bounds off the inputs: each axis length is an equation, linear in what is not yet known."""
+    equations = []
+    for name, node in graph.inputs.items():
+        terms = [*(dim.extent for dim in node.dims), *node.shape]
+        for axis, (term, length) in enumerate(zip(terms, arrays[name].shape, strict=True)):
+            if not any(symbol.over for symbol in term.symbols):
+                equations.append((term, length, f"axis {axis} of {name!r}", node))
+    progress = True
+    while progress:
+        progress = False
+        for term, length, where, node in equations:
+            rest = term.substitute({symbol: Term(value) for symbol, value in known.items()})
+            if len(rest.symbols) != 1:
+                continue
+            (symbol,) = rest.symbols
+            factor = rest.coefficient(symbol)
+            if factor and rest.linear_in(symbol):
+                value, remainder = divmod(length - rest.constant, factor)
+                if remainder or value < 0:
+                    raise InputShapeError(
+                        f"{where} has length {length}, which {term} cannot be for any {symbol}",
+                        fix="pass an array of a length that fits the declaration",
+                        at=node.at,
+                    )
+                known[symbol], sources[symbol] = value, where
+                progress = True
+    for term, length, where, node in equations:
+        rest = term.substitute({symbol: Term(value) for symbol, value in known.items()})
+        if rest.is_constant and rest.constant != length:
+            _disagree(term, length, where, rest.constant, known, sources, node)
+
+
+def _disagree(
+    term: Term,
+    length: int,
+    where: str,
+    expected: int,
+    known: Mapping[Symbol, int],
+    sources: Mapping[Symbol, str],
+    node: Node,
+) -> None:
+    if term.is_constant:
+        raise InputShapeError(
+            f"{where} has length {length}, but is declared as {expected}",
+            fix="pass an array of the declared shape",
+            at=node.at,
+        )
+    reasons = ", ".join(f"{s} = {known[s]} from {sources[s]}" for s in ordered(term.symbols))
+    raise BoundsError(
+        f"{where} has length {length}, but {term} is {expected} ({reasons})",
+        fix="make the inputs and the given bounds agree",
+        at=node.at,
+    )
+
+
+def _complete(
+    graph: Graph, arrays: Mapping[str, np.ndarray], known: dict[Symbol, int], sources: Mapping[Symbol, str]
+) -> None:
+    """Every bound is known, within its maximum, and large enough."""
+    for symbol in ordered(s for s in graph.symbols if s.kind != "dim" and not s.over):
+        if symbol not in known:
+            raise MissingBoundError(
+                f"the bound {symbol} is not the length of any input and was not given",
+                fix=f"pass bounds={{{symbol}: ...}}",
+            )
+        if symbol.max is not None and symbol.max.symbols <= known.keys():
+            limit = symbol.max.evaluate(known.__getitem__)
+            if known[symbol] > limit:
+                raise BoundsError(
+                    f"{symbol} = {known[symbol]} (from {sources[symbol]}) exceeds its maximum {symbol.max} = {limit}",
+                    fix=f"give a smaller {symbol}, or declare a larger max",
+                )
+    for requirement in graph.requirements:
+        if not requirement.condition.evaluate(known.__getitem__):
+            raise RequirementError(
+                f"the program needs {requirement.condition}: {requirement.why}",
+                fix="call it with a larger bound, or handle the small case with pr.where",
+                at=requirement.at,
+                point={s: known[s] for s in ordered(requirement.condition.symbols)},
+            )

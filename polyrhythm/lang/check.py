@@ -1,0 +1,409 @@
+"""Every check before a program runs, in one place: the graph is proved sound, or the user is told why not.
+
+- The definitions of a recurrent tensor partition its domain.
+- Every read is inside what it reads. A plain expression is checked where it is demanded, which is found by walking from the
+  outputs and the recurrent tensors back through the reads; its definitions' domains become exactly that.
+- Lengths are not negative; an arg-reduction does not meet an empty axis; a spatial slice stays inside its axis.
+- No value depends on itself (`progress.py`), and no stopping condition on the length it decides.
+
+A failure that disappears once the bounds are large enough becomes a requirement, checked at the call. Any
+other is an error with the smallest counterexample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from polyrhythm.errors import (
+    EmptyAxisError,
+    GapError,
+    OutOfRangeError,
+    OverlapError,
+    PolyrhythmError,
+    ShapeError,
+    UndefinedError,
+    UntilError,
+)
+from polyrhythm.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt, negation, within
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Requirement, operand_type
+from polyrhythm.ir.sets import Points, facts, points, proves, simplified
+from polyrhythm.ir.terms import Symbol, Term, ordered
+from polyrhythm.lang.progress import check_progress
+
+
+def checked(graph: Graph) -> Graph:
+    """The graph with exact domains and its requirements on the bounds; raises where it is unsound."""
+    checker = _Checker(graph)
+    for node in graph:
+        if node.recurrent:
+            checker.partition(node)
+    demand = checker.demand()
+    nodes = {name: _restricted(node, demand[name]) for name, node in checker.nodes.items()}
+    sound = replace(graph, nodes=nodes, requirements=tuple(dict.fromkeys(checker.requirements)))
+    check_progress(sound)
+    checker.stopping()
+    return sound
+
+
+def _restricted(node: Node, demanded: Points) -> Node:
+    """A plain node with its definitions limited to where they are demanded."""
+    if node.recurrent:
+        return node
+    where = demanded.condition()
+    kept = []
+    for definition in node.definitions:
+        domain = simplified(conjunction(definition.domain, where), node.rectangle)
+        kept.append(replace(definition, domain=domain))
+    return replace(node, definitions=tuple(kept))
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """Something that must hold wherever a definition does, and how to tell the user when it does not."""
+
+    condition: Condition
+    extra: tuple[Symbol, ...]  # symbols of the claim besides the node's dims and the bounds
+    known: Condition  # what may be assumed of the extra symbols
+    error: type[PolyrhythmError]
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A read of a plain node, to be looked at again if what is demanded of the node does not fit it."""
+
+    node: Node
+    definition: Definition
+    access: Access
+    where: Points
+
+
+class _Checker:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.requirements: list[Requirement] = []
+        self.bounds = ordered(symbol for symbol in graph.symbols if symbol.kind != "dim")
+        self.facts = facts(frozenset(self.bounds))
+        self.stopped = {d.bound for d in graph.until if d.bound is not None}
+        # Bounds the caller decides; the others are data, and no call can promise anything about them.
+        self.free = tuple(s for s in self.bounds if not s.over)
+        self.roots = {node.name for node in self._roots()}
+        self.nodes = dict(graph.nodes)
+        self.extents = _declared_extents(graph)
+
+    def columns(self, node: Node, *extra: Symbol) -> tuple[Symbol, ...]:
+        return (*self.bounds, *node.symbols, *extra)
+
+    def box(self, node: Node) -> Points:
+        """Every point of a node, for all bounds."""
+        return points(conjunction(node.rectangle, self.facts), self.columns(node))
+
+    def partition(self, node: Node) -> None:
+        """The definitions cover every point, and none twice."""
+        if not node.definitions:
+            raise UndefinedError(
+                f"{node.name} is used but has no definition",
+                fix=f"assign to it before compiling, as in {node.name}[0] = ...",
+                at=node.at,
+            )
+        box = self.box(node)
+        covered = disjunction(*(definition.domain for definition in node.definitions))
+        gap = (box & points(negation(covered), self.columns(node))).smallest()
+        if gap is not None:
+            raise GapError(
+                f"{node.name} has no definition at {_point(node, gap)}",
+                fix=f"define that point, or the rest with {node.name}[pr.otherwise] = ...",
+                at=node.at,
+                point=gap,
+            )
+        for a, b in combinations(node.definitions, 2):
+            both = (box & points(conjunction(a.domain, b.domain), self.columns(node))).smallest()
+            if both is not None:
+                raise OverlapError(
+                    f"{node.name} is defined twice at {_point(node, both)}",
+                    fix="limit one of the definitions, for example by a condition or another left side",
+                    at=b.at,
+                    point=both,
+                    also=(("and at", a.at),) if a.at else (),
+                )
+
+    def demand(self) -> dict[str, Points]:
+        """Where each node is needed; every read on the way is checked."""
+        needed = {name: self.box(self.nodes[name]) for name in self.roots}
+        reads: dict[str, list[_Reading]] = {}
+        for name in self._readers_first():
+            where = needed.setdefault(name, self.box(self.nodes[name]))
+            if name not in self.roots:
+                where = needed[name] = self._fitted(name, where, reads.get(name, []))
+            node = self.nodes[name]
+            for definition in node.definitions:
+                here = where & points(definition.domain, self.columns(node))
+                if here.is_empty:
+                    continue
+                for claim in self._claims(node, definition):
+                    self._prove(node, definition, here, claim)
+                for access in definition.operands:
+                    if access.source in self.roots:
+                        self._prove(node, definition, here, self._inside(access))
+                    else:
+                        reads.setdefault(access.source, []).append(_Reading(node, definition, access, here))
+                        self._need(needed, access, node, here)
+        return needed
+
+    def _need(self, needed: dict[str, Points], access: Access, node: Node, here: Points) -> None:
+        source = self.nodes[access.source]
+        read = self._image(access, node, source, here)
+        known = needed.get(source.name)
+        if known is None:
+            needed[source.name] = read
+        elif known is not read and not read <= known:
+            needed[source.name] = known | read
+
+    def _fitted(self, name: str, where: Points, reads: list[_Reading]) -> Points:
+        """Give a plain node extents that hold where it is demanded; where none does, its readers read too far."""
+        node = self.nodes[name]
+        box = self.box(node)
+        if where <= box:
+            return where
+        dims = []
+        for dim in node.dims:
+            fitting = (e for e in self.extents[dim.symbol] if where <= self._slab(node, dim.symbol, e))
+            dims.append(NodeDim(dim.symbol, next(fitting, dim.extent)))
+        self.nodes[name] = replace(node, dims=tuple(dims))
+        box = self.box(self.nodes[name])
+        if not where <= box:
+            for read in reads:
+                self._prove(read.node, read.definition, read.where, self._inside(read.access))
+        return where & box
+
+    def _slab(self, node: Node, symbol: Symbol, extent: Term) -> Points:
+        return points(conjunction(within(symbol, extent), self.facts), self.columns(node))
+
+    def _roots(self) -> Iterator[Node]:
+        """The nodes needed on their whole domain."""
+        graph = self.graph
+        names = [*graph.outputs, *graph.effects, *graph.until.values()]
+        names += [access.source for access in graph.lengths.values()]
+        for node in graph:
+            external = any(d.op == "input" or _has_effect(d) for d in node.definitions)
+            if node.recurrent or external or node.name in names:
+                yield node
+
+    def _readers_first(self) -> list[str]:
+        """Nodes so that every plain node comes after all that read it."""
+        finished: list[str] = []
+        seen: set[str] = set()
+        for root in self.graph:
+            stack = [(root, False)]
+            while stack:
+                node, complete = stack.pop()
+                if complete:
+                    finished.append(node.name)
+                elif node.name not in seen:
+                    seen.add(node.name)
+                    stack.append((node, True))
+                    sources = (self.graph[access.source] for d in node.definitions for access in d.operands)
+                    stack.extend((source, False) for source in sources if source.name not in self.roots)
+        return finished[::-1]
+
+    def _image(self, access: Access, node: Node, source: Node, here: Points) -> Points:
+        """The points of `source` that an access reads."""
+        if all(step is Term.of(symbol) for step, symbol in zip(access.steps, source.symbols, strict=True)):
+            image = here.without(s for s in node.symbols if s not in source.symbols)
+            return image.widened(self.columns(source))
+        positions, steps, known = _positions(access)
+        targets = tuple(Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols)
+        reads = conjunction(known, *(eq(Term.of(q), step) for q, step in zip(targets, steps, strict=True)))
+        columns = self.columns(node, *positions, *targets)
+        image = here.widened(columns) & points(reads, columns)
+        image = image.without((*node.symbols, *positions))
+        return Points((*self.bounds, *source.symbols), image.isl_set)
+
+    def _inside(self, access: Access) -> _Claim:
+        """An access stays inside what it reads."""
+        source = self.nodes[access.source]
+        positions, steps, known = _positions(access)
+        inside = source.rectangle.substitute(dict(zip(source.symbols, steps, strict=True)))
+        inside, unknown = _other_lengths(inside, source, access)
+        return _Claim(
+            inside,
+            (*positions, *unknown),
+            conjunction(known, facts(frozenset(unknown))),
+            OutOfRangeError,
+            f"{_shown(access)} may lie outside {source.name}, which has steps "
+            + ", ".join(f"0 <= {dim.symbol} < {dim.extent}" for dim in source.dims),
+            "read it only where it exists: pr.where(condition, ..., other), a slice that stays inside, "
+            "or an index limited by pr.max(0, ...) and pr.min(...)" + _size_hint(source, access),
+        )
+
+    def _claims(self, node: Node, definition: Definition) -> Iterator[_Claim]:
+        for length in node.shape:
+            if not length.is_constant:
+                yield _Claim(
+                    ge(length, 0),
+                    (),
+                    conjunction(),
+                    ShapeError,
+                    f"the axis length {length} may be negative",
+                    "limit it with pr.max(0, ...)",
+                )
+        yield from self._op_claims(definition)
+
+    def _op_claims(self, definition: Definition) -> Iterator[_Claim]:
+        attributes = definition.attributes
+        if definition.op not in ("argreduce", "slice"):
+            return
+        access = definition.operands[0]
+        shape = operand_type(access, self.nodes[access.source]).shape
+        if definition.op == "argreduce":
+            yield _Claim(
+                ge(shape[attributes["axis"]], 1),
+                (),
+                conjunction(),
+                EmptyAxisError,
+                f"arg{attributes['which']} over an axis of length {shape[attributes['axis']]}, which may be empty",
+                "the position of the extremum of nothing is not defined; make the axis at least one long",
+            )
+        else:
+            keys = ("starts", "lengths", "steps")
+            for n, start, length, step in zip(shape, *(attributes[k] for k in keys), strict=True):
+                last = start + (length - 1) * step
+                fits = conjunction(ge(start, 0), lt(start, n), ge(last, 0), lt(last, n))
+                yield _Claim(
+                    disjunction(le(length, 0), fits),
+                    (),
+                    conjunction(),
+                    OutOfRangeError,
+                    f"positions {start} to {last} may lie outside an axis of length {n}",
+                    "keep the position inside the axis, for example with pr.min and pr.max",
+                )
+
+    def _prove(self, node: Node, definition: Definition, here: Points, claim: _Claim) -> None:
+        if proves(conjunction(node.rectangle, self.facts, definition.domain, claim.known), claim.condition):
+            return
+        columns = self.columns(node, *claim.extra)
+        bad = here.widened(columns) & points(conjunction(claim.known, negation(claim.condition)), columns)
+        if bad.is_empty:
+            return
+        below = self._only_below(bad)
+        if below is None:
+            point = bad.smallest()
+            assert point is not None
+            shown = {s: v for s, v in point.items() if s in definition.symbols | set(node.symbols) | claim.condition.symbols}
+            raise claim.error(claim.what, fix=claim.fix, at=definition.at, point=shown)
+        self.requirements.append(Requirement(below, claim.what, definition.at))
+
+    def _only_below(self, bad: Points) -> Condition | None:
+        """If the failure needs small bounds, the condition on the bounds under which it does not happen."""
+        free = tuple(s for s in self.free if s not in self.stopped)
+        for stopped in self.stopped:
+            # A dim that ends early has at least one step if it may have any, but nothing more is known.
+            running = bad & points(ge(Term.of(stopped), 1), (stopped,))
+            if not running.is_empty:
+                return None
+            free = (*free, stopped)
+        if not free:
+            return None
+        bounds_bad = bad.without(s for s in bad.columns if s not in free)
+        least = Symbol("least", "dim", serial=-3)
+        columns = (*bounds_bad.columns, least)
+        lower = conjunction(*(le(Term.of(least), Term.of(s)) for s in free))
+        largest = (bounds_bad.widened(columns) & points(lower, columns)).largest_value(Term.of(least))
+        if largest is None:
+            return None
+        allowed = facts(frozenset(free))
+        enough = conjunction(allowed, *(ge(Term.of(s), largest + 1) for s in free))
+        if points(enough, bounds_bad.columns).is_empty:
+            return None
+        whole = points(allowed, bounds_bad.columns)
+        return (whole - bounds_bad).given(whole).condition()
+
+    def stopping(self) -> None:
+        """No stopping condition depends on the length it decides."""
+        for symbol, name in self.graph.until.items():
+            assert symbol.bound is not None
+            for node in _cone(self.graph, name):
+                for definition in node.definitions:
+                    if symbol.bound in definition.symbols:
+                        raise UntilError(
+                            f"the stopping condition of {symbol} depends on {symbol.bound}, the length it decides",
+                            fix=f"stop on values of the current and earlier steps only, without {symbol.bound}",
+                            at=definition.at,
+                        )
+
+
+def _has_effect(definition: Definition) -> bool:
+    return definition.op == "host" and definition.attributes["function"].effect is not None
+
+
+def _declared_extents(graph: Graph) -> dict[Symbol, list[Term]]:
+    """Every extent that some node has along each dim, in order of appearance."""
+    found: dict[Symbol, dict[Term, None]] = {}
+    for node in graph:
+        for dim in node.dims:
+            found.setdefault(dim.symbol, {})[dim.extent] = None
+    return {symbol: list(extents) for symbol, extents in found.items()}
+
+
+def _size_hint(source: Node, access: Access) -> str:
+    """What to say when two bounds that nothing relates meet in one read."""
+    bounds = {s for s in access.symbols if s.kind != "dim"} - {s for d in source.dims for s in d.extent.symbols}
+    if not bounds or not source.dims:
+        return ""
+    return f'; a size that never exceeds a bound is declared as pr.size("{min(map(str, bounds))}", max={source.dims[0].extent})'
+
+
+def _cone(graph: Graph, name: str) -> Iterable[Node]:
+    """A node and everything it is computed from."""
+    found: dict[str, Node] = {}
+    waiting = [name]
+    while waiting:
+        node = graph[waiting.pop()]
+        if node.name not in found:
+            found[node.name] = node
+            waiting.extend(access.source for d in node.definitions for access in d.operands)
+    return found.values()
+
+
+def _positions(access: Access) -> tuple[tuple[Symbol, ...], list[Term], Condition]:
+    """A fresh position symbol per range, the step read along each dim, and `0 <= position < length`."""
+    positions: list[Symbol] = []
+    steps: list[Term] = []
+    known: list[Condition] = []
+    for step in access.steps:
+        if isinstance(step, Range):
+            position = Symbol(f"k{len(positions)}", "dim", serial=-1)
+            positions.append(position)
+            known += [ge(Term.of(position), 0), lt(Term.of(position), step.length)]
+            step = step.at(Term.of(position))
+        steps.append(step)
+    return tuple(positions), steps, conjunction(*known)
+
+
+def _other_lengths(inside: Condition, source: Node, access: Access) -> tuple[Condition, tuple[Symbol, ...]]:
+    """Ragged lengths of the source at another step than the reader's are unknown: they become symbols of their own."""
+    steps = source.steps(access)
+    other = {}
+    for dim in source.dims:
+        for bound in dim.extent.symbols:
+            if any(steps.get(owner) is not Term.of(owner) for owner in bound.over):
+                other[bound] = Symbol(bound.name, "bound", max=bound.max, serial=-4)
+    return inside.substitute({old: Term.of(new) for old, new in other.items()}), tuple(other.values())
+
+
+def _shown(access: Access) -> str:
+    parts = []
+    for step in access.steps:
+        if isinstance(step, Range):
+            stop = step.start + step.length * step.step
+            parts.append(f"{step.start}:{stop}" + (f":{step.step}" if step.step != 1 else ""))
+        else:
+            parts.append(str(step))
+    return f"{access.source}[{', '.join(parts)}]"
+
+
+def _point(node: Node, point: dict[Symbol, int]) -> str:
+    return ", ".join(f"{symbol} = {point[symbol]}" for symbol in node.symbols) or "its only point"

@@ -1,0 +1,312 @@
+"""No value may depend on itself: a proof that every recursion makes progress.
+
+Definitions that read each other in a circle form a component. For each component a ranking is sought, level by level: an
+affine function of the steps, one per definition (a dim forwards or backwards, at an integer rate, plus a shift), that no read
+increases. Reads that strictly decrease it are settled; what remains, limited to where the rank stays equal, goes to the next
+level. If every read is settled, the values are well-founded. The shifts come from Bellman-Ford on the smallest distance of
+each read (Darte, Robert and Vivien, "Scheduling and Automatic Parallelization", chapter 4).
+
+Where no ranking is found, the points at small bounds are searched for an actual cycle, which is then shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from math import lcm
+
+from polyrhythm.errors import CycleError, ProgressError
+from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, lt
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.ir.sets import facts, points, solutions
+from polyrhythm.ir.terms import Symbol, Term, ordered
+
+Statement = tuple[str, int]
+"""A definition: the name of its node and its position there."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One statement reads another where `condition` holds; `steps` says at which steps."""
+
+    reader: Statement
+    source: Statement
+    condition: Condition
+    steps: Mapping[Symbol, Term]
+
+
+def check_progress(graph: Graph) -> None:
+    """Raise a CycleError if a value may depend on itself."""
+    reads: dict[str, list[str]] = {
+        node.name: [access.source for d in node.definitions for access in d.operands] for node in graph
+    }
+    for component in components(reads):
+        if len(component) > 1 or component[0] in reads[component[0]]:
+            edges = _reads_within(graph, set(component))
+            if not _well_founded(graph, edges):
+                _complain(graph, component, edges)
+
+
+def components(successors: Mapping[Hashable, Iterable[Hashable]]) -> list[list]:  # type: ignore[type-arg]
+    """The strongly connected components of a directed graph, each after those it points to (Tarjan, iterative).
+
+    >>> components({1: [2], 2: [1, 3], 3: []})
+    [[3], [2, 1]]
+    """
+    order: dict[Hashable, int] = {}
+    low: dict[Hashable, int] = {}
+    active: list[Hashable] = []
+    on_stack: set[Hashable] = set()
+    found: list[list[Hashable]] = []
+    for root in successors:
+        if root in order:
+            continue
+        work = [(root, iter(successors[root]))]
+        order[root] = low[root] = len(order)
+        active.append(root)
+        on_stack.add(root)
+        while work:
+            vertex, rest = work[-1]
+            for other in rest:
+                if other not in order:
+                    order[other] = low[other] = len(order)
+                    active.append(other)
+                    on_stack.add(other)
+                    work.append((other, iter(successors[other])))
+                    break
+                if other in on_stack:
+                    low[vertex] = min(low[vertex], order[other])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[vertex])
+                if low[vertex] == order[vertex]:
+                    component = []
+                    while True:
+                        component.append(active.pop())
+                        on_stack.discard(component[-1])
+                        if component[-1] == vertex:
+                            break
+                    found.append(component)
+    return found
+
+
+def _reads_within(graph: Graph, names: set[str]) -> list[_Read]:
+    reads = []
+    for name in sorted(names):
+        node = graph[name]
+        for number, definition in enumerate(node.definitions):
+            for access in definition.operands:
+                if access.source in names:
+                    reads += list(_reads_of(graph, node, number, definition, access))
+    return reads
+
+
+def _reads_of(graph: Graph, node: Node, number: int, definition: Definition, access: Access) -> Iterator[_Read]:
+    """A read split by the definition of the source that it meets."""
+    source = graph[access.source]
+    steps: dict[Symbol, Term] = {}
+    known = [node.rectangle, definition.domain]
+    for position, (symbol, step) in enumerate(zip(source.symbols, access.steps, strict=True)):
+        if isinstance(step, Range):
+            k = Symbol(f"k{position}", "dim", serial=-1)
+            known += [ge(Term.of(k), 0), lt(Term.of(k), step.length)]
+            step = step.at(Term.of(k))
+        steps[symbol] = step
+    for other, met in enumerate(source.definitions):
+        condition = conjunction(*known, met.domain.substitute(steps))
+        condition = conjunction(condition, facts(condition.symbols))
+        if not solutions(condition).is_empty:
+            yield _Read((node.name, number), (source.name, other), condition, steps)
+
+
+def _well_founded(graph: Graph, reads: Sequence[_Read]) -> bool:
+    """Whether rankings settle all reads."""
+    successors: dict[Statement, list[Statement]] = {}
+    for read in reads:
+        successors.setdefault(read.reader, []).append(read.source)
+        successors.setdefault(read.source, [])
+    for component in components(successors):
+        inside = set(component)
+        edges = [read for read in reads if read.reader in inside and read.source in inside]
+        if edges and not any(
+            remaining is not None and _well_founded(graph, remaining)
+            for remaining in (_ranked(edges, ranking) for ranking in _rankings(graph, component, edges))
+        ):
+            return False
+    return True
+
+
+def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Read]) -> Iterator[dict[Statement, Term]]:
+    """Candidate rank functions: each common dim, forwards and backwards, at the rates the reads suggest."""
+    common = None
+    for name, _ in component:
+        symbols = set(graph[name].symbols)
+        common = symbols if common is None else common & symbols
+    for symbol in [s for s in graph[component[0][0]].symbols if s in (common or ())]:
+        rates = _rates(component, edges, symbol)
+        for direction in (1, -1):
+            yield {statement: Term.of(symbol) * (direction * rates[statement]) for statement in component}
+
+
+def _rates(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, int]:
+    """Integer rates so that a read of step `a*t // b` goes from rate a/b to rate 1; all one where that does not work."""
+    rates: dict[Statement, Fraction] = {component[0]: Fraction(1)}
+    for _ in component:
+        for edge in edges:
+            slope = _slope(edge.steps[symbol], symbol)
+            if slope is None:
+                continue
+            if edge.source in rates and edge.reader not in rates:
+                rates[edge.reader] = rates[edge.source] * slope
+            elif edge.reader in rates and edge.source not in rates:
+                rates[edge.source] = rates[edge.reader] / slope
+    scale = lcm(*(rate.denominator for rate in rates.values()))
+    return {statement: int(rates.get(statement, Fraction(1)) * scale) for statement in component}
+
+
+def _slope(term: Term, symbol: Symbol) -> Fraction | None:
+    """How fast a term grows with a symbol, on average; None where it does not grow or by no fixed rate."""
+    total = Fraction(term.coefficient(symbol))
+    for monomial, coefficient in term.monomials:
+        atom = monomial[0]
+        if not isinstance(atom, Symbol) and symbol in Term(0, ((monomial, 1),)).symbols:
+            if not hasattr(atom, "divisor"):
+                return None
+            inner = _slope(atom.dividend, symbol)
+            if inner is None:
+                return None
+            total += coefficient * inner / atom.divisor
+    return total if total > 0 else None
+
+
+def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_Read] | None:
+    """The reads that a ranking leaves open, or None if it cannot be shifted to fit or settles nothing."""
+    distances = []
+    for edge in edges:
+        drop = ranking[edge.reader] - ranking[edge.source].substitute(edge.steps)
+        least = _least(drop, edge.condition)
+        if least is None:
+            return None
+        distances.append((edge, drop, least))
+    shifts = _shifts({s for e in edges for s in (e.reader, e.source)}, distances)
+    if shifts is None:
+        return None
+    remaining = []
+    settled = False
+    for edge, drop, least in distances:
+        shift = shifts[edge.reader] - shifts[edge.source]
+        if least + shift >= 1:
+            settled = True
+            continue
+        equal = conjunction(edge.condition, eq(drop + shift, 0))
+        if solutions(equal).is_empty:
+            settled = True
+            continue
+        settled = settled or not drop.is_constant
+        remaining.append(replace(edge, condition=equal))
+    return remaining if settled else None
+
+
+def _least(drop: Term, condition: Condition) -> int | None:
+    """The smallest value of a term where a condition holds; None when there is none."""
+    if drop.is_constant:
+        return drop.constant
+    value = Symbol("value", "dim", serial=-2)
+    negative = conjunction(condition, eq(Term.of(value), -drop))
+    largest = solutions(negative).largest_value(Term.of(value))
+    return None if largest is None else -largest
+
+
+def _shifts(
+    statements: Iterable[Statement], distances: Iterable[tuple[_Read, Term, int]]
+) -> dict[Statement, int] | None:
+    """Shifts that make every read's distance at least zero (Bellman-Ford), or None for a negative cycle."""
+    shifts = dict.fromkeys(statements, 0)
+    constraints = [(edge.reader, edge.source, least) for edge, _, least in distances]
+    for _ in range(len(shifts) + 1):
+        changed = False
+        for reader, source, least in constraints:
+            if shifts[source] > shifts[reader] + least:
+                shifts[source] = shifts[reader] + least
+                changed = True
+        if not changed:
+            return shifts
+    return None
+
+
+Place = tuple[str, tuple[int, ...]]
+
+
+def _complain(graph: Graph, component: Sequence[str], edges: Sequence[_Read]) -> None:
+    nodes = [graph[name] for name in component]
+    user_node = next((node for node in nodes if node.recurrent), nodes[0])
+    for bounds in _small_bounds(edges):
+        cycle = _concrete_cycle(graph, edges, bounds)
+        if cycle is not None:
+            shown = " reads ".join(f"{name}[{', '.join(map(str, point))}]" for name, point in cycle)
+            lines = {d.at: None for name, _ in cycle for d in graph[name].definitions if d.at is not None}
+            raise CycleError(
+                f"a value depends on itself: {shown}",
+                fix="read an earlier or later step, so that every value is computed from others",
+                at=user_node.at,
+                point={s: v for s, v in bounds.items() if s.kind != "dim"},
+                also=tuple(("through", at) for at in list(lines)[:8]),
+            )
+    raise ProgressError(
+        f"could not show that {user_node.name} makes progress: its reads go both ways through time",
+        fix="rewrite the recurrence so that along some dim every read goes one way, "
+        "or split it into two tensors with one direction each",
+        at=user_node.at,
+    )
+
+
+def _small_bounds(edges: Sequence[_Read]) -> Iterator[dict[Symbol, int]]:
+    symbols = ordered({s for edge in edges for s in edge.condition.symbols if s.kind != "dim"})
+    sizes = range(1, 6 if len(symbols) <= 2 else 4)
+    for values in sorted(product(sizes, repeat=len(symbols)), key=lambda v: (sum(v), v)):
+        yield dict(zip(symbols, values, strict=True))
+
+
+def _concrete_cycle(graph: Graph, edges: Sequence[_Read], bounds: Mapping[Symbol, int]) -> list[Place] | None:
+    """A cycle among the points at given bounds."""
+    successors: dict[Place, list[Place]] = {}
+    for edge in edges:
+        reader, source = graph[edge.reader[0]], graph[edge.source[0]]
+        fixed = edge.condition.substitute({symbol: Term(value) for symbol, value in bounds.items()})
+        columns = ordered(fixed.symbols | set(reader.symbols))
+        if any(s.kind != "dim" for s in columns):
+            return None
+        for values in points(fixed, columns).every():
+            place = (reader.name, tuple(values[s] for s in reader.symbols))
+            lookup = {**bounds, **values}
+            read = (source.name, tuple(edge.steps[s].evaluate(lookup.__getitem__) for s in source.symbols))
+            successors.setdefault(place, []).append(read)
+            successors.setdefault(read, [])
+    for component in components(successors):
+        inside = set(component)
+        if len(component) > 1 or component[0] in successors[component[0]]:
+            return _shortest_cycle(successors, component[-1], inside)
+    return None
+
+
+def _shortest_cycle(successors: Mapping[Place, Sequence[Place]], start: Place, inside: set[Place]) -> list[Place]:
+    """A shortest way from a point back to itself (breadth first)."""
+    came: dict[Place, Place] = {}
+    frontier = [start]
+    while frontier:
+        following = []
+        for place in frontier:
+            for other in successors[place]:
+                if other == start:
+                    path = [place]
+                    while path[-1] != start:
+                        path.append(came[path[-1]])
+                    return [*reversed(path), start]
+                if other in inside and other not in came:
+                    came[other] = place
+                    following.append(other)
+        frontier = following
+    raise AssertionError("a strongly connected component has a cycle")

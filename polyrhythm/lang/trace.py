@@ -1,0 +1,226 @@
+"""From the tensors a user holds to the dependence graph: walk back from the outputs.
+
+Tensors become nodes in the order in which the walk first completes them. Views disappear into accesses. Symbols that share a name are told
+apart by numbers. Random sites without a name, and host calls, are numbered in the order of the walk and of their construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.errors import DuplicateNameError, UntilError
+from polyrhythm.ir import sets
+from polyrhythm.ir.conditions import TRUE, Condition, negation
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
+from polyrhythm.ir.ops.record import attribute_terms, map_attribute
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.types import TensorType
+from polyrhythm.lang.index import Dim, extent_of
+from polyrhythm.lang.recurrent import Recurrent
+from polyrhythm.lang.tensor import Choice, Computed, Tensor, View, apply, domain
+from polyrhythm.source import Source
+
+Piece = tuple[Condition, str, tuple[Tensor, ...], Mapping[str, Any], Source]
+
+
+def trace(
+    outputs: Sequence[Tensor], effects: Sequence[Tensor] = (), until: Mapping[Dim, Tensor] | None = None
+) -> Graph:
+    """The graph that computes some tensors."""
+    stops = {d.symbol: _plain(_stop(d, done)) for d, done in (until or {}).items()}
+    roots = [_plain(tensor) for tensor in (*outputs, *effects)]
+    walk = _Walk()
+    walk.visit([*roots, *stops.values()])
+    return walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops)
+
+
+def _stop(dim: Dim, done: Tensor) -> Tensor:
+    if not isinstance(dim, Dim) or dim.symbol not in done.symbols or done.type.shape or done.dtype != np.dtype(bool):
+        raise UntilError(
+            f"until={{{dim}: ...}} needs a boolean scalar for each step of {dim}, not {done.type} over {done.dims}",
+            fix="compare a scalar that varies along the dim, as in until={t: token == end}",
+            at=done.at,
+        )
+    return done
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A tensor of its own for what is wanted over its whole domain, whatever else the expression is used for."""
+    if isinstance(tensor, Recurrent) or (isinstance(tensor, Computed) and tensor.op == "input"):
+        return tensor
+    return apply("broadcast", tensor, shape=tensor.type.shape)
+
+
+@dataclass
+class _Walk:
+    """Finds every tensor behind the outputs, then names and converts them."""
+
+    order: list[Tensor] = field(default_factory=list)
+    names: dict[Tensor, str] = field(default_factory=dict)
+    renamed: dict[Symbol, Symbol] = field(default_factory=dict)
+    lengths: dict[Symbol, Tensor] = field(default_factory=dict)
+    sites: dict[Tensor, str] = field(default_factory=dict)
+
+    def visit(self, roots: Iterable[Tensor]) -> None:
+        """Depth first with a stack of our own: programs may be deeper than Python's recursion limit."""
+        seen: set[int] = set()
+        stack: list[tuple[Tensor, bool]] = [(root, False) for root in reversed(list(roots))]
+        while stack:
+            tensor, complete = stack.pop()
+            if complete:
+                self.order.append(tensor)
+            elif id(tensor) not in seen:
+                seen.add(id(tensor))
+                stack.append((tensor, True))
+                self._note_symbols(tensor)
+                stack.extend((child, False) for child in reversed(self._children(tensor)))
+
+    def _children(self, tensor: Tensor) -> list[Tensor]:
+        read = [t for _, _, operands, _, _ in _pieces(tensor) for t in operands]
+        read += [self.lengths[s] for s in _symbols(tensor) if s in self.lengths]
+        return [t.source if isinstance(t, View) else t for t in read]
+
+    def _note_symbols(self, tensor: Tensor) -> None:
+        for symbol in sorted(_symbols(tensor), key=lambda s: s.serial):
+            self._rename(symbol)
+
+    def _rename(self, symbol: Symbol) -> Symbol:
+        if symbol not in self.renamed:
+            if symbol in extent_of:
+                self.lengths[symbol] = extent_of[symbol]
+            bound = self._rename(symbol.bound) if symbol.bound else None
+            over = tuple(self._rename(s) for s in symbol.over)
+            limit = symbol.max
+            if limit is not None:
+                limit = limit.substitute({s: Term.of(self._rename(s)) for s in limit.symbols})
+            name = _unique(symbol.name, {s.name for s in self.renamed.values()})
+            self.renamed[symbol] = Symbol(name, symbol.kind, bound, limit, over)
+        return self.renamed[symbol]
+
+    def graph(self, outputs: list[Tensor], effects: list[Tensor], until: Mapping[Symbol, Tensor]) -> Graph:
+        mapping = {old: Term.of(new) for old, new in self.renamed.items()}
+        self._name()
+        calls = {call: rank for rank, call in enumerate(sorted(_host_calls(self.order)))}
+        nodes = {self.names[t]: self._node(t, mapping, calls) for t in self.order}
+        return Graph(
+            nodes,
+            tuple(self.names[t] for t in outputs),
+            {self.renamed[s]: self._access(t, mapping, TRUE) for s, t in self.lengths.items()},
+            {self.renamed[s]: self.names[t] for s, t in until.items()},
+            tuple(self.names[t] for t in effects),
+            {t.attributes["name"]: t.stored for t in self.order if isinstance(t, Computed) and t.stored is not None},
+        )
+
+    def _name(self) -> None:
+        """Inputs keep their names; recurrent tensors are called like the user's variable, others by operation."""
+        taken: dict[str, Tensor] = {}
+        sites: dict[str, Tensor] = {}
+        computed = [t for t in self.order if isinstance(t, Computed)]
+        for tensor in computed:
+            if tensor.op == "input":
+                self.names[tensor] = tensor.attributes["name"]
+                _claim(taken, self.names[tensor], tensor, "inputs")
+        for number, tensor in enumerate(self.order):
+            if tensor not in self.names:
+                wish = tensor.name if isinstance(tensor, Recurrent) else None
+                self.names[tensor] = _unique(wish or f"{_verb(tensor)}_{number}", taken)
+                taken[self.names[tensor]] = tensor
+        for number, tensor in enumerate(t for t in computed if t.op == "random_bits"):
+            named = tensor.attributes["site"]
+            self.sites[tensor] = f"#{number}" if named is None else named
+            _claim(sites, self.sites[tensor], tensor, "random sites")
+
+    def _node(self, tensor: Tensor, mapping: Mapping[Symbol, Term], calls: Mapping[int, int]) -> Node:
+        dims = tuple(NodeDim(self.renamed[s.symbol], s.extent.substitute(mapping)) for s in tensor.spans)
+        definitions = []
+        for condition, op, operands, attributes, at in _pieces(tensor):
+            given = domain(tensor.spans)
+            reads = tuple(self._access(operand, mapping, given) for operand in operands)
+            values = {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in attributes.items()}
+            if op == "random_bits":
+                values["site"] = self.sites[tensor]
+            if op == "host":
+                values["call"] = calls[values["call"]]
+            definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
+        kind = TensorType(tuple(n.substitute(mapping) for n in tensor.type.shape), tensor.dtype)
+        return Node(self.names[tensor], dims, kind, tuple(definitions), isinstance(tensor, Recurrent), tensor.at)
+
+    def _access(self, tensor: Tensor, mapping: Mapping[Symbol, Term], given: Condition) -> Access:
+        source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
+        return Access(self.names[source], tuple(_simplified(step, given).substitute(mapping) for step in steps))
+
+
+def _current(tensor: Tensor) -> tuple[Step, ...]:
+    return tuple(Term.of(symbol) for symbol in tensor.symbols)
+
+
+def _simplified(step: Step, given: Condition) -> Step:
+    if isinstance(step, Term):
+        return step
+    return Range(step.start, sets.simplified_term(step.length, given), step.step)
+
+
+def _pieces(tensor: Tensor) -> list[Piece]:
+    """The definitions of a tensor: condition, operation, operands, attributes, line."""
+    if isinstance(tensor, Recurrent):
+        return [_copy(condition, value, at) for condition, value, at in tensor.pieces]
+    if isinstance(tensor, Choice):
+        given = domain(tensor.spans)
+        holds = sets.simplified(tensor.condition, given)
+        fails = sets.simplified(negation(tensor.condition), given)
+        return [_copy(holds, tensor.first, tensor.at), _copy(fails, tensor.second, tensor.at)]
+    assert isinstance(tensor, Computed)
+    return [(TRUE, tensor.op, tensor.operands, tensor.attributes, tensor.at)]
+
+
+def _copy(condition: Condition, value: Tensor, at: Source) -> Piece:
+    return condition, "broadcast", (value,), {"shape": value.type.shape}, at
+
+
+def _symbols(tensor: Tensor) -> set[Symbol]:
+    """Every symbol a tensor's own definition mentions."""
+    found: set[Symbol] = set()
+    for span in tensor.spans:
+        found |= {span.symbol} | span.extent.symbols
+    for length in tensor.type.shape:
+        found |= length.symbols
+    for condition, _, operands, attributes, _ in _pieces(tensor):
+        found |= condition.symbols
+        for operand in operands:
+            for step in operand.steps if isinstance(operand, View) else ():
+                found |= step.symbols
+        for value in attributes.values():
+            found = found.union(*(term.symbols for term in attribute_terms(value)))
+    return found
+
+
+def _host_calls(tensors: Iterable[Tensor]) -> set[int]:
+    return {t.attributes["call"] for t in tensors if isinstance(t, Computed) and t.op == "host"}
+
+
+def _verb(tensor: Tensor) -> str:
+    if isinstance(tensor, Computed):
+        return tensor.op
+    return "choice" if isinstance(tensor, Choice) else "recurrent"
+
+
+def _unique(name: str, taken: Iterable[str]) -> str:
+    known, wish, number = set(taken), name, 2
+    while name in known:
+        name, number = f"{wish}_{number}", number + 1
+    return name
+
+
+def _claim(taken: dict[str, Tensor], name: str, tensor: Tensor, what: str) -> None:
+    if name in taken:
+        raise DuplicateNameError(
+            f"two {what} are called {name!r}",
+            fix="give each its own name, or use one tensor in both places",
+            at=tensor.at,
+            also=(("the other is at", taken[name].at),),
+        )
+    taken[name] = tensor

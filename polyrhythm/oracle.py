@@ -1,0 +1,434 @@
+"""The oracle: the meaning of a program, computed in NumPy straight from its definitions.
+
+The value of a node at a point is the operation of the one definition whose domain holds there, applied to the values that its accesses
+read. Values are computed on demand and remembered. Demand is kept on an explicit stack, so chains of any length work. This
+defines what is correct for every pass and backend; it is written to be obviously right, not to be fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.errors import CycleError, EffectError, HostError, RaggedShapeError
+from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
+from polyrhythm.ir.ops import TABLE
+from polyrhythm.ir.ops.record import concrete
+from polyrhythm.ir.terms import Symbol, dims_of
+from polyrhythm.lang.calls import Call, Ragged, prepare
+from polyrhythm.lang.check import checked
+from polyrhythm.lang.index import Dim
+from polyrhythm.lang.structure import flattened
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.lang.trace import trace
+
+Point = tuple[int, ...]
+Place = tuple[str, Point]
+
+
+class _Missing(Exception):
+    """Values that must be computed first."""
+
+    def __init__(self, places: list[Place]) -> None:
+        self.places = places
+
+
+def evaluate(
+    outputs: Any,
+    inputs: Mapping[str, Any] | None = None,
+    bounds: Mapping[Any, int] | None = None,
+    until: Mapping[Dim, Tensor] | None = None,
+    seed: int = 0,
+    effects: Sequence[Tensor] = (),
+) -> Any:
+    """The value of some outputs by definition: slow, simple, and what every compiled program must equal.
+
+    `outputs` is a tensor, a tuple, list or dict of tensors, and the result has the same structure. Bounds that are not the length of an
+    input are given as `bounds={T: 9}`.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> total = pr.recurrent((), (t,))
+    >>> total[0] = x[0]
+    >>> total[t + 1] = total + x[t + 1]
+    >>> pr.evaluate({"last": total[T - 1]}, {"x": [1.0, 2.0, 3.0]})
+    {'last': array(6., dtype=float32)}
+    """
+    tensors, rebuild = flattened(outputs)
+    graph = checked(trace(tensors, effects, until))
+    return rebuild(run(graph, inputs or {}, bounds, seed))
+
+
+def run(
+    graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None = None, seed: int = 0
+) -> list[np.ndarray | Ragged]:
+    """The outputs of a checked graph, each over its whole domain with the dims as leading axes."""
+    running = _Run(graph, prepare(graph, inputs, bounds), seed)
+    results = [running.whole(graph[name]) for name in graph.outputs]
+    running.perform_effects()
+    return results
+
+
+class _Run:
+    def __init__(self, graph: Graph, call: Call, seed: int) -> None:
+        self.graph, self.call, self.seed = graph, call, seed
+        self.values: dict[Place, np.ndarray] = {}
+        self.host_results: dict[tuple[int, Point], tuple[np.ndarray, ...]] = {}
+        self.lengths: dict[tuple[Symbol, Point], int] = {}
+        self.stops = {d.bound: (d, name) for d, name in graph.until.items() if d.bound is not None}
+        self.effects = _effect_orders(graph)
+
+    def value(self, name: str, point: Point) -> np.ndarray:
+        """The value at a point, computing whatever it needs first."""
+        self._settle(lambda: self._known(name, point))
+        return self.values[name, point]
+
+    def _known(self, name: str, point: Point) -> np.ndarray:
+        if (name, point) not in self.values:
+            raise _Missing([(name, point)])
+        return self.values[name, point]
+
+    def _settle(self, attempt: Callable[[], Any]) -> Any:
+        """Run an attempt again and again, each time computing what it found missing."""
+        while True:
+            try:
+                return attempt()
+            except _Missing as missing:
+                self._compute(missing.places)
+
+    def _compute(self, places: list[Place]) -> None:
+        stack, waiting = list(places), set()
+        while stack:
+            place = stack[-1]
+            if place in self.values:
+                stack.pop()
+                continue
+            try:
+                self.values[place] = self._at(*place)
+                waiting.discard(place)
+                stack.pop()
+            except _Missing as missing:
+                if any(needed in waiting for needed in missing.places):
+                    raise self._cycle(place, missing.places) from None
+                waiting.add(place)
+                stack.extend(missing.places)
+
+    def _cycle(self, place: Place, needed: list[Place]) -> CycleError | EffectError:
+        node = self.graph[place[0]]
+        kind = EffectError if any(node in order.calls.values() for order in self.effects.values()) else CycleError
+        return kind(
+            f"{place[0]} at {place[1]} waits for {needed[0][0]} at {needed[0][1]}, which waits for it",
+            fix="let every value, and every call of an effect, depend on what can come before it",
+            at=node.at,
+        )
+
+    def _at(self, name: str, point: Point) -> np.ndarray:
+        """The value of a node at a point from its definition, or _Missing."""
+        node = self.graph[name]
+        lookup = self.lookup(dict(zip(node.symbols, point, strict=True)))
+        definition = next((d for d in node.definitions if d.domain.evaluate(lookup)), None)
+        if definition is None:
+            raise AssertionError(f"{name} at {point} is read but not demanded: the checks are wrong")
+        if definition.op == "input":
+            return self.call.inputs[definition.attributes["name"]][point]
+        operands = self._operands(definition, lookup)
+        attributes = concrete(definition.attributes, lookup)
+        if definition.op == "host":
+            return self._host(name, point, operands, attributes)
+        if definition.op == "random_bits":
+            attributes.update(seed=self.seed, step=point)
+        return TABLE[definition.op].numpy(*operands, **attributes)
+
+    def _operands(self, definition: Definition, lookup: Callable[[Symbol], int]) -> list[np.ndarray]:
+        places = [self._places(access, lookup) for access in definition.operands]
+        missing = [p for points, _ in places for p in points if p not in self.values]
+        if missing:
+            raise _Missing(missing)
+        return [
+            self._stacked(access, points, lengths, lookup)
+            for access, (points, lengths) in zip(definition.operands, places, strict=True)
+        ]
+
+    def _places(self, access: Access, lookup: Callable[[Symbol], int]) -> tuple[list[Place], list[int]]:
+        """The points an access reads, in row-major order, and the lengths of its ranges."""
+        choices: list[list[int]] = []
+        lengths: list[int] = []
+        for step in access.steps:
+            if isinstance(step, Range):
+                start, length = step.start.evaluate(lookup), step.length.evaluate(lookup)
+                choices.append([start + k * step.step for k in range(length)])
+                lengths.append(length)
+            else:
+                choices.append([step.evaluate(lookup)])
+        return [(access.source, point) for point in product(*choices)], lengths
+
+    def _stacked(
+        self, access: Access, places: list[Place], lengths: list[int], lookup: Callable[[Symbol], int]
+    ) -> np.ndarray:
+        if not lengths:
+            return self.values[places[0]]
+        source = self.graph[access.source]
+        if places:
+            shape = self.values[places[0]].shape
+        else:
+            # Nothing is read, but the operand still has a shape; the dims that were ranges do not occur in it.
+            steps = {s: st for s, st in source.steps(access).items() if not isinstance(st, Range)}
+            shape = tuple(max(0, n.substitute(steps).evaluate(lookup)) for n in source.shape)
+        stacked = np.empty((len(places), *shape), source.dtype)
+        for row, place in enumerate(places):
+            stacked[row] = self.values[place]
+        return stacked.reshape(*lengths, *shape)
+
+    def lookup(self, steps: Mapping[Symbol, int]) -> Callable[[Symbol], int]:
+        """Values of symbols at a point: its steps, the call's bounds, and lengths that are data."""
+
+        def value(symbol: Symbol) -> int:
+            if symbol in steps:
+                return steps[symbol]
+            if symbol in self.graph.lengths or symbol in self.stops:
+                return self._length(symbol, steps)
+            return self.call.bounds[symbol]
+
+        return value
+
+    def _length(self, bound: Symbol, steps: Mapping[Symbol, int]) -> int:
+        """The value of a ragged bound, or of one that ends early."""
+        if bound in self.stops:
+            return self._stop(bound, steps)
+        access = self.graph.lengths[bound]
+        (place,), _ = self._places(access, self.lookup(steps))
+        length = int(self._known(*place))
+        limit = bound.max.evaluate(self.lookup(steps)) if bound.max is not None else length
+        if not 0 <= length <= limit:
+            raise HostError(
+                f"the length {bound} is {length}, outside 0 to {limit}, at {dict(steps)}",
+                fix="make every length at least zero and at most the declared max",
+                at=self.graph[access.source].at,
+            )
+        return length
+
+    def _stop(self, bound: Symbol, steps: Mapping[Symbol, int]) -> int:
+        """One more than the first step at which the condition holds; over further dims, that of this point."""
+        dim, name = self.stops[bound]
+        node = self.graph[name]
+        given = tuple(steps.get(symbol) for symbol in node.symbols if symbol is not dim)
+        if (bound, given) in self.lengths:
+            return self.lengths[bound, given]  # type: ignore[index]
+        limit = self.call.bounds[bound]
+        others = [s for s in node.symbols if s is not dim and s not in steps]
+        longest = 0
+        for choice in product(*(range(self._extent(node, s, steps)) for s in others)):
+            at = {**steps, **dict(zip(others, choice, strict=True))}
+            length = limit
+            for step in range(limit):
+                place = (name, tuple(step if s is dim else at[s] for s in node.symbols))
+                if bool(self._known(*place)):
+                    length = step + 1
+                    break
+            longest = max(longest, length)
+        self.lengths[bound, given] = longest  # type: ignore[index]
+        return longest
+
+    def _extent(self, node: Node, symbol: Symbol, steps: Mapping[Symbol, int]) -> int:
+        extent = next(dim.extent for dim in node.dims if dim.symbol is symbol)
+        return extent.evaluate(self.lookup(steps))
+
+    def _host(self, name: str, point: Point, operands: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
+        function: HostFunction = attributes["function"]
+        if function.effect is not None:
+            before = self.effects[function.effect].before(self, attributes["call"], point)
+            if before is not None and before not in self.values:
+                raise _Missing([before])
+        key = (attributes["call"], point)
+        if key not in self.host_results:
+            returned = function.call(*operands)
+            results = (returned,) if function.single else tuple(returned)
+            lookup = self.lookup(dict(zip(self.graph[name].symbols, point, strict=True)))
+            self.host_results[key] = _checked_results(function, results, lookup, self.graph[name])
+        return self.host_results[key][attributes["result"]]
+
+    def perform_effects(self) -> None:
+        """Call every host function with an effect at every point, also where nothing reads the result."""
+        for order in self.effects.values():
+            for place in order.places(self):
+                self.value(*place)
+
+    def points(self, node: Node) -> list[Point]:
+        """The domain of a node in lexicographic order."""
+        return self._settle(lambda: list(self._points(node, ())))  # type: ignore[no-any-return]
+
+    def _points(self, node: Node, prefix: Point) -> Iterator[Point]:
+        lookup = self.lookup(dict(zip(node.symbols, prefix, strict=False)))
+        if len(prefix) == len(node.dims):
+            # A length that ends early may depend on a later dim; only here is it exact.
+            if node.rectangle.evaluate(lookup):
+                yield prefix
+            return
+        for step in range(node.dims[len(prefix)].extent.evaluate(lookup)):
+            yield from self._points(node, (*prefix, step))
+
+    def whole(self, node: Node) -> np.ndarray | Ragged:
+        """A node over its whole domain, dims leading."""
+        points = self.points(node)
+        values = [self.value(node.name, point) for point in points]
+        lookup = self.lookup({})
+        varying = [n for n in node.shape if dims_of(n)]
+        ragged = [d for d in node.dims if any(self._differs(symbol, node) for symbol in d.extent.symbols)]
+        shape = tuple(
+            max((v.shape[axis] for v in values), default=0) if n in varying else n.evaluate(lookup)
+            for axis, n in enumerate(node.shape)
+        )
+        extents = tuple(
+            max((p[axis] + 1 for p in points), default=0)
+            if d in ragged
+            else self._settle(lambda d=d: max(0, d.extent.evaluate(lookup)))
+            for axis, d in enumerate(node.dims)
+        )
+        whole = np.zeros((*extents, *shape), node.dtype)
+        for point, value in zip(points, values, strict=True):
+            whole[(*point, *map(slice, value.shape))] = value
+        if not ragged and not varying:
+            return whole
+        return Ragged(whole, self._lengths(node, ragged, points, values, extents))
+
+    def _lengths(
+        self, node: Node, ragged: list[NodeDim], points: list[Point], values: list[np.ndarray], extents: Point
+    ) -> np.ndarray:
+        """How much of a ragged output counts: steps along its ragged dim, or the length of its varying axis."""
+        axes = [axis for axis, n in enumerate(node.shape) if dims_of(n)]
+        if len(ragged) + len(axes) > 1:
+            raise RaggedShapeError(
+                f"{node.name} is ragged along more than one axis, so one array of lengths cannot describe it",
+                fix="reduce or pad all but one of them inside the program",
+                at=node.at,
+            )
+        if axes:
+            lengths = np.zeros(extents, np.int64)
+            for point, value in zip(points, values, strict=True):
+                lengths[point] = value.shape[axes[0]]
+            return lengths
+        place = node.dims.index(ragged[0])
+        lengths = np.zeros([n for axis, n in enumerate(extents) if axis != place], np.int64)
+        for point in points:
+            lengths[(*point[:place], *point[place + 1 :])] += 1
+        return lengths
+
+    def _differs(self, symbol: Symbol, node: Node) -> bool:
+        """Whether a length differs from point to point of a node."""
+        if symbol in self.stops:
+            dim, name = self.stops[symbol]
+            return any(s is not dim and s in node.symbols for s in self.graph[name].symbols)
+        return symbol in self.graph.lengths
+
+
+@dataclass
+class _EffectOrder:
+    """The total order of the calls that share an effect.
+
+    Calls are ordered by the steps of their dims, then as written. A call that lacks a dim which others have comes before their loop
+    over it if it was written before the first of them, and after it otherwise.
+    """
+
+    calls: dict[int, Node]
+
+    def __post_init__(self) -> None:
+        self.dims = tuple(dict.fromkeys(s for node in self.calls.values() for s in node.symbols))
+        first = {s: next(c for c, node in self.calls.items() if s in node.symbols) for s in self.dims}
+        self.edge = {(c, s): -inf if c < first[s] else inf for c in self.calls for s in self.dims}
+
+    def key(self, call: int, point: Point) -> tuple[float, ...]:
+        steps = dict(zip(self.calls[call].symbols, point, strict=True))
+        return (*(steps.get(s, self.edge[call, s]) for s in self.dims), call)
+
+    def places(self, run: _Run) -> list[Place]:
+        """Every call of the effect, in order."""
+        found = [(self.key(c, p), (node.name, p)) for c, node in self.calls.items() for p in run.points(node)]
+        return [place for _, place in sorted(found)]
+
+    def before(self, run: _Run, call: int, point: Point) -> Place | None:
+        """The call just before another."""
+        key = self.key(call, point)
+        candidates = []
+        for other, node in self.calls.items():
+            steps = self._last(run, node, other, self.calls[call], key, {}, True)
+            if steps is not None:
+                candidates.append((other, tuple(steps[s] for s in node.symbols)))
+        if not candidates:
+            return None
+        other, steps_before = max(candidates, key=lambda entry: self.key(*entry))
+        return self.calls[other].name, steps_before
+
+    def _last(
+        self,
+        run: _Run,
+        node: Node,
+        call: int,
+        later: Node,
+        key: tuple[float, ...],
+        steps: dict[Symbol, int],
+        tight: bool,
+        level: int = 0,
+    ) -> dict[Symbol, int] | None:
+        """The last point of one call that comes before a key; `tight` while the steps so far equal the key's."""
+        if level == len(self.dims):
+            return steps if not tight or call < key[-1] else None
+        symbol, limit = self.dims[level], key[level]
+        if symbol not in node.symbols:
+            edge = self.edge[call, symbol]
+            if tight and edge > limit:
+                return None
+            return self._last(run, node, call, later, key, steps, tight and edge == limit, level + 1)
+        extent = next(d.extent for d in node.dims if d.symbol is symbol)
+        if tight and any(d.symbol is symbol and d.extent is extent for d in later.dims):
+            last = int(limit)  # inside the same extent, which may not be known yet
+        else:
+            last = extent.evaluate(run.lookup(steps)) - 1
+            last = int(min(last, limit)) if tight else last
+        for step in range(last, -1, -1):
+            found = self._last(
+                run, node, call, later, key, {**steps, symbol: step}, tight and step == limit, level + 1
+            )
+            if found is not None:
+                return found
+        return None
+
+
+def _effect_orders(graph: Graph) -> dict[str, _EffectOrder]:
+    calls: dict[str, dict[int, Node]] = {}
+    for node in graph:
+        for definition in node.definitions:
+            if definition.op == "host" and definition.attributes["function"].effect is not None:
+                effect = calls.setdefault(definition.attributes["function"].effect, {})
+                effect.setdefault(definition.attributes["call"], node)
+    return {effect: _EffectOrder(dict(sorted(nodes.items()))) for effect, nodes in calls.items()}
+
+
+def _checked_results(
+    function: HostFunction, returned: tuple[Any, ...], lookup: Callable[[Symbol], int], node: Node
+) -> tuple[np.ndarray, ...]:
+    """What a host function returned, as arrays of the declared types."""
+    if len(returned) != len(function.results):
+        raise HostError(
+            f"the host function {function.name} returned {len(returned)} values instead of {len(function.results)}",
+            fix="return one array per declared shape",
+            at=node.at,
+        )
+    arrays = []
+    for value, declared in zip(returned, function.results, strict=True):
+        array = np.asarray(value)
+        shape = tuple(n.evaluate(lookup) for n in declared.shape)
+        if array.shape != shape or not np.can_cast(array.dtype, declared.dtype, "same_kind"):
+            raise HostError(
+                f"the host function {function.name} returned {array.dtype}{list(array.shape)} "
+                f"where {declared.dtype}{list(shape)} was declared",
+                fix="return the declared shape and dtype, or declare what is returned",
+                at=node.at,
+            )
+        arrays.append(array.astype(declared.dtype))
+    return tuple(arrays)
