@@ -1,0 +1,34 @@
+"""Streaming tensor programs for spatial dataflow accelerators: streams, symbolic metrics, a simulator.
+
+Build a program from streams and operators, ask for its traffic and memory as formulae, and run it, with real values or
+for timing alone. See docs/streams.md.
+"""
+
+from polyrhythm.stream.deadlock import lint
+from polyrhythm.stream.dims import Dim, dynamic, ragged, static
+from polyrhythm.stream.errors import (
+    Deadlock,
+    ElementMismatch,
+    OpenFeedback,
+    RankOutOfRange,
+    ShapeMismatch,
+    StopMismatch,
+    StreamError,
+    UnboundSymbol,
+)
+from polyrhythm.stream.expr import Expr, symbol
+from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
+from polyrhythm.stream.graph import Program, Stream
+from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.metrics import Metrics, measure
+from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles, scan
+from polyrhythm.stream.operators.offchip import OffChip, linear_load, linear_store, random_load, random_store
+from polyrhythm.stream.operators.onchip import bufferize, streamify, streamify_by
+from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
+from polyrhythm.stream.operators.shapes import expand, flatten, promote, repeat, reshape, zip_streams
+from polyrhythm.stream.operators.structure import feedback, replicate, restate, source, stack, unstack
+from polyrhythm.stream.simulate import Run, simulate
+from polyrhythm.stream.tokens import EMPTY
+from polyrhythm.stream.types import BF16, BOOL, F16, F32, F64, U32, U64, Buffer, DynTile, Selector, Tile, Tuple
+
+__all__ = [name for name in dir() if not name.startswith("_")]

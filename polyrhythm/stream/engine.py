@@ -1,0 +1,312 @@
+"""The engine: generators with local clocks, bounded FIFOs, and one heap for what needs global time.
+
+Every copy of a node is a process with its own clock. Taking a token advances the clock to the time the token was
+there; sending into a full FIFO advances it to the time a slot was freed. That needs no global order, so processes
+run as far as they can. Only two things depend on what *others* do at the same time: off-chip memory, and operators
+that ask which input arrives first. They wait in a heap, and the earliest entry is served when nothing else can run.
+That is conservative: whatever still sleeps can only be woken by a later entry, and clocks never go back. Ties are
+broken by a fixed order, so a run is deterministic.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.memory import FluidMemory
+from polyrhythm.stream.tokens import EMPTY, Token
+
+Steps = Generator[None, None, Any]
+
+
+class Channel:
+    """A bounded FIFO between two processes. Slots are freed at the clock of the reader.
+
+    >>> Channel("tokens", capacity=2).capacity
+    2
+    """
+
+    __slots__ = (
+        "capacity",
+        "closed_at",
+        "credit",
+        "frees",
+        "items",
+        "log",
+        "name",
+        "reader",
+        "reader_gone",
+        "reader_waits",
+        "writer",
+        "writer_waits",
+    )
+
+    def __init__(self, name: str, capacity: int) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.credit = capacity
+        self.items: deque[tuple[Any, int, int]] = deque()
+        self.frees: deque[int] = deque()
+        self.closed_at: int | None = None
+        self.reader_gone = False
+        self.reader: Process | None = None
+        self.writer: Process | None = None
+        self.reader_waits = False
+        self.writer_waits = False
+        self.log: list[Token] | None = None
+
+    def prime(self, tokens: Sequence[Token]) -> None:
+        """Put tokens in before the run, as the start of a feedback loop needs."""
+        self.capacity = max(self.capacity, len(tokens))
+        self.credit = self.capacity - len(tokens)
+        self.items.extend((value, level, 0) for value, level in tokens)
+
+
+class Process:
+    """One copy of a node at run time: a clock, its channels, and helpers that operators call with `yield from`.
+
+    `inputs` and `outputs` list, for every stream of the node, the channels that belong to this copy.
+    """
+
+    __slots__ = (
+        "busy",
+        "clock",
+        "compute",
+        "copy",
+        "decided",
+        "engine",
+        "finished",
+        "hardware",
+        "inputs",
+        "name",
+        "node",
+        "outputs",
+        "queued",
+        "record",
+        "steps",
+        "waits_for",
+        "work_done",
+    )
+
+    def __init__(self, engine: Engine, name: str, node: Any, copy: int) -> None:
+        self.engine = engine
+        self.hardware = engine.hardware
+        self.name = name
+        self.node = node
+        self.copy = copy
+        self.compute = engine.hardware.compute_of.get(node.name, engine.hardware.compute)
+        self.inputs: list[list[Channel]] = []
+        self.outputs: list[list[Channel]] = []
+        self.clock = 0
+        self.busy = 0
+        self.work_done = 0
+        self.steps: Steps | None = None
+        self.finished = False
+        self.queued = False
+        self.decided = False
+        self.waits_for: tuple[str, tuple[Channel, ...]] = ("start", ())
+        self.record: list[tuple[int, int]] | None = [] if engine.tracing else None
+
+    def get(self, channel: Channel) -> Steps:
+        """Take the next token, or None at the end of the stream."""
+        items = channel.items
+        if not items:
+            yield from self._wait_item(channel)
+            if not items:
+                return None
+        value, level, time = items.popleft()
+        if time > self.clock:
+            self.clock = time
+        channel.frees.append(self.clock)
+        if channel.writer_waits:
+            channel.writer_waits = False
+            self.engine.wake(channel.writer)
+        return value, level
+
+    def peek(self, channel: Channel) -> Steps:
+        """Look at the next token without freeing its slot, or None at the end of the stream."""
+        items = channel.items
+        if not items:
+            yield from self._wait_item(channel)
+            if not items:
+                return None
+        value, level, time = items[0]
+        if time > self.clock:
+            self.clock = time
+        return value, level
+
+    def put(self, channel: Channel, value: Any, level: int) -> Steps:
+        """Send a token, waiting for a free slot. Tokens to a reader that has finished are dropped."""
+        if channel.credit:
+            channel.credit -= 1
+        else:
+            if not channel.frees:
+                while not channel.frees and not channel.reader_gone:
+                    channel.writer_waits = True
+                    self.waits_for = ("space", (channel,))
+                    yield
+                if not channel.frees:
+                    return
+            freed = channel.frees.popleft()
+            if freed > self.clock:
+                self.clock = freed
+        channel.items.append((value, level, self.clock + self.hardware.fifo_latency))
+        if channel.log is not None:
+            channel.log.append((value if value is EMPTY else 0, level))
+        if channel.reader_waits:
+            channel.reader_waits = False
+            self.engine.wake(channel.reader)
+
+    def wait_space(self, channel: Channel) -> Steps:
+        """Advance the clock to when the channel has a free slot, without taking it."""
+        while not channel.credit and not channel.frees and not channel.reader_gone:
+            channel.writer_waits = True
+            self.waits_for = ("space", (channel,))
+            yield
+        if not channel.credit and channel.frees and channel.frees[0] > self.clock:
+            self.clock = channel.frees[0]
+
+    def first_of(self, channels: Sequence[Channel]) -> Steps:
+        """The index of the channel whose next token arrives first, or None when all have ended.
+
+        Waits in the heap until no other process can still send an earlier token; ties go to the lowest index.
+        """
+        while True:
+            heads = [(c.items[0][2], index) for index, c in enumerate(channels) if c.items]
+            if heads:
+                self.decided = False
+                self.engine.schedule(min(heads)[0], 1, self, 0, 0)
+                self.waits_for = ("decision", ())
+                while not self.decided:
+                    yield
+                return min((c.items[0][2], index) for index, c in enumerate(channels) if c.items)[1]
+            still_open = tuple(c for c in channels if c.closed_at is None)
+            if not still_open:
+                self.clock = max([self.clock, *(c.closed_at for c in channels if c.closed_at is not None)])
+                return None
+            for channel in still_open:
+                channel.reader_waits = True
+            self.waits_for = ("item", still_open)
+            yield
+
+    def transfer(self, nbytes: int, latency: int) -> Steps:
+        """Move bytes to or from off-chip memory and wait until they have all arrived."""
+        started = self.clock
+        self.decided = False
+        self.engine.schedule(started, 0, self, nbytes, latency)
+        self.waits_for = ("memory", ())
+        while not self.decided:
+            yield
+        self.busy += self.clock - started
+        if self.record is not None:
+            self.record.append((started, self.clock))
+
+    def work(self, cycles: int) -> None:
+        """Keep the unit busy."""
+        if cycles:
+            if self.record is not None:
+                self.record.append((self.clock, self.clock + cycles))
+            self.clock += cycles
+            self.busy += cycles
+
+    def _wait_item(self, channel: Channel) -> Steps:
+        while not channel.items:
+            if channel.closed_at is not None:
+                if channel.closed_at > self.clock:
+                    self.clock = channel.closed_at
+                return
+            channel.reader_waits = True
+            self.waits_for = ("item", (channel,))
+            yield
+
+
+class Engine:
+    """Runs processes to completion. One engine serves functional and timing mode.
+
+    `functional` says whether tiles carry data, and `arrays` are then the contents of off-chip memory. `tracing` keeps the busy intervals of every process.
+    """
+
+    def __init__(self, hardware: Hardware, functional: bool, tracing: bool = False) -> None:
+        self.hardware = hardware
+        self.functional = functional
+        self.tracing = tracing
+        self.memory = FluidMemory(hardware.memory_bandwidth)
+        self.processes: list[Process] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self._ready: deque[Process] = deque()
+        self._heap: list[tuple[int, int, int, Process, int, int]] = []
+        self._sequence = 0
+
+    def add(self, name: str, node: Any, copy: int) -> Process:
+        """A new process, to be given channels and steps by the caller."""
+        process = Process(self, name, node, copy)
+        self.processes.append(process)
+        return process
+
+    def wake(self, process: Process | None) -> None:
+        """Let a sleeping process look again at what it waits for."""
+        if process is not None and not process.queued and not process.finished:
+            process.queued = True
+            self._ready.append(process)
+
+    def schedule(self, time: int, kind: int, process: Process, nbytes: int, latency: int) -> None:
+        """Enter something that depends on global time; at equal times memory requests come before decisions."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (time, kind, self._sequence, process, nbytes, latency))
+
+    def run(self) -> bool:
+        """Run until nothing can move. True when every process has finished."""
+        for process in self.processes:
+            self.wake(process)
+        while True:
+            self._run_ready()
+            due = self.memory.next_completion
+            if due is not None and (not self._heap or due <= self._heap[0][0]):
+                arrival = math.ceil(due - 1e-6)
+                for process, latency in self.memory.finish_due():
+                    self._resume(process, arrival + latency)
+            elif self._heap:
+                time, kind, _, process, nbytes, latency = heapq.heappop(self._heap)
+                if kind == 0:
+                    self.memory.start(time, nbytes, self.hardware.loader_bandwidth, (process, latency))
+                else:
+                    self._resume(process, process.clock)
+            else:
+                return all(process.finished for process in self.processes)
+
+    def _resume(self, process: Process, clock: int) -> None:
+        process.clock = max(process.clock, clock)
+        process.decided = True
+        self.wake(process)
+
+    def _run_ready(self) -> None:
+        ready = self._ready
+        while ready:
+            process = ready.popleft()
+            process.queued = False
+            assert process.steps is not None
+            try:
+                next(process.steps)
+            except StopIteration:
+                self._finish(process)
+
+    def _finish(self, process: Process) -> None:
+        process.finished = True
+        for group in process.outputs:
+            for channel in group:
+                channel.closed_at = process.clock + self.hardware.fifo_latency
+                if channel.reader_waits:
+                    channel.reader_waits = False
+                    self.wake(channel.reader)
+        for group in process.inputs:
+            for channel in group:
+                channel.reader_gone = True
+                if channel.writer_waits:
+                    channel.writer_waits = False
+                    self.wake(channel.writer)

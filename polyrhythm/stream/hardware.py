@@ -1,0 +1,66 @@
+"""The Hardware object: every knob of the simulated accelerator, in one place.
+
+Operators hold none of these numbers. Defaults are those of the published evaluation: 32 memory channels of 32
+bytes a cycle, 64-byte bursts, one request a cycle and loader, 64 bytes a cycle between a unit and its on-chip
+memory. `write_latency` is the one number calibrated here, on the coarse B=16 attention rows (see docs/streams.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A simulated accelerator.
+
+    `compute` is the FLOPs a cycle of a node, `compute_of` overrides it by node name. `fifo_depths` overrides
+    `fifo_depth` by the role that a stream was given when it was built.
+
+    >>> Hardware().memory_bandwidth
+    1024
+    >>> Hardware(channels=8).memory_bandwidth
+    256
+    """
+
+    compute: int = 4096
+    compute_of: Mapping[str, int] = field(default_factory=dict)
+    on_chip_bandwidth: int = 64
+    burst: int = 64
+    channels: int = 32
+    channel_bandwidth: int = 32
+    requests_per_cycle: int = 1
+    read_latency: int = 18
+    write_latency: int = 38
+    fifo_depth: int = 2
+    fifo_depths: Mapping[str, int] = field(default_factory=dict)
+    fifo_latency: int = 0
+    switch_cycles: int = 1
+    element_cycles: int = 1
+
+    @property
+    def memory_bandwidth(self) -> int:
+        """Bytes a cycle of all memory channels together."""
+        return self.channels * self.channel_bandwidth
+
+    @property
+    def loader_bandwidth(self) -> int:
+        """Bytes a cycle that one loader can ask for."""
+        return self.burst * self.requests_per_cycle
+
+    def requested_bytes(self, rows: int, row_bytes: int) -> int:
+        """Bytes moved for a tile when every row is rounded up to whole bursts.
+
+        >>> Hardware().requested_bytes(rows=2048, row_bytes=96)
+        262144
+        """
+        return rows * -(-row_bytes // self.burst) * self.burst
+
+    def depth(self, role: str) -> int:
+        """The FIFO depth of a stream with this role.
+
+        >>> Hardware(fifo_depth=1, fifo_depths={"metadata": 16}).depth("metadata")
+        16
+        """
+        return self.fifo_depths.get(role, self.fifo_depth)

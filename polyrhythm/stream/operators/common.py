@@ -1,0 +1,164 @@
+"""What the operators share: checks when a program is built, token helpers when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from polyrhythm.stream.dims import Shape, shape_text
+from polyrhythm.stream.engine import Channel, Process, Steps
+from polyrhythm.stream.errors import ElementMismatch, RankOutOfRange, ShapeMismatch, StopMismatch
+from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.tokens import EMPTY
+from polyrhythm.stream.types import DynTile, MatrixType, Tile, TileValue
+
+
+def require_equal_shapes(operation: str, first: Stream, *others: Stream) -> None:
+    """All streams must have one shape and one number of copies."""
+    for other in others:
+        if other.shape != first.shape or other.copies != first.copies:
+            raise ShapeMismatch(
+                f"{operation}: stream {first.name} has shape {_described(first)}, "
+                f"stream {other.name} has shape {_described(other)}",
+                fix="bring both to one shape (expand, flatten, reshape), or restate the shape you know to be right",
+            )
+
+
+def require_prefix(operation: str, part: Stream, prefix: Shape, whole: Stream) -> None:
+    """The dims `prefix` of one stream must be the outer dims of another, in equally many copies."""
+    if whole.shape[: len(prefix)] != prefix or part.copies != whole.copies:
+        raise ShapeMismatch(
+            f"{operation}: stream {part.name} has shape {_described(part)}, "
+            f"which does not fit the outer dims of stream {whole.name} with shape {_described(whole)}",
+            fix="build both from one control stream, or restate the shape you know to be right",
+        )
+
+
+def require_rank(operation: str, stream: Stream, low: int, high: int) -> None:
+    """Dims `low` to `high`, counted from the innermost, must exist."""
+    if not 0 <= low <= high <= stream.rank:
+        raise RankOutOfRange(
+            f"{operation}: dims {low} to {high} of a stream of shape {shape_text(stream.shape)}",
+            fix=f"dims are counted from the innermost, 0, to the outermost, {stream.rank}",
+        )
+
+
+def require_tile(operation: str, stream: Stream) -> MatrixType:
+    """The elements must be tiles."""
+    if not isinstance(stream.element, Tile | DynTile):
+        raise ElementMismatch(
+            f"{operation}: stream {stream.name} carries {stream.element}, and tiles are needed",
+            fix="take the tile out of the tuple or stream the buffer first",
+        )
+    return stream.element
+
+
+def require_static_tile(operation: str, stream: Stream) -> Tile:
+    """The elements must be tiles of fixed shape."""
+    element = require_tile(operation, stream)
+    if not isinstance(element, Tile):
+        raise ElementMismatch(
+            f"{operation}: stream {stream.name} carries {element}, whose shape is dynamic",
+            fix="bring the rows out with flat_map, or pad to a static tile with reshape",
+        )
+    return element
+
+
+def _described(stream: Stream) -> str:
+    return shape_text(stream.shape) + (f" x{stream.copies}" if stream.copies > 1 else "")
+
+
+def affine_walk(shape: Sequence[int], stride: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Positions of an affine walk, row-major, each with the number of inner dims that finish there.
+
+    >>> list(affine_walk((2, 2), (0, 1)))
+    [(0, 0), (1, 1), (0, 0), (1, 2)]
+    """
+    if any(size == 0 for size in shape):
+        return
+    index = [0] * len(shape)
+    while True:
+        level = 0
+        for size, at in zip(reversed(shape), reversed(index)):
+            if at + 1 < size:
+                break
+            level += 1
+        yield sum(i * s for i, s in zip(index, stride)), level
+        if level == len(shape):
+            return
+        position = len(shape) - 1 - level
+        index[position] += 1
+        for inner in range(position + 1, len(shape)):
+            index[inner] = 0
+
+
+def load_cycles(process: Process, value: Any) -> int:
+    """Cycles to read an operand from on-chip memory; nothing when it comes straight from a FIFO."""
+    if type(value) is tuple:
+        return sum(load_cycles(process, part) for part in value)
+    return -(-value.nbytes // process.hardware.on_chip_bandwidth) if value.from_memory else 0
+
+
+def store_cycles(process: Process, nbytes: int) -> int:
+    """Cycles to write a result back to on-chip memory."""
+    return -(-nbytes // process.hardware.on_chip_bandwidth)
+
+
+def in_fifo(value: Any) -> Any:
+    """The same value after it was read from memory once."""
+    if type(value) is TileValue and value.from_memory:
+        return TileValue(value.rows, value.cols, value.nbytes, value.valid, False, value.data)
+    return value
+
+
+def get_together(process: Process, channels: Sequence[Channel], endless: Sequence[bool]) -> Steps:
+    """The next token of streams that advance together: (values, level), or None at the end.
+
+    A stop may arrive as a bare token on one stream and ride on the element of another, so the stream with the lower
+    level is read on. `endless` marks feedback streams, whose left-over tokens are no mistake.
+    """
+    first = yield from process.get(channels[0])
+    if first is None:
+        for channel, feedback in zip(channels[1:], endless[1:]):
+            if not feedback and (yield from process.get(channel)) is not None:
+                raise _mismatch(process, channels[0], channel)
+        return None
+    values = [first[0]]
+    level = first[1]
+    levels = [level]
+    for channel in channels[1:]:
+        token = yield from process.get(channel)
+        if token is None or (token[0] is EMPTY) != (first[0] is EMPTY):
+            raise _mismatch(process, channels[0], channel)
+        values.append(token[0])
+        levels.append(token[1])
+        if token[1] > level:
+            level = token[1]
+    for index, channel in enumerate(channels):
+        while levels[index] < level:
+            token = yield from process.get(channel)
+            if token is None or token[0] is not EMPTY or token[1] > level:
+                raise _mismatch(process, channels[0], channel)
+            levels[index] = token[1]
+    return values, level
+
+
+def _mismatch(process: Process, first: Channel, other: Channel) -> StopMismatch:
+    return StopMismatch(
+        f"{process.name}: the streams {first.name} and {other.name} close different dims",
+        fix="the restated or expanded shapes of the two inputs differ at run time; derive both from one stream",
+        at=process.node.source,
+    )
+
+
+def endless_inputs(process: Process) -> list[bool]:
+    """Which inputs come from a feedback loop."""
+    return [hasattr(stream.node.operator, "connected") for stream in process.node.inputs]
+
+
+def next_element(process: Process, channel: Channel) -> Steps:
+    """The next token that carries an element, or None; bare stops of outer dims are skipped."""
+    token = yield from process.get(channel)
+    while token is not None and token[0] is EMPTY:
+        token = yield from process.get(channel)
+    return token

@@ -1,0 +1,375 @@
+"""Higher-order operators: Map, Accum, Scan, FlatMap.
+
+Time per element is a roofline: the longest of reading operands from on-chip memory, computing, and writing back. The
+unit is busy for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyrhythm.stream.dims import Shape, cardinality
+from polyrhythm.stream.engine import Process, Steps
+from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
+from polyrhythm.stream.expr import Expr, as_expr, symbol
+from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
+from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
+from polyrhythm.stream.operators.common import (
+    endless_inputs,
+    get_together,
+    load_cycles,
+    require_equal_shapes,
+    require_rank,
+    require_tile,
+    store_cycles,
+)
+from polyrhythm.stream.tokens import EMPTY, Token
+from polyrhythm.stream.types import Element, MatrixType, TileValue, Tuple, tile_type
+
+
+def _side_shapes(node: Node) -> list[tuple[Expr, Expr]]:
+    return [_sides(stream.element) for stream in node.inputs]
+
+
+def _sides(element: Element) -> tuple[Expr, Expr]:
+    """The sides of a tile, or of the first tile of a tuple."""
+    if isinstance(element, Tuple):
+        return _sides(element.parts[0])
+    return as_expr(element.rows), as_expr(element.cols)  # type: ignore[union-attr]
+
+
+def _stationary_bytes(node: Node, stationary: int) -> Expr:
+    """The paper's memory of a matrix unit: 16 columns' worth of input (as printed, without element size), weights."""
+    moving = _sides(node.inputs[1 - stationary].element)
+    return 16 * moving[1] + node.inputs[stationary].element.nbytes
+
+
+@dataclass(frozen=True)
+class Map(Operator):
+    """A function of every element, or of every pair of elements of two equal-shaped streams."""
+
+    label: ClassVar[str] = "map"
+    function: Function
+    bytes_each: int = 4
+    write_back: bool = False
+
+    @property
+    def computes(self) -> bool:
+        """Functions that only move data own no arithmetic."""
+        return self.function.cycles == 0
+
+    def flops(self, node: Node) -> Expr:
+        """The function's count for every element."""
+        return cardinality(node.inputs[0].shape) * self.function.flops(*_side_shapes(node))
+
+    def on_chip(self, node: Node, paper: bool) -> Expr:
+        """Nothing in the figures; in the paper a matrix product holds its weights and 16 rows of input."""
+        if paper and self.function.stationary is not None:
+            return _stationary_bytes(node, self.function.stationary)
+        return as_expr(0)
+
+    def run(self, process: Process) -> Steps:
+        """Levels pass through unchanged."""
+        channels, out = [group[0] for group in process.inputs], process.outputs[0][0]
+        function, endless = self.function, endless_inputs(process)
+        while (token := (yield from get_together(process, channels, endless))) is not None:
+            values, level = token
+            if values[0] is EMPTY:
+                yield from process.put(out, EMPTY, level)
+                continue
+            shapes = [_value_shape(value) for value in values]
+            rows, cols = function.shape(*shapes)
+            nbytes = rows * cols * self.bytes_each
+            flops = function.flops(*shapes)
+            load = sum(load_cycles(process, value) for value in values)
+            store = store_cycles(process, nbytes) if self.write_back else 0
+            process.work(max(load, -(-flops // process.compute), store, function.cycles))
+            process.work_done += flops
+            data = self._result(values) if process.engine.functional else None
+            if function.valid_rows is not None:
+                valid = function.valid_rows(*values)
+            else:
+                valid = _first_tile(values[0]).valid if rows == shapes[0][0] else None
+            yield from process.put(out, TileValue(rows, cols, nbytes, valid, self.write_back, data), level)
+
+    def _result(self, values: Sequence[Any]) -> np.ndarray:
+        arguments = [_data(value) for value in values]
+        if self.function.sees_padding:
+            arguments.append(_first_tile(values[-1]).valid)
+        return self.function.compute(*arguments)
+
+
+def _first_tile(value: Any) -> TileValue:
+    return _first_tile(value[0]) if type(value) is tuple else value
+
+
+def _value_shape(value: Any) -> tuple[int, int]:
+    tile = _first_tile(value)
+    return tile.rows, tile.cols
+
+
+def _data(value: Any) -> Any:
+    return tuple(_data(part) for part in value) if type(value) is tuple else value.data
+
+
+class _State:
+    """The state of a reduction at run time."""
+
+    __slots__ = ("cols", "data", "rows", "valid")
+
+    def __init__(self) -> None:
+        self.rows = self.cols = self.valid = 0
+        self.data: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Accum(Operator):
+    """Folds every group of rank b, of one stream or of two equal-shaped ones, into one element.
+
+    `types` are the element types of the inputs, from which the state of an empty group is made.
+    """
+
+    label: ClassVar[str] = "accum"
+    reduction: Reduction
+    rank: int = 1
+    bytes_each: int = 4
+    write_back: bool = False
+    types: tuple[MatrixType, ...] = ()
+
+    @property
+    def computes(self) -> bool:
+        """Packing rows and signalling own no arithmetic."""
+        return not self.reduction.grows and not self.reduction.cycles
+
+    def flops(self, node: Node) -> Expr:
+        """The update's count for every element."""
+        return cardinality(node.inputs[0].shape) * self.reduction.flops(*_side_shapes(node))
+
+    def on_chip(self, node: Node, paper: bool) -> Expr:
+        """The accumulator; in the paper a matrix product also holds its weights and 16 rows of input."""
+        state = node.outputs[0].element.nbytes
+        if paper and self.reduction.stationary is not None:
+            return state + _stationary_bytes(node, self.reduction.stationary)
+        return state
+
+    def run(self, process: Process) -> Steps:
+        """Emit when a group of rank b closes; a group that only holds empty groups gives the start state."""
+        channels, out, rank = [group[0] for group in process.inputs], process.outputs[0][0], self.rank
+        endless = endless_inputs(process)
+        state, is_open = _State(), False
+        while (token := (yield from get_together(process, channels, endless))) is not None:
+            values, level = token
+            is_empty = values[0] is EMPTY
+            if level >= rank and is_empty and not is_open and level > rank:
+                yield from process.put(out, EMPTY, level - rank)
+                continue
+            if not is_empty:
+                self.fold(process, state, values, flush=level >= rank)
+            is_open = True
+            if level >= rank:
+                yield from process.put(out, self.value(process, state), level - rank)
+                state, is_open = _State(), False
+
+    def fold(self, process: Process, state: _State, values: Sequence[TileValue], flush: bool) -> None:
+        """Fold one element into the state, and account for the time; only a flush writes back."""
+        reduction = self.reduction
+        shapes = [(value.rows, value.cols) for value in values]
+        rows, cols = reduction.shape(*shapes)
+        state.cols = cols
+        state.rows = state.rows + rows if reduction.grows else rows
+        state.valid = state.valid + values[0].valid if reduction.grows else values[0].valid
+        flops = reduction.flops(*shapes)
+        load = sum(load_cycles(process, value) for value in values)
+        store = store_cycles(process, state.rows * cols * self.bytes_each) if flush and self.write_back else 0
+        process.work(max(load, -(-flops // process.compute), store, reduction.cycles if flush else 0))
+        process.work_done += flops
+        if process.engine.functional:
+            before = reduction.start(*shapes) if state.data is None else state.data
+            state.data = reduction.update(before, *(value.data for value in values))
+
+    def value(self, process: Process, state: _State) -> TileValue:
+        """The element that stands for the state; the start state for a group without elements."""
+        if state.cols == 0:
+            shapes = [_number_sides(element) for element in self.types]
+            state.rows, state.cols = self.reduction.shape(*shapes)
+            if self.reduction.grows:
+                state.rows = 0
+            if process.engine.functional:
+                state.data = self.reduction.start(*shapes)
+        nbytes = state.rows * state.cols * self.bytes_each
+        return TileValue(state.rows, state.cols, nbytes, state.valid, self.write_back, state.data)
+
+
+def _number_sides(element: MatrixType) -> tuple[int, int]:
+    """The sides of a tile type as numbers; an unknown side counts as 0 in an empty group."""
+    rows, cols = as_expr(element.rows).constant, as_expr(element.cols).constant
+    return rows or 0, cols or 0
+
+
+@dataclass(frozen=True)
+class Scan(Accum):
+    """As Accum, but emits the state after every element, and starts afresh after each group."""
+
+    label: ClassVar[str] = "scan"
+
+    def run(self, process: Process) -> Steps:
+        """Levels pass through unchanged."""
+        channels, out = [group[0] for group in process.inputs], process.outputs[0][0]
+        endless = endless_inputs(process)
+        state = _State()
+        while (token := (yield from get_together(process, channels, endless))) is not None:
+            values, level = token
+            value: Any = EMPTY
+            if values[0] is not EMPTY:
+                self.fold(process, state, values, flush=True)
+                value = self.value(process, state)
+            yield from process.put(out, value, level)
+            if level >= self.rank:
+                state = _State()
+
+
+Expansion = Callable[[Any, int], Sequence[Token]]
+
+
+@dataclass(frozen=True)
+class FlatMap(Operator):
+    """Replaces every element by a stream of rank b; the streams are concatenated."""
+
+    label: ClassVar[str] = "flat_map"
+    expand: Expansion
+    rank: int = 0
+    cycles: int = 0
+
+    def run(self, process: Process) -> Steps:
+        """The outer level moves to the last element that was produced, or becomes a bare stop."""
+        channel, out, rank = process.inputs[0][0], process.outputs[0][0], self.rank
+        while (token := (yield from process.get(channel))) is not None:
+            value, level = token
+            if value is EMPTY:
+                yield from process.put(out, EMPTY, level + rank)
+                continue
+            produced = self.expand(value, process.copy)
+            last = len(produced) - 1
+            rides = False
+            for position, (item, item_level) in enumerate(produced):
+                rides = position == last and level > 0 and item is not EMPTY
+                process.work(self.cycles)
+                yield from process.put(out, item, level + rank if rides else item_level)
+            if level > 0 and not rides:
+                yield from process.put(out, EMPTY, level + rank)
+
+
+def map_tiles(
+    function: str | Function, *streams: Stream, write_back: bool = False, name: str | None = None, role: str = ""
+) -> Stream:
+    """Apply a function of the table to every element of one stream, or to the pairs of two.
+
+    >>> from polyrhythm.stream import source, static
+    >>> x = source("x", [1.0, 2.0], (static(2),))
+    >>> print(map_tiles("add", x, x))
+    add: [2] of tile[1,1] f32
+    """
+    record = FUNCTIONS[function] if isinstance(function, str) else function
+    require_equal_shapes(record.name, *streams)
+    sides = [_checked_sides(record.name, stream) for stream in streams]
+    if record.check is not None and not record.check(*sides):
+        types = " and ".join(str(stream.element) for stream in streams)
+        raise ElementMismatch(f"{record.name}: {types} do not fit", fix="transpose or retile one of them")
+    rows, cols = record.shape(*sides)
+    dtype = record.dtype or _first_type(streams[0].element).dtype
+    port = Port(streams[0].shape, tile_type(rows, cols, dtype), streams[0].copies, role)
+    return make(Map(record, dtype.nbytes, write_back), streams, (port,), name or record.name)[0]
+
+
+def _checked_sides(operation: str, stream: Stream) -> tuple[Expr, Expr]:
+    if not isinstance(stream.element, Tuple):
+        require_tile(operation, stream)
+    return _sides(stream.element)
+
+
+def _first_type(element: Element) -> MatrixType:
+    return _first_type(element.parts[0]) if isinstance(element, Tuple) else element  # type: ignore[return-value]
+
+
+def accum(
+    reduction: str | Reduction, *streams: Stream, rank: int = 1, write_back: bool = False, name: str | None = None
+) -> Stream:
+    """Fold the inner `rank` dims. With two streams this is the fused map-and-accumulate.
+
+    >>> from polyrhythm.stream import source, static
+    >>> print(accum("add", source("x", [[1.0, 2.0]], (static(1), static(2)))))
+    accum add: [1] of tile[1,1] f32
+    """
+    operator, record, state = _reduction(reduction, streams, rank, write_back, Accum)
+    shape = streams[0].shape[: len(streams[0].shape) - rank]
+    port = Port(shape, state, streams[0].copies)
+    return make(operator, streams, (port,), name or f"accum {record.name}")[0]
+
+
+def scan(
+    reduction: str | Reduction, *streams: Stream, rank: int = 1, write_back: bool = False, name: str | None = None
+) -> Stream:
+    """As `accum`, but with the state after every element.
+
+    >>> from polyrhythm.stream import source, static
+    >>> print(scan("add", source("x", [[1.0, 2.0]], (static(1), static(2)))))
+    scan add: [1, 2] of tile[1,1] f32
+    """
+    operator, record, state = _reduction(reduction, streams, rank, write_back, Scan)
+    if record.grows:
+        raise ElementMismatch(f"scan {record.name}: the state would change its shape", fix="use accum")
+    port = Port(streams[0].shape, state, streams[0].copies)
+    return make(operator, streams, (port,), name or f"scan {record.name}")[0]
+
+
+def _reduction(
+    reduction: str | Reduction, streams: tuple[Stream, ...], rank: int, write_back: bool, kind: type[Accum]
+) -> tuple[Accum, Reduction, MatrixType]:
+    record = REDUCTIONS[reduction] if isinstance(reduction, str) else reduction
+    require_equal_shapes(record.name, *streams)
+    require_rank(record.name, streams[0], 1, rank)
+    types = tuple(require_tile(record.name, stream) for stream in streams)
+    rows, cols = record.shape(*(_sides(element) for element in types))
+    if record.grows:
+        rows = rows * _group_size(streams[0], rank)
+    dtype = record.dtype or types[0].dtype
+    return kind(record, rank, dtype.nbytes, write_back, types), record, tile_type(rows, cols, dtype)
+
+
+def _group_size(stream: Stream, rank: int) -> Expr:
+    """Elements in a group of `rank`: a product, or the largest size where a dim is ragged."""
+    size = as_expr(1)
+    for dim in stream.shape[len(stream.shape) - rank :]:
+        size = size * (symbol(f"max({dim.name})") if dim.is_ragged else dim.size)
+    return size
+
+
+def flat_map(
+    expand: Expansion,
+    stream: Stream,
+    dims: Shape,
+    element: Element,
+    *,
+    cycles: int = 0,
+    name: str | None = None,
+    role: str = "",
+) -> Stream:
+    """Replace every element by a stream of rank `len(dims) - 1`.
+
+    `expand(value, copy)` returns the tokens of that stream. `dims` replaces the innermost dim of the input: its first
+    dim counts what all elements of a group produce together.
+
+    >>> from polyrhythm.stream import Tile, source, static
+    >>> twice = flat_map(lambda v, copy: [(v, 0), (v, 0)], source("x", [1, 2], (static(2),)), (static(4),), Tile(1, 1))
+    >>> print(twice)
+    flat_map: [4] of tile[1,1] f32
+    """
+    if not dims:
+        raise ShapeMismatch("flat_map: no dims", fix="name at least the dim that counts what is produced")
+    shape = stream.shape[:-1] + dims
+    operator = FlatMap(expand, len(dims) - 1, cycles)
+    return make(operator, (stream,), (Port(shape, element, stream.copies, role),), name)[0]

@@ -1,0 +1,298 @@
+"""Off-chip operators: linear and random loads and stores of tiles.
+
+A load has one tile in flight and pays whole bursts for every row. Off-chip traffic is the only quantity that leaves
+the accelerator, so these operators alone contribute to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyrhythm.stream.dims import cardinality, static
+from polyrhythm.stream.engine import Process, Steps
+from polyrhythm.stream.errors import ShapeMismatch
+from polyrhythm.stream.expr import Expr
+from polyrhythm.stream.graph import Node, Operator, Port, Stream, make, make_node
+from polyrhythm.stream.operators.common import affine_walk, require_equal_shapes, require_static_tile
+from polyrhythm.stream.tokens import EMPTY
+from polyrhythm.stream.types import BOOL, F32, DataType, Tile, TileValue
+
+ACK = Tile(1, 1, BOOL)
+
+
+@dataclass(frozen=True, eq=False)
+class OffChip:
+    """A matrix in off-chip memory, or `slabs` equal matrices, one for each copy of a replicated loader.
+
+    `data` has shape (rows, cols) or (slabs, rows, cols), and is None where only timing matters.
+
+    >>> OffChip("weights", 128, 64).grid((32, 64))
+    (4, 1)
+    """
+
+    name: str
+    rows: int
+    cols: int
+    dtype: DataType = F32
+    data: np.ndarray | None = None
+    slabs: int = 1
+
+    def grid(self, tile: tuple[int, int]) -> tuple[int, int]:
+        """How many tiles there are along each side of a slab."""
+        if self.rows % tile[0] or self.cols % tile[1]:
+            raise ShapeMismatch(
+                f"tensor {self.name} of {self.rows} x {self.cols} in tiles of {tile[0]} x {tile[1]}",
+                fix="choose a tile whose sides divide those of the tensor",
+            )
+        return self.rows // tile[0], self.cols // tile[1]
+
+    def window(self, index: int, tile: tuple[int, int]) -> tuple[Any, ...]:
+        """The slices of tile `index`, counted row-major through all slabs."""
+        down, across = self.grid(tile)
+        slab, within = divmod(index % (self.slabs * down * across), down * across)
+        row, column = divmod(within, across)
+        place = (slice(row * tile[0], (row + 1) * tile[0]), slice(column * tile[1], (column + 1) * tile[1]))
+        return place if self.slabs == 1 else (slab, *place)
+
+
+@dataclass(frozen=True)
+class _OffChipOperator(Operator):
+    """What all four have in common: a tensor, a tile, and the bytes it moves."""
+
+    tensor: OffChip
+    tile: Tile
+
+    def off_chip(self, node: Node, burst: int) -> Expr:
+        """One tile for every element that passes."""
+        row_bytes = -(-self.tile.cols * self.tile.dtype.nbytes // burst) * burst
+        return cardinality(self.moved(node)) * (self.tile.rows * row_bytes)
+
+    def on_chip(self, node: Node, paper: bool) -> Expr:
+        """One tile in the figures, two (a double buffer) in the paper."""
+        return self.tile.nbytes * (2 if paper else 1)
+
+    def moved(self, node: Node) -> Any:
+        """The shape of the stream of tiles that is moved."""
+        return node.outputs[0].shape
+
+    def fetch(self, process: Process, index: int) -> Steps:
+        """Load one tile."""
+        yield from process.transfer(self.requested(process), process.hardware.read_latency)
+        tile = self.tile
+        data = None
+        if process.engine.functional:
+            data = process.engine.arrays[self.tensor.name][self.tensor.window(index, (tile.rows, tile.cols))].copy()
+        return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, None, True, data)
+
+    def keep(self, process: Process, index: int, value: TileValue) -> Steps:
+        """Store one tile and wait until the write is acknowledged."""
+        yield from process.transfer(self.requested(process), process.hardware.write_latency)
+        if process.engine.functional:
+            window = self.tensor.window(index, (self.tile.rows, self.tile.cols))
+            process.engine.arrays[self.tensor.name][window] = value.data
+
+    def requested(self, process: Process) -> int:
+        """Bytes moved for a tile, whole bursts a row."""
+        return process.hardware.requested_bytes(self.tile.rows, self.tile.cols * self.tile.dtype.nbytes)
+
+
+@dataclass(frozen=True)
+class LinearOffChipLoad(_OffChipOperator):
+    """An affine walk over the tiles of a tensor, once, or once for every element of a reference stream."""
+
+    label: ClassVar[str] = "linear_load"
+    walk: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+
+    def run(self, process: Process) -> Steps:
+        """Read the whole walk for every reference element; without a reference, once."""
+        if not process.inputs:
+            yield from self._one_walk(process, 0)
+            return
+        channel, out, depth = process.inputs[0][0], process.outputs[0][0], len(self.walk)
+        while (token := (yield from process.get(channel))) is not None:
+            if token[0] is EMPTY:
+                yield from process.put(out, EMPTY, token[1] + depth)
+            else:
+                yield from self._one_walk(process, token[1])
+
+    def _one_walk(self, process: Process, outer_level: int) -> Steps:
+        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
+        base = process.copy * down * across if self.tensor.slabs > 1 else 0
+        out, depth = process.outputs[0][0], len(self.walk)
+        if 0 in self.walk:
+            raise ShapeMismatch(f"{process.name}: an empty walk", fix="leave the load out", at=process.node.source)
+        for index, level in affine_walk(self.walk, self.stride):
+            value = yield from self.fetch(process, base + index % (down * across))
+            yield from process.put(out, value, level + outer_level if level == depth else level)
+
+
+@dataclass(frozen=True)
+class LinearOffChipStore(_OffChipOperator):
+    """Writes tiles in the order of their arrival."""
+
+    label: ClassVar[str] = "linear_store"
+
+    def moved(self, node: Node) -> Any:
+        """A store moves what it reads."""
+        return node.inputs[0].shape
+
+    def run(self, process: Process) -> Steps:
+        """The slot of a tile is freed only when its write is acknowledged."""
+        channel, index = process.inputs[0][0], 0
+        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
+        base = process.copy * down * across if self.tensor.slabs > 1 else 0
+        while (token := (yield from process.peek(channel))) is not None:
+            if token[0] is not EMPTY:
+                yield from self.keep(process, base + index, token[0])
+                index += 1
+            yield from process.get(channel)
+
+
+@dataclass(frozen=True)
+class RandomOffChipLoad(_OffChipOperator):
+    """Loads the tile whose index each element names."""
+
+    label: ClassVar[str] = "random_load"
+
+    def run(self, process: Process) -> Steps:
+        """One tile for every address."""
+        channel, out = process.inputs[0][0], process.outputs[0][0]
+        while (token := (yield from process.get(channel))) is not None:
+            value = token[0]
+            if value is not EMPTY:
+                value = yield from self.fetch(process, int(value.data[0, 0]))
+            yield from process.put(out, value, token[1])
+
+
+@dataclass(frozen=True)
+class RandomOffChipStore(_OffChipOperator):
+    """Writes each tile where its address says, and acknowledges it; the acknowledgements order later reads."""
+
+    label: ClassVar[str] = "random_store"
+    buffers: int = 1
+
+    def on_chip(self, node: Node, paper: bool) -> Expr:
+        """One tile a write buffer, twice that in the paper."""
+        return self.tile.nbytes * (self.buffers * (2 if paper else 1))
+
+    def run(self, process: Process) -> Steps:
+        """The slots of address and tile are freed only when the write is acknowledged."""
+        addresses, tiles, out = process.inputs[0][0], process.inputs[1][0], process.outputs[0][0]
+        while (token := (yield from process.peek(addresses))) is not None:
+            value = token[0]
+            if value is not EMPTY:
+                tile = yield from process.peek(tiles)
+                while tile is not None and tile[0] is EMPTY:
+                    yield from process.get(tiles)
+                    tile = yield from process.peek(tiles)
+                yield from self.keep(process, int(value.data[0, 0]), tile[0])
+                yield from process.get(tiles)
+                value = TileValue(1, 1, 1, data=np.ones((1, 1), bool))
+            yield from process.get(addresses)
+            yield from process.put(out, value, token[1])
+
+
+def linear_load(
+    tensor: OffChip,
+    tile: tuple[int, int],
+    walk: Sequence[int],
+    stride: Sequence[int] | None = None,
+    *,
+    ref: Stream | None = None,
+    name: str | None = None,
+    role: str = "",
+) -> Stream:
+    """Load tiles by an affine walk: once, or once for every element of `ref`.
+
+    `walk` gives the sizes of the new inner dims and `stride` the tile step of each (row-major by default); a stride
+    of 0 reads again.
+
+    >>> print(linear_load(OffChip("x", 8, 64, BOOL), (1, 64), (8,)))
+    load x: [1, 8] of tile[1,64] bool
+    """
+    element = _tile_of(tensor, tile)
+    steps = tuple(stride) if stride is not None else _row_major(walk)
+    if len(steps) != len(walk):
+        raise ShapeMismatch(f"linear_load: walk {tuple(walk)} with stride {steps}", fix="give one stride a dim")
+    inner = tuple(static(size) for size in walk)
+    outer = ref.shape if ref is not None else (static(1),)
+    copies = ref.copies if ref is not None else tensor.slabs
+    _check_slabs(tensor, copies)
+    port = Port(outer + inner, element, copies, role)
+    operator = LinearOffChipLoad(tensor, element, tuple(walk), steps)
+    return make(operator, () if ref is None else (ref,), (port,), name or f"load {tensor.name}", copies)[0]
+
+
+def linear_store(tensor: OffChip, stream: Stream, *, name: str | None = None) -> Node:
+    """Store tiles in the order of their arrival. Ends a program.
+
+    >>> from polyrhythm.stream import F32, source, static
+    >>> numbers = source("numbers", [1.0, 2.0], (static(2),))
+    >>> linear_store(OffChip("y", 2, 1, F32), numbers).name
+    'store y'
+    """
+    element = require_static_tile("linear_store", stream)
+    _check_slabs(tensor, stream.copies)
+    return make_node(LinearOffChipStore(tensor, element), (stream,), (), name or f"store {tensor.name}")
+
+
+def random_load(
+    tensor: OffChip, tile: tuple[int, int], addresses: Stream, *, name: str | None = None, role: str = ""
+) -> Stream:
+    """Load the tile whose index every element of `addresses` names.
+
+    >>> from polyrhythm.stream import U64, source, static
+    >>> indices = source("indices", [3, 1], (static(2),), Tile(1, 1, U64))
+    >>> print(random_load(OffChip("x", 8, 64, BOOL), (1, 64), indices))
+    load x: [2] of tile[1,64] bool
+    """
+    element = _tile_of(tensor, tile)
+    port = Port(addresses.shape, element, addresses.copies, role)
+    return make(RandomOffChipLoad(tensor, element), (addresses,), (port,), name or f"load {tensor.name}")[0]
+
+
+def random_store(
+    tensor: OffChip, addresses: Stream, stream: Stream, *, buffers: int = 1, name: str | None = None, role: str = ""
+) -> Stream:
+    """Store every tile where its address says; the result is one acknowledgement for each.
+
+    >>> from polyrhythm.stream import F32, U64, source, static
+    >>> indices = source("indices", [1, 0], (static(2),), Tile(1, 1, U64))
+    >>> numbers = source("numbers", [1.0, 2.0], (static(2),))
+    >>> print(random_store(OffChip("y", 2, 1, F32), indices, numbers))
+    store y: [2] of tile[1,1] bool
+    """
+    element = require_static_tile("random_store", stream)
+    require_equal_shapes("random_store", addresses, stream)
+    port = Port(addresses.shape, ACK, addresses.copies, role)
+    operator = RandomOffChipStore(tensor, element, buffers)
+    return make(operator, (addresses, stream), (port,), name or f"store {tensor.name}")[0]
+
+
+def _tile_of(tensor: OffChip, tile: tuple[int, int]) -> Tile:
+    tensor.grid(tile)
+    return Tile(tile[0], tile[1], tensor.dtype)
+
+
+def _check_slabs(tensor: OffChip, copies: int) -> None:
+    if tensor.slabs not in (1, copies):
+        raise ShapeMismatch(
+            f"tensor {tensor.name} has {tensor.slabs} slabs, and {copies} copies read or write it",
+            fix="give the tensor one slab, or one for every copy",
+        )
+
+
+def _row_major(walk: Sequence[int]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(walk):
+        strides.insert(0, step)
+        step *= size
+    return tuple(strides)
+
+

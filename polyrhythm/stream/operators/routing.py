@@ -1,0 +1,279 @@
+"""Routing and merging: Partition, Reassemble, EagerMerge, Parallelize.
+
+Replication is explicit in the copies: a Partition of a stream with C copies to n targets gives C * n copies, target
+by target within each copy, and Reassemble and EagerMerge join consecutive copies again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from polyrhythm.stream.dims import (
+    Shape,
+    dynamic,
+    joinable,
+    ragged,
+    selected_part,
+    static,
+    total_over,
+)
+from polyrhythm.stream.engine import Channel, Process, Steps
+from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
+from polyrhythm.stream.expr import as_expr, concatenate, largest, symbol
+from polyrhythm.stream.graph import Operator, Port, Stream, make
+from polyrhythm.stream.operators.common import in_fifo, load_cycles, next_element, require_prefix, require_rank
+from polyrhythm.stream.tokens import EMPTY
+from polyrhythm.stream.types import DynTile, Element, Selector, SelectorValue, tile_type
+
+
+@dataclass(frozen=True)
+class Partition(Operator):
+    """Sends every group of rank r to the targets that its selector names."""
+
+    label: ClassVar[str] = "partition"
+    rank: int = 0
+
+    def run(self, process: Process) -> Steps:
+        """Outer dims are flattened: levels are capped at the rank."""
+        data, selectors, rank = process.inputs[0][0], process.inputs[1][0], self.rank
+        targets: list[Channel] | None = None
+        while (token := (yield from process.get(data))) is not None:
+            value, level = token
+            if value is EMPTY and targets is None and (level > rank or rank == 0):
+                continue
+            if targets is None:
+                selector = (yield from next_element(process, selectors))[0]
+                process.work(load_cycles(process, selector))
+                targets = [process.outputs[0][target] for target in selector.targets]
+            if value is not EMPTY:
+                process.work(load_cycles(process, value) + process.hardware.switch_cycles)
+                value = in_fifo(value)
+            for target in targets:
+                yield from process.put(target, value, min(level, rank))
+            if level >= rank:
+                targets = None
+
+
+@dataclass(frozen=True)
+class Reassemble(Operator):
+    """For every selector, one group from each selected input, in the order of their arrival, never interleaved."""
+
+    label: ClassVar[str] = "reassemble"
+    rank: int = 0
+
+    def run(self, process: Process) -> Steps:
+        """Waits until every selected input has a head element; ties of arrival go to the lowest input."""
+        inputs, selectors, out = process.inputs[0], process.inputs[1][0], process.outputs[0][0]
+        close = self.rank + 1
+        while (token := (yield from process.get(selectors))) is not None:
+            selector, level = token
+            if selector is EMPTY:
+                yield from process.put(out, EMPTY, level + close)
+                continue
+            for target in selector.targets:
+                yield from process.peek(inputs[target])
+            order = sorted(selector.targets, key=lambda target: (inputs[target].items[0][2], target))
+            for position, target in enumerate(order):
+                last = position == len(order) - 1
+                yield from self._one_group(process, inputs[target], close + level if last else self.rank)
+            if not order:
+                yield from process.put(out, EMPTY, close)
+                if level:
+                    yield from process.put(out, EMPTY, close + level)
+
+    def _one_group(self, process: Process, channel: Channel, final_level: int) -> Steps:
+        out, finished = process.outputs[0][0], False
+        while not finished:
+            value, level = yield from process.get(channel)
+            finished = level >= self.rank
+            if value is not EMPTY:
+                process.work(load_cycles(process, value) + process.hardware.switch_cycles)
+                yield from process.put(out, in_fifo(value), final_level if finished else level)
+                continue
+            # A bare stop that only ends the group may rise with it; an empty group must be closed by itself first.
+            yield from process.put(out, EMPTY, level)
+            if finished and final_level > level:
+                yield from process.put(out, EMPTY, final_level)
+
+
+@dataclass(frozen=True)
+class EagerMerge(Operator):
+    """Takes whole groups from whichever input arrives first, and says from which."""
+
+    label: ClassVar[str] = "eager_merge"
+    rank: int = 0
+
+    def run(self, process: Process) -> Steps:
+        """The choice waits until no other input can still be earlier."""
+        inputs, out, chosen = process.inputs[0], process.outputs[0][0], process.outputs[1][0]
+        while (index := (yield from process.first_of(inputs))) is not None:
+            yield from process.put(chosen, SelectorValue((index,), len(inputs)), 0)
+            finished, first = False, True
+            while not finished:
+                value, level = yield from process.get(inputs[index])
+                if not first:
+                    process.work(process.hardware.element_cycles)
+                first, finished = False, level >= self.rank
+                yield from process.put(out, value, level)
+
+
+@dataclass(frozen=True)
+class Parallelize(Operator):
+    """Deals groups out in strict rotation, so a slow target holds up the others."""
+
+    label: ClassVar[str] = "parallelize"
+    rank: int = 0
+
+    def run(self, process: Process) -> Steps:
+        """One cycle of latency for every element."""
+        channel, targets, turn = process.inputs[0][0], process.outputs[0], 0
+        while (token := (yield from process.get(channel))) is not None:
+            value, level = token
+            if value is not EMPTY:
+                process.work(process.hardware.switch_cycles)
+            yield from process.put(targets[turn], value, level)
+            if level >= self.rank:
+                turn = (turn + 1) % len(targets)
+
+
+def partition(
+    stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = ""
+) -> Stream:
+    """Route groups of `rank` by a selector; the result has one copy for each target.
+
+    The new outer dim is named after the selector, so two streams routed by one selector keep equal shapes.
+
+    >>> from polyrhythm.stream import source
+    >>> data = source("data", [1, 2, 3], (static(3),))
+    >>> routing = source("routing", [(0,), (1,), (0, 1)], (static(3),), Selector("routing", 2))
+    >>> print(partition(data, routing))
+    partition: [routing[i]] of tile[1,1] f32 x2
+    """
+    kind = _selector("partition", selector)
+    require_rank("partition", stream, 0, rank)
+    require_prefix("partition", selector, selector.shape, stream)
+    if len(selector.shape) != len(stream.shape) - rank:
+        raise ShapeMismatch(
+            f"partition: selector {selector.name} has rank {selector.rank}, and one selector a group of rank {rank} "
+            f"of {stream.name} needs rank {stream.rank - rank}",
+            fix=f"partition with rank={stream.rank - selector.rank}, or flatten the selector",
+        )
+    copies = stream.copies * kind.targets
+    inner = stream.shape[len(stream.shape) - rank :] if rank else ()
+    counts = dynamic(symbol(kind.name, copies))
+    shape: Shape = (counts, *selected_part(inner, kind.name, copies))
+    port = Port(shape, _spread(stream.element, stream.copies, kind.targets), copies, role)
+    return make(Partition(rank), (stream, selector), (port,), name)[0]
+
+
+def reassemble(
+    stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = ""
+) -> Stream:
+    """Join copies again: for every selector a new dim with one group of `rank` from each selected copy.
+
+    The new dim is static when the selector always names equally many, else ragged.
+
+    >>> from polyrhythm.stream import source
+    >>> data = source("data", [1, 2], (static(2),))
+    >>> routing = source("routing", [(0,), (1,)], (static(2),), Selector("routing", 2, hot=1))
+    >>> print(reassemble(partition(data, routing), routing))
+    reassemble: [2, 1] of tile[1,1] f32
+    """
+    kind = _selector("reassemble", selector)
+    copies = _joined_copies("reassemble", stream, rank, kind.targets)
+    if copies != selector.copies:
+        raise ShapeMismatch(
+            f"reassemble: {stream.copies} copies of {stream.name} and {kind.targets} targets of {selector.name} "
+            f"in {selector.copies} copies",
+            fix="there must be one copy for every target of every copy of the selector",
+        )
+    joined = total_over(stream.shape, stream.copies, copies)
+    fresh = f"reassemble({kind.name})"
+    count = static(kind.hot) if kind.hot is not None else ragged(fresh, joined[0].size)
+    port = Port((*selector.shape, count, *joined[1:]), _joined_element(stream, copies), copies, role)
+    return make(Reassemble(rank), (stream, selector), (port,), name, copies)[0]
+
+
+def eager_merge(
+    stream: Stream, rank: int = 0, groups: int = 1, *, selector: str = "merged", name: str | None = None, role: str = ""
+) -> tuple[Stream, Stream]:
+    """Join consecutive copies into `groups` streams by order of arrival: the data, and who sent each group.
+
+    >>> from polyrhythm.stream import source
+    >>> both = source("both", [[1, 2], [3]], (dynamic(symbol("n", 2)),), copies=2)
+    >>> data, origin = eager_merge(both)
+    >>> print(data)
+    eager_merge.0: [sum_i(n[i])] of tile[1,1] f32
+    """
+    if stream.copies % groups:
+        raise ShapeMismatch(
+            f"eager_merge: {stream.copies} copies in {groups} groups", fix="groups must divide the number of copies"
+        )
+    width = stream.copies // groups
+    _joined_copies("eager_merge", stream, rank, width)
+    shape = total_over(stream.shape, stream.copies, groups)
+    data = Port(shape, _joined_element(stream, groups), groups, role)
+    origin = Port(shape[:1], Selector(selector, width, 1), groups, role)
+    made = make(EagerMerge(rank), (stream,), (data, origin), name, groups)
+    return made[0], made[1]
+
+
+def parallelize_stream(stream: Stream, count: int, *, name: str | None = None, role: str = "") -> Stream:
+    """Deal the groups of the outermost dim out to `count` copies in rotation.
+
+    >>> from polyrhythm.stream import source
+    >>> print(parallelize_stream(source("x", [1, 2, 3], (static(3),)), 2))
+    parallelize: [(2, 1)[i]] of tile[1,1] f32 x2
+    """
+    outer = stream.shape[0]
+    copies = stream.copies * count
+    if outer.size.constant is None:
+        first = dynamic(symbol(f"deal({outer},{count})", copies))
+    else:
+        size = outer.size.constant
+        first = dynamic(concatenate([as_expr(-(-(size - turn) // count)) for turn in range(count)], stream.copies))
+    shape = (first, *selected_part(stream.shape[1:], f"deal{count}", copies))
+    port = Port(shape, _spread(stream.element, stream.copies, count), copies, role)
+    return make(Parallelize(stream.rank), (stream,), (port,), name)[0]
+
+
+def _selector(operation: str, stream: Stream) -> Selector:
+    if not isinstance(stream.element, Selector):
+        raise ElementMismatch(
+            f"{operation}: stream {stream.name} carries {stream.element}, and selectors are needed",
+            fix="give the source of the routing the element type Selector(name, targets)",
+        )
+    return stream.element
+
+
+def _joined_copies(operation: str, stream: Stream, rank: int, width: int) -> int:
+    if stream.rank != rank:
+        raise ShapeMismatch(
+            f"{operation}: {stream} has rank {stream.rank}, and groups of rank {rank} are joined",
+            fix=f"use rank={stream.rank}, or flatten the stream first",
+        )
+    if not joinable(stream.shape):
+        raise ShapeMismatch(
+            f"{operation}: inner dims of {stream} differ between the copies", fix="restate the inner dims as ragged"
+        )
+    return stream.copies // width
+
+
+def _joined_element(stream: Stream, groups: int) -> Element:
+    """The element type after joining; a dynamic tile takes the largest shape of the copies that are joined."""
+    element = stream.element
+    if isinstance(element, DynTile):
+        rows = largest(element.rows, stream.copies, groups)
+        cols = largest(element.cols, stream.copies, groups)
+        return tile_type(rows, cols, element.dtype)
+    return element
+
+
+def _spread(element: Element, copies: int, targets: int) -> Element:
+    """The element type in every target; the shape of a dynamic tile is that of its origin."""
+    if isinstance(element, DynTile) and copies > 1 and element.rows.indexed:
+        return DynTile(concatenate([element.rows] * targets, copies), element.cols, element.dtype)
+    return element
+
+

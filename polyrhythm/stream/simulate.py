@@ -1,0 +1,263 @@
+"""Running a program: build channels and processes, run the engine, report.
+
+The functional mode moves real tiles and the timing mode only their shapes; channels, clocks and operators are the same,
+so a program has the same cycles in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.stream.deadlock import report_deadlock
+from polyrhythm.stream.engine import Channel, Engine, Process, Steps
+from polyrhythm.stream.graph import Node, Operator, Program, Stream, connections
+from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.observe import names_symbol, observed_bindings
+from polyrhythm.stream.operators.offchip import OffChip
+from polyrhythm.stream.operators.structure import FeedbackSource, Restate, Stack, Unstack
+from polyrhythm.stream.tokens import Token, decode
+from polyrhythm.stream.types import BufferValue, SelectorValue, TileValue
+
+_UNBOUNDED = 1 << 60
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What one copy of a node did: cycles it was busy, and FLOPs it performed."""
+
+    node: Node
+    copy: int
+    busy: int
+    flops: int
+    finished_at: int
+    intervals: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the node, with the copy where there are several."""
+        return f"{self.node.name}[{self.copy}]" if self.node.copies > 1 else self.node.name
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of a simulation."""
+
+    program: Program
+    hardware: Hardware
+    cycles: int
+    flops: int
+    allocated_flops: int
+    bytes_moved: int
+    reports: tuple[NodeReport, ...]
+    arrays: Mapping[str, np.ndarray]
+    bindings: Mapping[str, Any]
+    _drained: Mapping[Stream, list[list[Token]]] = field(repr=False, default_factory=dict)
+
+    @property
+    def utilisation(self) -> float:
+        """FLOPs performed over FLOPs that the allocated units could have performed."""
+        return self.flops / (self.allocated_flops * self.cycles) if self.cycles and self.allocated_flops else 0.0
+
+    def tokens(self, end: Stream, copy: int = 0) -> list[Token]:
+        """The tokens that left the program at one of its ends.
+
+        >>> from polyrhythm.stream import source, static
+        >>> end = source("numbers", [[1.0], []], (static(2), static(1)))
+        >>> simulate(Program(end)).tokens(end)[1]
+        (EMPTY, 1)
+        """
+        return self._drained[self.program.tap(end)][copy]
+
+    def nested(self, end: Stream, copy: int = 0) -> list[Any]:
+        """The values that left the program at one of its ends, as nested lists.
+
+        >>> from polyrhythm.stream import source, static
+        >>> end = source("numbers", [[1.0], []], (static(2), static(1)))
+        >>> simulate(Program(end)).nested(end)
+        [[array([[1.]])], []]
+        """
+        return decode([(plain(value), level) for value, level in self.tokens(end, copy)], end.rank)
+
+
+def plain(value: Any) -> Any:
+    """A run-time value as arrays, tuples and lists.
+
+    >>> plain(SelectorValue((1, 2)))
+    (1, 2)
+    """
+    if isinstance(value, TileValue):
+        return value.data
+    if isinstance(value, SelectorValue):
+        return value.targets
+    if isinstance(value, BufferValue):
+        return [(plain(item), level) for item, level in value.tokens]
+    if isinstance(value, tuple):
+        return tuple(plain(part) for part in value)
+    return value
+
+
+class _Drain(Operator):
+    """Takes whatever arrives at an end of the program."""
+
+    label = "drain"
+
+    def __init__(self, kept: list[Token]) -> None:
+        self.kept = kept
+
+    def run(self, process: Process) -> Steps:
+        while (token := (yield from process.get(process.inputs[0][0]))) is not None:
+            self.kept.append(token)
+
+
+class _Wiring:
+    """The channels of a program: one for every copy of every stream that a process writes."""
+
+    def __init__(self, program: Program, hardware: Hardware) -> None:
+        self.program = program
+        self.hardware = hardware
+        self.written: dict[Stream, list[Channel]] = {}
+        self.drained = set(program.drains)
+        self._depths: dict[Stream, int] = {}
+        for node in program.nodes:
+            for port in range(len(node.outputs)):
+                if not node.operator.virtual:
+                    self._create(Stream(node, port))
+
+    def _create(self, stream: Stream) -> None:
+        depth = self.hardware.depth(stream.role)
+        names = [stream.name] if stream.copies == 1 else [f"{stream.name}[{i}]" for i in range(stream.copies)]
+        self.written[stream] = [Channel(name, depth) for name in names]
+
+    def of(self, stream: Stream) -> list[Channel]:
+        """The channels of a stream; virtual nodes only rename those of their inputs."""
+        node = stream.node
+        if not node.operator.virtual:
+            return self.written[stream]
+        inputs = [self.of(self.program.read_by(node, index)) for index in range(len(connections(node)))]
+        if isinstance(node.operator, Stack):
+            return [channel for together in zip(*inputs, strict=True) for channel in together]
+        if isinstance(node.operator, Unstack):
+            return inputs[0][stream.port :: len(node.outputs)]
+        assert isinstance(node.operator, Restate | FeedbackSource)
+        return inputs[0]
+
+    def prime(self) -> None:
+        """Put the initial tokens of feedback loops in place, and give restated streams the depth of their role."""
+        for node in self.program.nodes:
+            operator = node.operator
+            if isinstance(operator, Restate | FeedbackSource):
+                for channel in self.of(Stream(node, 0)):
+                    if node.outputs[0].role:
+                        channel.capacity = channel.credit = self.hardware.depth(node.outputs[0].role)
+                    if isinstance(operator, FeedbackSource):
+                        channel.prime(operator.initial)
+
+
+def simulate(
+    program: Program, hardware: Hardware | None = None, *, functional: bool = True, tracing: bool = False
+) -> Run:
+    """Run a program on simulated hardware.
+
+    >>> from polyrhythm.stream import map_tiles, source, static
+    >>> numbers = source("numbers", [1.0, 2.0], (static(2),))
+    >>> total = map_tiles("add", numbers, numbers)
+    >>> run = simulate(Program(total))
+    >>> run.nested(total), run.cycles
+    ([array([[2.]]), array([[4.]])], 2)
+    """
+    hardware = hardware or Hardware()
+    engine = Engine(hardware, functional, tracing)
+    wiring = _Wiring(program, hardware)
+    wiring.prime()
+    drained: dict[Stream, list[list[Token]]] = {}
+    for node in program.nodes:
+        if node.operator.virtual:
+            continue
+        if functional:
+            _load_arrays(engine, node)
+        for copy in range(node.copies):
+            _add_process(engine, wiring, node, copy)
+    for stream in program.drains:
+        drained[stream] = [[] for _ in range(stream.copies)]
+        for copy, channel in enumerate(wiring.of(stream)):
+            process = engine.add(f"drain {channel.name}", stream.node, copy)
+            channel.capacity = channel.credit = _UNBOUNDED
+            process.inputs = [[channel]]
+            channel.reader = process
+            process.steps = _Drain(drained[stream][copy]).run(process)
+    logs = _log_channels(program, wiring)
+    if not engine.run():
+        raise report_deadlock(engine)
+    return _result(program, hardware, engine, drained, logs)
+
+
+def _load_arrays(engine: Engine, node: Node) -> None:
+    tensor = getattr(node.operator, "tensor", None)
+    if isinstance(tensor, OffChip) and tensor.name not in engine.arrays:
+        shape = (tensor.rows, tensor.cols) if tensor.slabs == 1 else (tensor.slabs, tensor.rows, tensor.cols)
+        initial = np.zeros(shape) if tensor.data is None else np.array(tensor.data).reshape(shape)
+        engine.arrays[tensor.name] = initial
+
+
+def _add_process(engine: Engine, wiring: _Wiring, node: Node, copy: int) -> None:
+    name = f"{node.name}[{copy}]" if node.copies > 1 else node.name
+    process = engine.add(name, node, copy)
+    for index in range(len(node.inputs)):
+        channels = wiring.of(wiring.program.read_by(node, index))
+        mine = _share(channels, node.copies, copy)
+        process.inputs.append(mine)
+        for channel in mine:
+            channel.reader = process
+    for port in range(len(node.outputs)):
+        mine = _share(wiring.written[Stream(node, port)], node.copies, copy)
+        process.outputs.append(mine)
+        for channel in mine:
+            channel.writer = process
+    process.steps = node.operator.run(process)
+
+
+def _share(channels: list[Channel], copies: int, copy: int) -> list[Channel]:
+    """The consecutive channels that belong to one copy of a node."""
+    width = len(channels) // copies
+    return channels[copy * width : (copy + 1) * width]
+
+
+def _log_channels(program: Program, wiring: _Wiring) -> list[tuple[Stream, list[Channel]]]:
+    """Let channels remember their levels where the shape names symbols that only a run can tell."""
+    logged = []
+    for stream, channels in wiring.written.items():
+        if names_symbol(stream.shape):
+            for channel in channels:
+                channel.log = []
+            logged.append((stream, channels))
+    return logged
+
+
+def _result(
+    program: Program,
+    hardware: Hardware,
+    engine: Engine,
+    drained: dict[Stream, list[list[Token]]],
+    logs: list[tuple[Stream, list[Channel]]],
+) -> Run:
+    working = [process for process in engine.processes if not process.name.startswith("drain ")]
+    reports = tuple(
+        NodeReport(p.node, p.copy, p.busy, p.work_done, p.clock, tuple(p.record or ())) for p in working
+    )
+    allocated = sum(p.compute for p in working if p.node.operator.computes)
+    return Run(
+        program,
+        hardware,
+        max((p.clock for p in engine.processes), default=0),
+        sum(p.work_done for p in working),
+        allocated,
+        engine.memory.bytes_moved,
+        reports,
+        engine.arrays,
+        observed_bindings([(stream.shape, [c.log or [] for c in channels]) for stream, channels in logs]),
+        drained,
+    )
