@@ -391,9 +391,7 @@ class _EffectOrder:
             last = extent.evaluate(run.lookup(steps)) - 1
             last = int(min(last, limit)) if tight else last
         for step in range(last, -1, -1):
-            found = self._last(
-                run, node, call, later, key, {**steps, symbol: step}, tight and step == limit, level + 1
-            )
+            found = self._last(run, node, call, later, key, {**steps, symbol: step}, tight and step == limit, level + 1)
             if found is not None:
                 return found
         return None

@@ -89,7 +89,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Definition:
-    """Where `domain` holds (inside the node's extents), the value is `op` applied to what the operands read."""
+    """Where `domain` holds (inside the node's own domain), the value is `op` applied to what the operands read."""
 
     domain: Condition
     op: str
@@ -113,8 +113,8 @@ class Definition:
 class Node:
     """A tensor of the program.
 
-    A *recurrent* node is checked on its whole domain; a plain one where it is demanded, and its definitions' domains are
-    exactly that.
+    `domain` is the part of the rectangle of its extents on which it has values: all of it for inputs and recurrent
+    tensors; where it is demanded for plain expressions. On it the definitions' own domains partition.
     """
 
     name: str
@@ -122,12 +122,18 @@ class Node:
     type: TensorType
     definitions: tuple[Definition, ...]
     recurrent: bool = False
+    domain: Condition = TRUE
     at: Source | None = field(default=None, compare=False)
 
     @cached_property
     def rectangle(self) -> Condition:
         """`0 <= t < extent` for every dim."""
         return conjunction(*(within(dim.symbol, dim.extent) for dim in self.dims))
+
+    @cached_property
+    def points(self) -> Condition:
+        """Where the node has values: its rectangle and its domain."""
+        return conjunction(self.rectangle, self.domain)
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -198,8 +204,7 @@ class Graph:
         for node in self:
             for dim in node.dims:
                 found |= {dim.symbol} | dim.extent.symbols
-            for term in node.shape:
-                found |= term.symbols
+            found = found.union(node.domain.symbols, *(length.symbols for length in node.shape))
             for definition in node.definitions:
                 found |= definition.symbols
         for access in self.lengths.values():

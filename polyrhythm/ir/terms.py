@@ -205,8 +205,7 @@ class Term(Interned):
     def is_affine(self) -> bool:
         """Whether the term is quasi-affine: no products of symbols anywhere."""
         return all(
-            len(monomial) == 1 and all(part.is_affine for part in _parts(monomial[0]))
-            for monomial, _ in self.monomials
+            len(monomial) == 1 and all(part.is_affine for part in _parts(monomial[0])) for monomial, _ in self.monomials
         )
 
     @property
@@ -231,10 +230,7 @@ class Term(Interned):
 
     def linear_in(self, symbol: Symbol) -> bool:
         """Whether `symbol` occurs only as a linear monomial."""
-        return all(
-            monomial == (symbol,) or symbol not in _monomial_symbols(monomial)
-            for monomial, _ in self.monomials
-        )
+        return all(monomial == (symbol,) or symbol not in _monomial_symbols(monomial) for monomial, _ in self.monomials)
 
     def __add__(self, other: int | Term) -> Term:
         other = Term.of(other)
@@ -270,8 +266,8 @@ class Term(Interned):
             return whole
         common = reduce(gcd, (c for _, c in rest.monomials), divisor)
         divided = _sum(rest.constant // common, [(m, c // common) for m, c in rest.monomials])
-        return whole + Term(0, (((FloorDiv(divided, divisor // common),), 1),)) if divisor > common else (
-            whole + divided
+        return (
+            whole + Term(0, (((FloorDiv(divided, divisor // common),), 1),)) if divisor > common else (whole + divided)
         )
 
     def __mod__(self, divisor: int) -> Term:
@@ -437,7 +433,9 @@ def _pretty(term: Term) -> str:
                     return f"{rest} + {shown}" if times > 0 else f"{shown} + {rest}"
     pieces: list[str] = []
     for monomial, coefficient in sorted(term.monomials, key=lambda entry: entry[1] < 0):
-        name = "*".join(f"({atom})" if len(monomial) > 1 and isinstance(atom, FloorDiv) else str(atom) for atom in monomial)
+        name = "*".join(
+            f"({atom})" if len(monomial) > 1 and isinstance(atom, FloorDiv) else str(atom) for atom in monomial
+        )
         size = abs(coefficient)
         if size != 1:
             name = f"{size}*({name})" if isinstance(monomial[0], FloorDiv) and len(monomial) == 1 else f"{size}*{name}"

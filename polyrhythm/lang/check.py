@@ -2,7 +2,7 @@
 
 - The definitions of a recurrent tensor partition its domain.
 - Every read is inside what it reads. A plain expression is checked where it is demanded, which is found by walking from the
-  outputs and the recurrent tensors back through the reads; its definitions' domains become exactly that.
+  outputs and the recurrent tensors back through the reads; its domain becomes exactly that.
 - Lengths are not negative; an arg-reduction does not meet an empty axis; a spatial slice stays inside its axis.
 - No value depends on itself (`progress.py`), and no stopping condition on the length it decides.
 
@@ -48,15 +48,8 @@ def checked(graph: Graph) -> Graph:
 
 
 def _restricted(node: Node, demanded: Points) -> Node:
-    """A plain node with its definitions limited to where they are demanded."""
-    if node.recurrent:
-        return node
-    where = demanded.condition()
-    kept = []
-    for definition in node.definitions:
-        domain = simplified(conjunction(definition.domain, where), node.rectangle)
-        kept.append(replace(definition, domain=domain))
-    return replace(node, definitions=tuple(kept))
+    """A plain node limited to where it is demanded."""
+    return node if node.recurrent else replace(node, domain=simplified(demanded.condition(), node.rectangle))
 
 
 @dataclass(frozen=True)
@@ -292,7 +285,9 @@ class _Checker:
         if below is None:
             point = bad.smallest()
             assert point is not None
-            shown = {s: v for s, v in point.items() if s in definition.symbols | set(node.symbols) | claim.condition.symbols}
+            shown = {
+                s: v for s, v in point.items() if s in definition.symbols | set(node.symbols) | claim.condition.symbols
+            }
             raise claim.error(claim.what, fix=claim.fix, at=definition.at, point=shown)
         self.requirements.append(Requirement(below, claim.what, definition.at))
 

@@ -21,9 +21,7 @@ DimLike = Dim | tuple[Dim, int | Index]
 _calls = count()
 
 
-def input(
-    name: str, shape: Iterable[int | Index] = (), dims: Iterable[DimLike] = (), dtype: Any = "float32"
-) -> Tensor:
+def input(name: str, shape: Iterable[int | Index] = (), dims: Iterable[DimLike] = (), dtype: Any = "float32") -> Tensor:
     """A value given at the call: an array with the dims as leading axes, then the shape.
 
     >>> import polyrhythm as pr

@@ -87,9 +87,7 @@ def _minus(row: Row, other: Row, times: Fraction) -> Row:
     return [a - times * b for a, b in zip(row, other, strict=True)]
 
 
-def _null_move(
-    matrix: list[Row], pivots: list[int], free: int, unknowns: Sequence[Symbol]
-) -> dict[Symbol, int]:
+def _null_move(matrix: list[Row], pivots: list[int], free: int, unknowns: Sequence[Symbol]) -> dict[Symbol, int]:
     """An integer vector of the kernel: the free unknown moves, the solved ones follow."""
     weights = {free: Fraction(1)} | {column: -matrix[k][free] for k, column in enumerate(pivots)}
     scale = lcm(*(weight.denominator for weight in weights.values()))

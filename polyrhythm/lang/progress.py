@@ -108,7 +108,7 @@ def _reads_of(graph: Graph, node: Node, number: int, definition: Definition, acc
     """A read split by the definition of the source that it meets."""
     source = graph[access.source]
     steps: dict[Symbol, Term] = {}
-    known = [node.rectangle, definition.domain]
+    known = [node.points, definition.domain]
     for position, (symbol, step) in enumerate(zip(source.symbols, access.steps, strict=True)):
         if isinstance(step, Range):
             k = Symbol(f"k{position}", "dim", serial=-1)

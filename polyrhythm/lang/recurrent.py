@@ -116,7 +116,6 @@ class Recurrent(Tensor):
         at_point = {Index(Term.of(s)): Index(found.steps[s]) for s in rhs.symbols}
         return condition, self.symbols, index(rhs, at_point) if rhs.spans else rhs
 
-
     def _check_ragged(self, entries: Sequence[Term], unknowns: Sequence[Symbol]) -> None:
         """A ragged dim on the left keeps the dims that its length depends on at their current step."""
         current = [s for s, entry in zip(self.symbols, entries, strict=True) if entry is Term.of(s)]
@@ -130,7 +129,10 @@ class Recurrent(Tensor):
 
 
 def recurrent(
-    shape: Iterable[int | Index], dims: Iterable[Dim | tuple[Dim, int | Index]], dtype: Any = "float32", name: str | None = None
+    shape: Iterable[int | Index],
+    dims: Iterable[Dim | tuple[Dim, int | Index]],
+    dtype: Any = "float32",
+    name: str | None = None,
 ) -> Recurrent:
     """A tensor to be defined by assignments.
 
@@ -205,4 +207,3 @@ def _check_bound(rhs: Tensor, bound: Sequence[Symbol]) -> None:
                 fix=f"index the right side at one step of {symbol} (such as value[0]), reduce over it, "
                 f"or write {symbol} on the left",
             )
-

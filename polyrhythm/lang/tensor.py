@@ -102,7 +102,13 @@ class Computed(Tensor):
     """One operation on other tensors."""
 
     def __init__(
-        self, op: str, operands: tuple[Tensor, ...], attributes: Mapping[str, Any], spans: Spans, type: TensorType, weak: bool
+        self,
+        op: str,
+        operands: tuple[Tensor, ...],
+        attributes: Mapping[str, Any],
+        spans: Spans,
+        type: TensorType,
+        weak: bool,
     ) -> None:
         super().__init__(spans, type, weak)
         self.op, self.operands, self.attributes = op, operands, dict(attributes)
@@ -159,9 +165,7 @@ def union(groups: Iterable[Iterable[NodeDim]], also: Iterable[Symbol] = ()) -> S
     return tuple(NodeDim(symbol, extent) for symbol, extent in merged.items())
 
 
-def apply(
-    op: str, *operands: Tensor, weak: bool = False, dims: Iterable[Dim] = (), **attributes: Any
-) -> Tensor:
+def apply(op: str, *operands: Tensor, weak: bool = False, dims: Iterable[Dim] = (), **attributes: Any) -> Tensor:
     """One primitive of the op table on tensors.
 
     `dims` adds dims the operands do not have; attributes may hold index terms, whose dims are added too.

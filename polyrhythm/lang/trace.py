@@ -147,7 +147,7 @@ class _Walk:
                 values["call"] = calls[values["call"]]
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
         kind = TensorType(tuple(n.substitute(mapping) for n in tensor.type.shape), tensor.dtype)
-        return Node(self.names[tensor], dims, kind, tuple(definitions), isinstance(tensor, Recurrent), tensor.at)
+        return Node(self.names[tensor], dims, kind, tuple(definitions), isinstance(tensor, Recurrent), at=tensor.at)
 
     def _access(self, tensor: Tensor, mapping: Mapping[Symbol, Term], given: Condition) -> Access:
         source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
