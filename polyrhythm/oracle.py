@@ -1,8 +1,9 @@
 """The oracle: the meaning of a program, computed in NumPy straight from its definitions.
 
-The value of a node at a point is the operation of the one definition whose domain holds there, applied to the values that its accesses
-read. Values are computed on demand and remembered. Demand is kept on an explicit stack, so chains of any length work. This
-defines what is correct for every pass and backend; it is written to be obviously right, not to be fast.
+The value of a node at a point is the operation of the one definition whose domain holds there, applied to the
+values that its accesses read. Values are computed on demand and remembered. Demand is kept on an explicit stack,
+so chains of any length work. This defines what is correct for every pass and backend; it is written to be
+obviously right, not to be fast.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from polyrhythm.errors import CycleError, EffectError, HostError, RaggedShapeErr
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
-from polyrhythm.ir.terms import Symbol, dims_of
+from polyrhythm.ir.terms import Symbol, Term, dims_of
 from polyrhythm.lang.calls import Call, Ragged, prepare
 from polyrhythm.lang.check import checked
 from polyrhythm.lang.index import Dim
@@ -48,8 +49,8 @@ def evaluate(
 ) -> Any:
     """The value of some outputs by definition: slow, simple, and what every compiled program must equal.
 
-    `outputs` is a tensor, a tuple, list or dict of tensors, and the result has the same structure. Bounds that are not the length of an
-    input are given as `bounds={T: 9}`.
+    `outputs` is a tensor, a tuple, list or dict of tensors, and the result has the same structure. Bounds that
+    are not the length of an input are given as `bounds={T: 9}`.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -136,14 +137,14 @@ class _Run:
         if definition is None:
             raise AssertionError(f"{name} at {point} is read but not demanded: the checks are wrong")
         if definition.op == "input":
-            return self.call.inputs[definition.attributes["name"]][point]
+            return np.asarray(self.call.inputs[definition.attributes["name"]][point])
         operands = self._operands(definition, lookup)
         attributes = concrete(definition.attributes, lookup)
         if definition.op == "host":
             return self._host(name, point, operands, attributes)
         if definition.op == "random_bits":
             attributes.update(seed=self.seed, step=point)
-        return TABLE[definition.op].numpy(*operands, **attributes)
+        return np.asarray(TABLE[definition.op].numpy(*operands, **attributes))
 
     def _operands(self, definition: Definition, lookup: Callable[[Symbol], int]) -> list[np.ndarray]:
         places = [self._places(access, lookup) for access in definition.operands]
@@ -251,7 +252,8 @@ class _Run:
             results = (returned,) if function.single else tuple(returned)
             lookup = self.lookup(dict(zip(self.graph[name].symbols, point, strict=True)))
             self.host_results[key] = _checked_results(function, results, lookup, self.graph[name])
-        return self.host_results[key][attributes["result"]]
+        position: int = attributes["result"]
+        return self.host_results[key][position]
 
     def perform_effects(self) -> None:
         """Call every host function with an effect at every point, also where nothing reads the result."""
@@ -277,25 +279,28 @@ class _Run:
         """A node over its whole domain, dims leading."""
         points = self.points(node)
         values = [self.value(node.name, point) for point in points]
-        lookup = self.lookup({})
         varying = [n for n in node.shape if dims_of(n)]
         ragged = [d for d in node.dims if any(self._differs(symbol, node) for symbol in d.extent.symbols)]
         shape = tuple(
-            max((v.shape[axis] for v in values), default=0) if n in varying else n.evaluate(lookup)
+            max((v.shape[axis] for v in values), default=0) if n in varying else self._integer(n)
             for axis, n in enumerate(node.shape)
         )
         extents = tuple(
-            max((p[axis] + 1 for p in points), default=0)
-            if d in ragged
-            else self._settle(lambda d=d: max(0, d.extent.evaluate(lookup)))
+            max((p[axis] + 1 for p in points), default=0) if d in ragged else self._integer(d.extent)
             for axis, d in enumerate(node.dims)
         )
         whole = np.zeros((*extents, *shape), node.dtype)
         for point, value in zip(points, values, strict=True):
-            whole[(*point, *map(slice, value.shape))] = value
+            inside: Any = (*point, *map(slice, value.shape))
+            whole[inside] = value
         if not ragged and not varying:
             return whole
         return Ragged(whole, self._lengths(node, ragged, points, values, extents))
+
+    def _integer(self, term: Term) -> int:
+        """The value of a length that is the same everywhere."""
+        length: int = self._settle(lambda: term.evaluate(self.lookup({})))
+        return max(0, length)
 
     def _lengths(
         self, node: Node, ragged: list[NodeDim], points: list[Point], values: list[np.ndarray], extents: Point
@@ -331,8 +336,8 @@ class _Run:
 class _EffectOrder:
     """The total order of the calls that share an effect.
 
-    Calls are ordered by the steps of their dims, then as written. A call that lacks a dim which others have comes before their loop
-    over it if it was written before the first of them, and after it otherwise.
+    Calls are ordered by the steps of their dims, then as written. A call that lacks a dim which others have comes
+    before their loop over it if it was written before the first of them, and after it otherwise.
     """
 
     calls: dict[int, Node]

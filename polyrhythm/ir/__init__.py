@@ -1,0 +1,1 @@
+"""What a program means: index terms, integer sets, the op table, and the dependence graph."""

@@ -208,4 +208,4 @@ def _junction(word: Literal["and", "or"], parts: Any) -> Condition:
         return absorbing
     flat.pop(neutral, None)
     kept = sorted(flat, key=lambda part: part.sort_key())
-    return kept[0] if len(kept) == 1 else Junction(word, tuple(kept))  # type: ignore[no-any-return]
+    return kept[0] if len(kept) == 1 else Junction(word, tuple(kept))

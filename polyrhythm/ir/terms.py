@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from itertools import count
 from math import gcd
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
 Kind = Literal["dim", "bound", "size"]
@@ -25,7 +25,8 @@ class Interned:
     """An immutable object of which there is one per value, so that equality is identity."""
 
     __slots__ = ("__weakref__", "_hash", "fields")
-    _pool: WeakValueDictionary[tuple[Any, ...], Interned] = WeakValueDictionary()
+    _pool: ClassVar[WeakValueDictionary[tuple[Any, ...], Interned]] = WeakValueDictionary()
+    _hash: int
     fields: tuple[Any, ...]
 
     def __new__(cls, *fields: Any) -> Any:
@@ -369,11 +370,11 @@ def _extremum(which: Literal["min", "max"], terms: Iterable[Term]) -> Term:
     flat: list[Term] = []
     for term in terms:
         inner = term.monomials[0][0] if term.constant == 0 and len(term.monomials) == 1 else ()
-        if len(inner) == 1 and term.monomials[0][1] == 1 and isinstance(inner[0], Extremum):
-            if inner[0].which == which:
-                flat.extend(inner[0].arguments)
-                continue
-        flat.append(term)
+        nested = inner[0] if len(inner) == 1 and term.monomials[0][1] == 1 else None
+        if isinstance(nested, Extremum) and nested.which == which:
+            flat.extend(nested.arguments)
+        else:
+            flat.append(term)
     # Of terms that differ by a constant only one can win.
     best: dict[tuple[tuple[Monomial, int], ...], int] = {}
     choose = min if which == "min" else max

@@ -1,8 +1,8 @@
 """Every check before a program runs, in one place: the graph is proved sound, or the user is told why not.
 
 - The definitions of a recurrent tensor partition its domain.
-- Every read is inside what it reads. A plain expression is checked where it is demanded, which is found by walking from the
-  outputs and the recurrent tensors back through the reads; its domain becomes exactly that.
+- Every read is inside what it reads. A plain expression is checked where it is demanded, which is found by walking
+  from the outputs and the recurrent tensors back through the reads; its domain becomes exactly that.
 - Lengths are not negative; an arg-reduction does not meet an empty axis; a spatial slice stays inside its axis.
 - No value depends on itself (`progress.py`), and no stopping condition on the length it decides.
 
@@ -348,7 +348,8 @@ def _size_hint(source: Node, access: Access) -> str:
     bounds = {s for s in access.symbols if s.kind != "dim"} - {s for d in source.dims for s in d.extent.symbols}
     if not bounds or not source.dims:
         return ""
-    return f'; a size that never exceeds a bound is declared as pr.size("{min(map(str, bounds))}", max={source.dims[0].extent})'
+    size, extent = min(map(str, bounds)), source.dims[0].extent
+    return f'; a size that never exceeds a bound is declared as pr.size("{size}", max={extent})'
 
 
 def _cone(graph: Graph, name: str) -> Iterable[Node]:

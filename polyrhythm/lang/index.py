@@ -1,12 +1,12 @@
 """What a user indexes with: dims, bounds, sizes, expressions of them, and conditions.
 
-`Index` and `Condition` are thin faces of the compiler's terms and conditions. There is one `Index` object per term, so they
-can be dict keys although `==` builds a condition.
+`Index` and `Condition` are thin faces of the compiler's terms and conditions. There is one `Index` object per
+term, so they can be dict keys although `==` builds a condition.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,7 +28,7 @@ class Index:
     """
 
     __slots__ = ("__weakref__", "term")
-    _pool: WeakValueDictionary[Term, Index] = WeakValueDictionary()
+    _pool: ClassVar[WeakValueDictionary[Term, Index]] = WeakValueDictionary()
     term: Term
 
     def __new__(cls, term: Term) -> Index:

@@ -1,8 +1,8 @@
 """Solving the left side of a definition.
 
-`y[f(s)] = rhs` defines y at every point p = f(s). To know the value at p the map f is inverted: each step symbol s becomes an
-affine expression of p divided by an integer, and p must satisfy divisibility and consistency conditions.
-f must be affine and injective; an f that is not sends two steps to one point, which are returned as a witness.
+`y[f(s)] = rhs` defines y at every point p = f(s). To know the value at p the map f is inverted: each step
+symbol s becomes an affine expression of p divided by an integer, and p must satisfy divisibility and consistency
+conditions. f must be affine and injective; of one that is not, a move that changes nothing is returned.
 
 The method is Gaussian elimination over the rationals on the coefficient matrix of the step symbols.
 """

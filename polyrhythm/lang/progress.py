@@ -1,10 +1,11 @@
 """No value may depend on itself: a proof that every recursion makes progress.
 
-Definitions that read each other in a circle form a component. For each component a ranking is sought, level by level: an
-affine function of the steps, one per definition (a dim forwards or backwards, at an integer rate, plus a shift), that no read
-increases. Reads that strictly decrease it are settled; what remains, limited to where the rank stays equal, goes to the next
-level. If every read is settled, the values are well-founded. The shifts come from Bellman-Ford on the smallest distance of
-each read (Darte, Robert and Vivien, "Scheduling and Automatic Parallelization", chapter 4).
+Definitions that read each other in a circle form a component. For each component a ranking is sought, level by
+level: an affine function of the steps, one per definition (a dim forwards or backwards, at an integer rate, plus
+a shift), that no read increases. Reads that strictly decrease it are settled; what remains, limited to where the
+rank stays equal, goes to the next level. If every read is settled, the values are well-founded. The shifts come
+from Bellman-Ford on the smallest distance of each read (Darte, Robert and Vivien, "Scheduling and Automatic
+Parallelization", chapter 4).
 
 Where no ranking is found, the points at small bounds are searched for an actual cycle, which is then shown.
 """
@@ -16,13 +17,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import lcm
+from typing import TypeVar
 
 from polyrhythm.errors import CycleError, ProgressError
 from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, lt
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.ir.sets import facts, points, solutions
-from polyrhythm.ir.terms import Symbol, Term, ordered
+from polyrhythm.ir.terms import FloorDiv, Symbol, Term, ordered
 
+Vertex = TypeVar("Vertex", bound=Hashable)
 Statement = tuple[str, int]
 """A definition: the name of its node and its position there."""
 
@@ -49,17 +52,17 @@ def check_progress(graph: Graph) -> None:
                 _complain(graph, component, edges)
 
 
-def components(successors: Mapping[Hashable, Iterable[Hashable]]) -> list[list]:  # type: ignore[type-arg]
+def components(successors: Mapping[Vertex, Iterable[Vertex]]) -> list[list[Vertex]]:
     """The strongly connected components of a directed graph, each after those it points to (Tarjan, iterative).
 
     >>> components({1: [2], 2: [1, 3], 3: []})
     [[3], [2, 1]]
     """
-    order: dict[Hashable, int] = {}
-    low: dict[Hashable, int] = {}
-    active: list[Hashable] = []
-    on_stack: set[Hashable] = set()
-    found: list[list[Hashable]] = []
+    order: dict[Vertex, int] = {}
+    low: dict[Vertex, int] = {}
+    active: list[Vertex] = []
+    on_stack: set[Vertex] = set()
+    found: list[list[Vertex]] = []
     for root in successors:
         if root in order:
             continue
@@ -152,7 +155,7 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
 
 
 def _rates(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, int]:
-    """Integer rates so that a read of step `a*t // b` goes from rate a/b to rate 1; all one where that does not work."""
+    """Integer rates so that a read of step `a*t // b` goes from rate a/b to rate 1; one where that fails."""
     rates: dict[Statement, Fraction] = {component[0]: Fraction(1)}
     for _ in component:
         for edge in edges:
@@ -173,7 +176,7 @@ def _slope(term: Term, symbol: Symbol) -> Fraction | None:
     for monomial, coefficient in term.monomials:
         atom = monomial[0]
         if not isinstance(atom, Symbol) and symbol in Term(0, ((monomial, 1),)).symbols:
-            if not hasattr(atom, "divisor"):
+            if not isinstance(atom, FloorDiv):
                 return None
             inner = _slope(atom.dividend, symbol)
             if inner is None:

@@ -49,6 +49,8 @@ class Recurrent(Tensor):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         rhs = self._converted(as_tensor(value))
+        condition: IrCondition | None
+        bound: Sequence[Symbol]
         if isinstance(key, Otherwise):
             if any(piece.condition is None for piece in self.assigned):
                 raise DefinitionError(
@@ -91,7 +93,7 @@ class Recurrent(Tensor):
                 )
 
     def _solved(self, key: Any, rhs: Tensor) -> tuple[IrCondition, Sequence[Symbol], Tensor]:
-        """Invert the left side: the condition on y's own dims, the step symbols it binds, and the right side rewritten."""
+        """Invert the left side: the condition on y's own dims, the symbols bound, and the right side rewritten."""
         entries = [_point(entry) for entry in parse_key(self, key)]
         unknowns = in_order(symbol for entry in entries for symbol in entry.symbols if symbol.kind == "dim")
         for entry in entries:

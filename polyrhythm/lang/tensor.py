@@ -1,8 +1,8 @@
 """Tensors as the user holds them: each one carries its own definition, and there is no global graph.
 
 A tensor has ordered temporal dims (each with an extent) and a type (shape and dtype) at every point. Three kinds
-are made here: `Computed`, one operation of the op table; `View`, another tensor at other steps; and `Choice`, which picks
-between two tensors by an index condition. Recurrent tensors are in `recurrent.py`.
+are made here: `Computed`, one operation of the op table; `View`, another tensor at other steps; and `Choice`,
+which picks between two tensors by an index condition. Recurrent tensors are in `recurrent.py`.
 
 A view is only an index: indexing it again substitutes into that index. Everything else lives on the rectangle of
 its extents, which for an operation is what its operands have in common.
@@ -11,7 +11,7 @@ its extents, which for an operation is what its operands have in common.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,10 +27,15 @@ from polyrhythm.ir.types import Shape, TensorType
 from polyrhythm.lang.index import Condition, Dim, Index, affine, index_max, index_of
 from polyrhythm.source import Source, here
 
+if TYPE_CHECKING:
+    from polyrhythm.lang.functions.methods import Methods as _Methods
+else:  # they are installed when the package is imported, since the functions need this class
+    _Methods = object
+
 Spans = tuple[NodeDim, ...]
 
 
-class Tensor:
+class Tensor(_Methods):
     """A value at every point of its dims.
 
     `x` alone means x at the current step of each of its dims; `x[...]` indexes steps; `x.axes[...]` indexes the

@@ -1,7 +1,8 @@
 """From the tensors a user holds to the dependence graph: walk back from the outputs.
 
-Tensors become nodes in the order in which the walk first completes them. Views disappear into accesses. Symbols that share a name are told
-apart by numbers. Random sites without a name, and host calls, are numbered in the order of the walk and of their construction.
+Tensors become nodes in the order in which the walk completes them. Views disappear into accesses. Symbols that
+share a name are told apart by numbers. Random sites without a name are numbered in the order of the walk, host
+calls in the order of their construction.
 """
 
 from __future__ import annotations
@@ -120,19 +121,19 @@ class _Walk:
         taken: dict[str, Tensor] = {}
         sites: dict[str, Tensor] = {}
         computed = [t for t in self.order if isinstance(t, Computed)]
-        for tensor in computed:
-            if tensor.op == "input":
-                self.names[tensor] = tensor.attributes["name"]
-                _claim(taken, self.names[tensor], tensor, "inputs")
+        for external in computed:
+            if external.op == "input":
+                self.names[external] = external.attributes["name"]
+                _claim(taken, self.names[external], external, "inputs")
         for number, tensor in enumerate(self.order):
             if tensor not in self.names:
                 wish = tensor.name if isinstance(tensor, Recurrent) else None
                 self.names[tensor] = _unique(wish or f"{_verb(tensor)}_{number}", taken)
                 taken[self.names[tensor]] = tensor
-        for number, tensor in enumerate(t for t in computed if t.op == "random_bits"):
-            named = tensor.attributes["site"]
-            self.sites[tensor] = f"#{number}" if named is None else named
-            _claim(sites, self.sites[tensor], tensor, "random sites")
+        for number, drawn in enumerate(t for t in computed if t.op == "random_bits"):
+            named = drawn.attributes["site"]
+            self.sites[drawn] = f"#{number}" if named is None else named
+            _claim(sites, self.sites[drawn], drawn, "random sites")
 
     def _node(self, tensor: Tensor, mapping: Mapping[Symbol, Term], calls: Mapping[int, int]) -> Node:
         dims = tuple(NodeDim(self.renamed[s.symbol], s.extent.substitute(mapping)) for s in tensor.spans)
