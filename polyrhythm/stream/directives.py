@@ -1,0 +1,90 @@
+"""Schedule directives: how a dim of a layer is mapped to the accelerator.
+
+The same three objects steer the hand-built layers of this package and the lowering of recurrent tensors: `tile` cuts a
+dim into tiles, `time_multiplex` lets several branches share a region, `parallelize` deals a dim out to regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeVar, Union
+
+from polyrhythm.stream.errors import StreamError
+
+Policy = Literal["coarse", "interleave", "dynamic"]
+
+
+@dataclass(frozen=True)
+class TileDirective:
+    """Cut `dim` into tiles of `size`; with `dynamic`, into one tile of whatever size there is."""
+
+    dim: str
+    size: int | None
+    dynamic: bool
+
+
+@dataclass(frozen=True)
+class TimeMultiplexDirective:
+    """Let the branches along `dim` share `regions` regions."""
+
+    dim: str
+    regions: int
+
+
+@dataclass(frozen=True)
+class ParallelizeDirective:
+    """Deal `dim` out to `regions` regions by `policy`."""
+
+    dim: str
+    regions: int
+    policy: Policy
+
+
+Directive = Union[TileDirective, TimeMultiplexDirective, ParallelizeDirective]
+DirectiveKind = TypeVar("DirectiveKind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
+
+
+def tile(dim: str, size: int | None = None, *, dynamic: bool = False) -> TileDirective:
+    """Cut a dim into tiles of a fixed size, or, with `dynamic`, into one tile as large as the data.
+
+    >>> tile("token", dynamic=True).dynamic, tile("token", 16).size
+    (True, 16)
+    """
+    if (size is None) != dynamic:
+        raise StreamError(
+            f"tile({dim!r}, {size}, dynamic={dynamic})", fix="give either a size or dynamic=True, not both"
+        )
+    return TileDirective(dim, size, dynamic)
+
+
+def time_multiplex(dim: str, regions: int) -> TimeMultiplexDirective:
+    """Let consecutive branches along a dim share regions of the accelerator.
+
+    >>> time_multiplex("expert", regions=8).regions
+    8
+    """
+    return TimeMultiplexDirective(dim, regions)
+
+
+def parallelize(dim: str, regions: int, policy: Policy = "dynamic") -> ParallelizeDirective:
+    """Deal a dim out to regions: in blocks (coarse), in rotation (interleave), or to whoever is free (dynamic).
+
+    >>> parallelize("request", regions=4).policy
+    'dynamic'
+    """
+    if policy not in ("coarse", "interleave", "dynamic"):
+        raise StreamError(f"parallelize: policy {policy!r}", fix="choose coarse, interleave or dynamic")
+    return ParallelizeDirective(dim, regions, policy)
+
+
+def find(directives: Iterable[Directive], kind: type[DirectiveKind], dim: str) -> DirectiveKind | None:
+    """The directive of one kind for a dim, or None.
+
+    >>> find([tile("token", 16)], TileDirective, "token").size
+    16
+    """
+    for directive in directives:
+        if isinstance(directive, kind) and directive.dim == dim:
+            return directive
+    return None
