@@ -11,7 +11,7 @@ import numpy as np
 
 from polyrhythm.errors import AxisError, DTypeError, ShapeError
 from polyrhythm.ir import dtypes, sets
-from polyrhythm.ir.conditions import Condition, conjunction, disjunction, eq, ge, lt, negation
+from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, disjunction, eq, ge, lt, negation
 from polyrhythm.ir.ops.checks import (
     broadcast_labels,
     check_axis,
@@ -181,6 +181,9 @@ def _pad_type(operands: Types, attributes: Attributes, given: Condition) -> Tens
 
 
 def _fits(value: bool | int | float, dtype: np.dtype) -> bool:
+    """Whether a Python scalar can stand for an element: 0 and 1 are truth values too, numbers need their kind."""
+    if dtype == dtypes.BOOL:
+        return value in (0, 1)
     kinds: tuple[dtypes.Kind, ...] = ("bool", "int", "float")
     if kinds.index(dtypes.kind(dtype)) < kinds.index(dtypes.kind(np.asarray(value).dtype)):
         return False
@@ -225,13 +228,20 @@ def _slice_type(operands: Types, attributes: Attributes, given: Condition) -> Te
         check_rank("slice", x, len(entries), f"`{what}` is {show(entries)}")
     if 0 in steps:
         raise ShapeError(f"slice: steps {steps} contain 0", fix="step by a number other than 0")
-    if sets.proves(given, negation(slice_in_range(x, attributes))):
+    if _never(slice_in_range(x, attributes), given):
         raise ShapeError(
             f"slice: {show(lengths)} elements from {show(starts)} in steps of {show(steps)} do not lie inside shape "
             f"{show(x.shape)}",
             fix="slice within the shape",
         )
     return TensorType(lengths, x.dtype)
+
+
+def _never(condition: Condition, given: Condition) -> bool:
+    """Whether a condition fails wherever `given` holds; where that is nowhere, nothing has failed."""
+    if condition is TRUE:
+        return False
+    return sets.proves(given, negation(condition)) and not sets.proves(given, FALSE)
 
 
 def _slice(x: np.ndarray, starts: tuple[int, ...], lengths: tuple[int, ...], steps: tuple[int, ...]) -> np.ndarray:
