@@ -48,7 +48,8 @@ class Condition(Interned):
         raise NotImplementedError
 
     def sort_key(self) -> str:
-        return str(self)
+        """What orders conditions: the text, then the serials of its symbols, which the text does not show."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"Condition({self})"
@@ -76,6 +77,9 @@ class Compare(Condition):
     def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
         value = self.term.evaluate(lookup)
         return value >= 0 if self.relation == ">=" else (value == 0) == (self.relation == "==")
+
+    def sort_key(self) -> str:
+        return f"{self}\0{self.term.sort_key()}"
 
     def __str__(self) -> str:
         left = _sum(0, [(m, c) for m, c in self.term.monomials if c > 0])
@@ -117,6 +121,9 @@ class Junction(Condition):
     def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
         combine = all if self.word == "and" else any
         return combine(part.evaluate(lookup) for part in self.parts)
+
+    def sort_key(self) -> str:
+        return f"{self}\0{' '.join(part.sort_key() for part in self.parts)}"
 
     def __str__(self) -> str:
         if not self.parts:

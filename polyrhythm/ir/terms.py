@@ -10,6 +10,8 @@ term is quasi-affine, as an index must be, is asked with `is_affine`. Conditions
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from itertools import count
@@ -19,6 +21,9 @@ from weakref import WeakValueDictionary
 
 Kind = Literal["dim", "bound", "size"]
 Monomial = tuple["Atom", ...]
+
+_BARE = re.compile(r"[^\W\d]\w*")
+_WORDS = frozenset({"and", "or", "true", "false", "True", "False", "None"})
 
 
 class Interned:
@@ -104,7 +109,9 @@ class Symbol(Interned):
         return f"{self.name}#{self.serial}"
 
     def __repr__(self) -> str:
-        return self.name
+        if _BARE.fullmatch(self.name) and self.name not in _WORDS:
+            return self.name
+        return "`" + json.dumps(self.name, ensure_ascii=False)[1:-1].replace("`", "\\u0060") + "`"
 
     def with_(self, **changes: Any) -> Symbol:
         """The same symbol with some fields changed."""
@@ -138,7 +145,7 @@ class FloorDiv(Interned):
         return self.fields[1]  # type: ignore[no-any-return]
 
     def sort_key(self) -> str:
-        return f"~{self!r}"
+        return f"~{self!r}\0{self.dividend.sort_key()}"
 
     def __repr__(self) -> str:
         return f"{_wrapped(self.dividend)}//{self.divisor}"
@@ -158,7 +165,7 @@ class Extremum(Interned):
         return self.fields[1]  # type: ignore[no-any-return]
 
     def sort_key(self) -> str:
-        return f"~{self!r}"
+        return f"~{self!r}\0{' '.join(argument.sort_key() for argument in self.arguments)}"
 
     def __repr__(self) -> str:
         return f"{self.which}({', '.join(map(str, self.arguments))})"
@@ -307,7 +314,8 @@ class Term(Interned):
         return f"Term({self})"
 
     def sort_key(self) -> str:
-        return repr(self)
+        """What orders terms: the text, then the serials of its symbols, which the text does not show."""
+        return f"{self}\0{' '.join(atom.sort_key() for monomial, _ in self.monomials for atom in monomial)}"
 
 
 ZERO, ONE = Term(0), Term(1)
@@ -381,7 +389,7 @@ def _extremum(which: Literal["min", "max"], terms: Iterable[Term]) -> Term:
     for term in flat:
         known = best.get(term.monomials, term.constant)
         best[term.monomials] = choose(known, term.constant)
-    kept = sorted((Term(c, monomials) for monomials, c in best.items()), key=str)
+    kept = sorted((Term(c, monomials) for monomials, c in best.items()), key=Term.sort_key)
     if len(kept) == 1:
         return kept[0]
     return Term(0, (((Extremum(which, tuple(kept)),), 1),))
@@ -441,6 +449,9 @@ def _pretty(term: Term) -> str:
         if size != 1:
             name = f"{size}*({name})" if isinstance(monomial[0], FloorDiv) and len(monomial) == 1 else f"{size}*{name}"
         sign = "-" if coefficient < 0 else "+"
+        if sign == "-" and not pieces:
+            # `-a//2` would mean (-a)//2.
+            name = f"({name})" if size == 1 and len(monomial) == 1 and isinstance(monomial[0], FloorDiv) else name
         pieces.append(f" {sign} {name}" if pieces else (f"-{name}" if sign == "-" else name))
     if term.constant or not pieces:
         sign = "-" if term.constant < 0 else "+"
