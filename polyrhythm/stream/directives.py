@@ -34,11 +34,12 @@ class TimeMultiplexDirective:
 
 @dataclass(frozen=True)
 class ParallelizeDirective:
-    """Deal `dim` out to `regions` regions by `policy`."""
+    """Deal `dim` out to `regions` regions by `policy`; a coarse block has at least `block` entries."""
 
     dim: str
     regions: int
     policy: Policy
+    block: int
 
 
 Directive = Union[TileDirective, TimeMultiplexDirective, ParallelizeDirective]
@@ -67,15 +68,17 @@ def time_multiplex(dim: str, regions: int) -> TimeMultiplexDirective:
     return TimeMultiplexDirective(dim, regions)
 
 
-def parallelize(dim: str, regions: int, policy: Policy = "dynamic") -> ParallelizeDirective:
+def parallelize(dim: str, regions: int, policy: Policy = "dynamic", block: int = 16) -> ParallelizeDirective:
     """Deal a dim out to regions: in blocks (coarse), in rotation (interleave), or to whoever is free (dynamic).
+
+    A coarse block has `block` entries, or more where the regions would not hold all of them.
 
     >>> parallelize("request", regions=4).policy
     'dynamic'
     """
     if policy not in ("coarse", "interleave", "dynamic"):
         raise StreamError(f"parallelize: policy {policy!r}", fix="choose coarse, interleave or dynamic")
-    return ParallelizeDirective(dim, regions, policy)
+    return ParallelizeDirective(dim, regions, policy, block)
 
 
 def find(directives: Iterable[Directive], kind: type[DirectiveKind], dim: str) -> DirectiveKind | None:
