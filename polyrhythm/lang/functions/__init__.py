@@ -42,6 +42,7 @@ from polyrhythm.lang.functions.creation import (
     ones_like,
     tril,
     triu,
+    value,
     zeros,
     zeros_like,
 )
@@ -269,6 +270,7 @@ __all__ = [
     "triu",
     "uniform",
     "unsqueeze",
+    "value",
     "var",
     "where",
     "zeros",

@@ -26,7 +26,7 @@ from polyrhythm.lang.functions.support import (
     as_tensor,
     cast_to,
 )
-from polyrhythm.lang.index import Index, term_of
+from polyrhythm.lang.index import Condition, Index, term_of
 from polyrhythm.lang.tensor import Tensor, apply
 
 
@@ -48,6 +48,17 @@ def constant(value: Any, dtype: DTypeLike = None) -> Tensor:
             raise DTypeError("the constant has integers that do not fit int32", fix='say dtype="int64"')
         array = array.astype(narrow)
     return apply("constant", value=Array(array.astype(as_dtype(array.dtype))))
+
+
+def value(index: Length | Condition) -> Tensor:
+    """An index expression as an int32 tensor, or a condition on indices as a boolean one.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> pr.evaluate(pr.value(t) * 0.5, bounds={T: 3})
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return as_tensor(index) if isinstance(index, Condition) else apply("index", value=term_of(index))
 
 
 def full(shape: Length | Sequence[Length], value: TensorLike, dtype: DTypeLike = None) -> Tensor:
@@ -184,7 +195,7 @@ def _places(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
     return unsqueeze(arange(x.shape[-2]), 1), arange(x.shape[-1])
 
 
-def _float_range(first: object, last: object, step: float, dtype: DTypeLike) -> Tensor:
+def _float_range(first: Length | float, last: Length | float, step: float, dtype: DTypeLike) -> Tensor:
     numbers = [as_number(n) for n in (first, last) if not isinstance(n, Index)]
     if len(numbers) < 2 or None in numbers:
         raise DTypeError(

@@ -60,7 +60,8 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     inner = left.type.shape[-1], right.type.shape[-2 if right.rank > 1 else 0]
     if inner[0].is_constant and inner[1].is_constant and inner[0] is not inner[1]:
         raise ShapeError(
-            f"matmul of shapes {shown(left.type.shape)} and {shown(right.type.shape)}: {inner[0]} columns meet {inner[1]} rows",
+            f"matmul of shapes {shown(left.type.shape)} and {shown(right.type.shape)}: "
+            f"{inner[0]} columns meet {inner[1]} rows",
             fix="transpose one operand, or write the contraction out with pr.einsum",
         )
     return einsum(f"{first},{second}->{output}", left, right)

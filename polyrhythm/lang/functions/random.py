@@ -121,7 +121,8 @@ def categorical(
 ) -> Tensor:
     """A position along an axis, drawn with probability `softmax(logits)`, as int32.
 
-    One uniform number is compared with the running sums of the probabilities. A position of probability zero is never drawn.
+    One uniform number is compared with the running sums of the probabilities. A position of probability zero is
+    never drawn.
 
     >>> import polyrhythm as pr
     >>> pr.evaluate(pr.categorical(pr.constant([[0.0, float("-inf")], [float("-inf"), 0.0]])))

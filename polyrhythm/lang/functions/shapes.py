@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
@@ -30,8 +29,6 @@ from polyrhythm.lang.functions.support import (
 from polyrhythm.lang.index import Index, index_of, term_of
 from polyrhythm.lang.tensor import Tensor, apply
 
-Entry = TypeVar("Entry")
-
 
 def reshape(x: TensorLike, *shape: Length | Sequence[Length]) -> Tensor:
     """The elements, row by row, in another shape; one length may be -1 and is worked out.
@@ -43,7 +40,7 @@ def reshape(x: TensorLike, *shape: Length | Sequence[Length]) -> Tensor:
     (2*T, 2)
     """
     operand = as_tensor(x)
-    entries = _varargs(shape)
+    entries = _lengths(shape)
     unknown = [i for i, n in enumerate(entries) if isinstance(n, (int, np.integer)) and n == -1]
     if not unknown:
         return reshaped(operand, as_terms(entries))
@@ -83,8 +80,9 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     ((2, 4, 3), (3, 2))
     """
     operand = as_tensor(x)
-    given = _varargs(axes) if axes else tuple(range(operand.rank))[::-1]
-    order = tuple(one_axis(operand, axis) for axis in given)
+    flat_axes = axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes
+    given = tuple(flat_axes) if axes else tuple(range(operand.rank))[::-1]
+    order = tuple(one_axis(operand, axis) for axis in given)  # type: ignore[arg-type]
     if sorted(order) != list(range(operand.rank)):
         raise AxisError(
             f"the axes {given} are not an order of the {operand.rank} axes of shape {shown(operand.type.shape)}",
@@ -151,7 +149,7 @@ def expand(x: TensorLike, *shape: Length | Sequence[Length]) -> Tensor:
            [1, 2]], dtype=int32)
     """
     operand = as_tensor(x)
-    entries = _varargs(shape)
+    entries = _lengths(shape)
     added = len(entries) - operand.rank
     lengths = [
         index_of(operand.type.shape[i - added])
@@ -295,8 +293,8 @@ def tile(x: TensorLike, times: Length | Sequence[Length]) -> Tensor:
     array([1, 2, 1, 2], dtype=int32)
     """
     operand = as_tensor(x)
-    counts = [index_of(term) for term in as_terms(times)]
-    counts = [1] * (operand.rank - len(counts)) + counts
+    given = [index_of(term) for term in as_terms(times)]
+    counts: list[Length] = [*[1] * (operand.rank - len(given)), *given]
     result = unsqueeze(operand, tuple(range(len(counts) - operand.rank))) if len(counts) > operand.rank else operand
     for axis, count in enumerate(counts):
         result = _repeated(result, axis, axis, count)
@@ -312,12 +310,11 @@ def _repeated(x: Tensor, axis: int, place: int, times: Length) -> Tensor:
     return reshaped(wide, (*lengths[:axis], lengths[axis] * term_of(times), *lengths[axis + 1 :]))
 
 
-def _varargs(entries: tuple[Entry | Sequence[Entry], ...]) -> tuple[Entry, ...]:
+def _lengths(entries: tuple[Length | Sequence[Length], ...]) -> tuple[Length, ...]:
     """`f(2, 3)` and `f((2, 3))` mean the same."""
-    only = entries[0] if len(entries) == 1 else None
-    if only is None or isinstance(only, (int, np.integer, Index)):
-        return entries  # type: ignore[return-value]
-    return tuple(only)  # type: ignore[arg-type]
+    if len(entries) == 1 and isinstance(entries[0], Sequence):
+        return tuple(entries[0])
+    return tuple(entry for entry in entries if not isinstance(entry, Sequence))
 
 
 def _several(name: str, tensors: Sequence[TensorLike]) -> tuple[Tensor, ...]:
@@ -333,7 +330,7 @@ def _pairs(x: Tensor, widths: Length | Sequence[Length] | Sequence[Sequence[Leng
     elif len(widths) == 2 and all(isinstance(n, whole) for n in widths):
         pairs = [tuple(widths)] * x.rank  # type: ignore[list-item]
     else:
-        pairs = [tuple(pair) for pair in widths]  # type: ignore[arg-type, union-attr, misc]
+        pairs = [tuple(pair) for pair in widths]  # type: ignore[arg-type, misc]
     if len(pairs) != x.rank or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(
             f"the widths {widths} do not give a (before, after) pair for each axis of shape {shown(x.type.shape)}",

@@ -30,7 +30,10 @@ Entry = int | slice | None | EllipsisType | Index | Tensor | np.ndarray | Sequen
 
 @dataclass(frozen=True)
 class Cut:
-    """What an entry takes of one axis: `length` positions from `start` on, `step` apart; a single one may be dropped."""
+    """What an entry takes of one axis: `length` positions from `start` on, `step` apart.
+
+    The axis is dropped where the entry is a single position.
+    """
 
     start: Term
     length: Term

@@ -39,9 +39,10 @@ def conv1d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution of x (batch, channels, length), or without the batch, with weight (outputs, channels / groups, window).
+    """Convolution of x (batch, channels, length), or without the batch, with weight (outputs, channels, window).
 
-    The length may be dynamic. `padding="same"` keeps it (divided by the stride, rounded up).
+    With several `groups` the weight has only the channels of one group. The length may be dynamic.
+    `padding="same"` keeps it (divided by the stride, rounded up).
 
     >>> import polyrhythm as pr
     >>> x = pr.constant([[[1.0, 2.0, 3.0]]])
@@ -60,8 +61,9 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution of x (batch, channels, height, width), or without the batch, with weight of four axes
-    (outputs, channels / groups, window height, window width).
+    """Convolution of x (batch, channels, height, width), or without the batch, with weight of four axes.
+
+    Those are outputs, channels (of one group), window height and window width.
 
     >>> import polyrhythm as pr
     >>> x = pr.ones((1, 3, 4, 5))
