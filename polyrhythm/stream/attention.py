@@ -96,7 +96,7 @@ def attention_reference(data: AttentionData, lengths: Sequence[int]) -> np.ndarr
 def build_attention(
     lengths: Sequence[int],
     directives: Iterable[Directive],
-    shape: AttentionShape = AttentionShape(),
+    shape: AttentionShape | None = None,
     data: AttentionData | None = None,
     *,
     safe_softmax: bool = True,
@@ -117,7 +117,7 @@ def build_attention(
             "build_attention: the dim request needs a parallelize directive",
             fix='add parallelize("request", regions=4, policy="dynamic")',
         )
-    step = _Step([int(length) for length in lengths], dealt, shape, data, safe_softmax)
+    step = _Step([int(length) for length in lengths], dealt, shape or AttentionShape(), data, safe_softmax)
     return Program(*step.build())
 
 
@@ -235,7 +235,9 @@ class _Step:
         """The tiles of a cache with the new row in place, and the acknowledgements of its write."""
         kind = Selector(f"last_{name}_tile", 2, 1)
         is_last = flat_map(self._is_last, which, self.tiles, kind, name=f"last {name} tile", role=METADATA)
-        loaded = random_load(self.tensors[name], (self.shape.tile_rows, self.shape.width), addresses, name=f"load {name}s")
+        loaded = random_load(
+            self.tensors[name], (self.shape.tile_rows, self.shape.width), addresses, name=f"load {name}s"
+        )
         others, last = unstack(partition(loaded, is_last, 0, name=f"split {name}s"), 2)
         row = zip_streams(new_row, self._metadata(which, self._position, f"{name} position"), name=f"new {name} row")
         last = restate(last, (self.requests,))

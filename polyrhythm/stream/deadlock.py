@@ -91,8 +91,10 @@ def lint(program: Program, hardware: Hardware | None = None) -> list[FifoWarning
     >>> from polyrhythm.stream import accum, expand, map_tiles, promote, source, static
     >>> x = source("x", [[1.0] * 8], (static(1), static(8)))
     >>> mean = expand(promote(accum("add", x), 0), x, 1)
-    >>> [str(warning).split(" (")[0] for warning in lint(Program(map_tiles("subtract", x, mean)))]
-    ['x -> expand: one branch holds 8 tokens back, the other keeps 5', 'x -> subtract: one branch holds 8 tokens back, the other keeps 4']
+    >>> for warning in lint(Program(map_tiles("subtract", x, mean))):
+    ...     print(str(warning).split(" (")[0])
+    x -> expand: one branch holds 8 tokens back, the other keeps 5
+    x -> subtract: one branch holds 8 tokens back, the other keeps 4
     """
     hardware = hardware or Hardware()
     reach: dict[Node, dict[Node, tuple[int, int]]] = {}
@@ -134,5 +136,3 @@ def _through(
     if len(node.outputs) > 1:
         found[node] = (1, depth)
     return found
-
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeVar, Union
+from typing import Literal, TypeVar
 
 from polyrhythm.stream.errors import StreamError
 
@@ -42,7 +42,7 @@ class ParallelizeDirective:
     block: int
 
 
-Directive = Union[TileDirective, TimeMultiplexDirective, ParallelizeDirective]
+Directive = TileDirective | TimeMultiplexDirective | ParallelizeDirective
 DirectiveKind = TypeVar("DirectiveKind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
 
 

@@ -229,7 +229,8 @@ class Process:
 class Engine:
     """Runs processes to completion. One engine serves functional and timing mode.
 
-    `functional` says whether tiles carry data, and `arrays` are then the contents of off-chip memory. `tracing` keeps the busy intervals of every process.
+    `functional` says whether tiles carry data, and `arrays` are then the contents of off-chip memory. `tracing` keeps
+    the busy intervals of every process.
     """
 
     def __init__(self, hardware: Hardware, functional: bool, tracing: bool = False) -> None:

@@ -105,7 +105,7 @@ class Pick:
         return f"({self.argument})[{self.index}::{self.step}]"
 
 
-Atom = Union[Symbol, CeilDiv, Positive, Sum, Largest, Concatenation, Pick]
+Atom = Symbol | CeilDiv | Positive | Sum | Largest | Concatenation | Pick
 Monomial = tuple[Atom, ...]
 
 

@@ -81,7 +81,7 @@ def _first(*shapes: TileShape) -> TileShape:
 
 def _broadcast(left: TileShape, right: TileShape) -> TileShape:
     """The shape of an element-wise result; a side of 1 stretches."""
-    return tuple(b if _is_one(a) else a for a, b in zip(left, right))  # type: ignore[return-value]
+    return tuple(b if _is_one(a) else a for a, b in zip(left, right, strict=True))  # type: ignore[return-value]
 
 
 def _is_one(side: Side) -> bool:
@@ -89,7 +89,7 @@ def _is_one(side: Side) -> bool:
 
 
 def _fits(left: TileShape, right: TileShape) -> bool:
-    return all(a == b or _is_one(a) or _is_one(b) for a, b in zip(left, right))
+    return all(a == b or _is_one(a) or _is_one(b) for a, b in zip(left, right, strict=True))
 
 
 def _binary(name: str, compute: Callable[..., np.ndarray]) -> Function:

@@ -1,8 +1,8 @@
 """The mixture-of-experts layer as a stream program: dynamic tiling and time-multiplexed regions.
 
 Tokens are routed to experts, packed into tiles of rows, multiplied by the weights of their expert, which are streamed
-from off-chip memory for every tile, and added up again in token order. Packing with a static tile pads the last tile and
-reads all weights once a tile; packing with a dynamic tile waits for the last token and reads them once an expert.
+from off-chip memory for every tile, and added up again in token order. Packing with a static tile pads the last tile
+and reads all weights once a tile; packing with a dynamic tile waits for the last token and reads them once an expert.
 Time-multiplexing lets consecutive experts share the arithmetic of one region.
 """
 

@@ -245,9 +245,7 @@ def _result(
     logs: list[tuple[Stream, list[Channel]]],
 ) -> Run:
     working = [process for process in engine.processes if not process.name.startswith("drain ")]
-    reports = tuple(
-        NodeReport(p.node, p.copy, p.busy, p.work_done, p.clock, tuple(p.record or ())) for p in working
-    )
+    reports = tuple(NodeReport(p.node, p.copy, p.busy, p.work_done, p.clock, tuple(p.record or ())) for p in working)
     allocated = sum(p.compute for p in working if p.node.operator.computes)
     return Run(
         program,

@@ -8,7 +8,7 @@ value has a shape and no data, so one engine serves both modes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class DynTile:
         return f"tile[{self.rows},{self.cols}] {self.dtype.name}"
 
 
-MatrixType = Union[Tile, DynTile]
+MatrixType = Tile | DynTile
 
 
 def tile_type(rows: ExprLike, cols: ExprLike, dtype: DataType) -> MatrixType:
@@ -165,7 +165,7 @@ class Tuple:
         return "(" + ", ".join(map(str, self.parts)) + ")"
 
 
-Element = Union[Tile, DynTile, Buffer, Selector, Tuple]
+Element = Tile | DynTile | Buffer | Selector | Tuple
 
 
 class TileValue:
@@ -178,7 +178,7 @@ class TileValue:
     2
     """
 
-    __slots__ = ("rows", "cols", "nbytes", "valid", "from_memory", "data")
+    __slots__ = ("cols", "data", "from_memory", "nbytes", "rows", "valid")
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class BufferValue:
     0
     """
 
-    __slots__ = ("tokens", "from_memory")
+    __slots__ = ("from_memory", "tokens")
 
     def __init__(self, tokens: list[tuple[Any, int]]) -> None:
         self.tokens = tokens

@@ -79,11 +79,11 @@ def affine_walk(shape: Sequence[int], stride: Sequence[int]) -> Iterator[tuple[i
     index = [0] * len(shape)
     while True:
         level = 0
-        for size, at in zip(reversed(shape), reversed(index)):
+        for size, at in zip(reversed(shape), reversed(index), strict=True):
             if at + 1 < size:
                 break
             level += 1
-        yield sum(i * s for i, s in zip(index, stride)), level
+        yield sum(i * s for i, s in zip(index, stride, strict=True)), level
         if level == len(shape):
             return
         position = len(shape) - 1 - level
@@ -119,7 +119,7 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
     """
     first = yield from process.get(channels[0])
     if first is None:
-        for channel, feedback in zip(channels[1:], endless[1:]):
+        for channel, feedback in zip(channels[1:], endless[1:], strict=True):
             if not feedback and (yield from process.get(channel)) is not None:
                 raise _mismatch(process, channels[0], channel)
         return None

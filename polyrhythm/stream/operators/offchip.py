@@ -294,5 +294,3 @@ def _row_major(walk: Sequence[int]) -> tuple[int, ...]:
         strides.insert(0, step)
         step *= size
     return tuple(strides)
-
-

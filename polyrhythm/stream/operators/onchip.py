@@ -235,5 +235,3 @@ def _scaled(outer: Shape, inner: Shape, repeat: Sequence[int] | None) -> Shape:
         sums = dim.total * times if repeat is not None else symbol(f"total({name})")
         result.append(ragged(name, sums))
     return outer + tuple(result)
-
-

@@ -137,9 +137,7 @@ class Parallelize(Operator):
                 turn = (turn + 1) % len(targets)
 
 
-def partition(
-    stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = ""
-) -> Stream:
+def partition(stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = "") -> Stream:
     """Route groups of `rank` by a selector; the result has one copy for each target.
 
     The new outer dim is named after the selector, so two streams routed by one selector keep equal shapes.
@@ -167,9 +165,7 @@ def partition(
     return make(Partition(rank), (stream, selector), (port,), name)[0]
 
 
-def reassemble(
-    stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = ""
-) -> Stream:
+def reassemble(stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = "") -> Stream:
     """Join copies again: for every selector a new dim with one group of `rank` from each selected copy.
 
     The new dim is static when the selector always names equally many, else ragged.
@@ -275,5 +271,3 @@ def _spread(element: Element, copies: int, targets: int) -> Element:
     if isinstance(element, DynTile) and copies > 1 and element.rows.indexed:
         return DynTile(concatenate([element.rows] * targets, copies), element.cols, element.dtype)
     return element
-
-

@@ -254,9 +254,7 @@ def flatten(stream: Stream, low: int, high: int, *, name: str | None = None, rol
     return make(Flatten(low, high), (stream,), (port,), name)[0]
 
 
-def reshape(
-    stream: Stream, dim: int, chunk: int, *, pad: float | None = None, name: str | None = None
-) -> Stream:
+def reshape(stream: Stream, dim: int, chunk: int, *, pad: float | None = None, name: str | None = None) -> Stream:
     """Split dim `dim`, counted from the innermost, into chunks; `pad` fills the last chunk of the innermost dim.
 
     >>> from polyrhythm.stream import source
@@ -288,7 +286,8 @@ def promote(stream: Stream, dim: int | None = None, *, name: str | None = None) 
     count = len(stream.shape)
     if dim is not None and not 0 <= dim < count:
         raise RankOutOfRange(
-            f"promote: position {dim} in {shape_text(stream.shape)}", fix="leave the position out for a new outermost dim"
+            f"promote: position {dim} in {shape_text(stream.shape)}",
+            fix="leave the position out for a new outermost dim",
         )
     if dim is None:
         shape = (one_if_any(stream.shape[0]), *stream.shape)
@@ -335,5 +334,3 @@ def zip_streams(*streams: Stream, name: str | None = None, role: str = "") -> St
     require_equal_shapes("zip", *streams)
     element = Tuple(tuple(stream.element for stream in streams))
     return make(Zip(), streams, (Port(streams[0].shape, element, streams[0].copies, role),), name)[0]
-
-

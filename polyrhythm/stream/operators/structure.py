@@ -67,6 +67,9 @@ class FeedbackSource(Operator):
     connected: list[Stream] = field(default_factory=list)
 
 
+_NUMBER = Tile(1, 1, F32)
+
+
 def as_value(item: Any, element: Element) -> Any:
     """A run-time value from what a user writes: a number, an array, a tuple of targets.
 
@@ -88,7 +91,7 @@ def source(
     name: str,
     nested: Sequence[Any],
     shape: Shape,
-    element: Element = Tile(1, 1, F32),
+    element: Element = _NUMBER,
     copies: int = 1,
     role: str = "",
 ) -> Stream:
