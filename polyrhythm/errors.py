@@ -15,7 +15,8 @@ from polyrhythm.source import Source, here
 class PolyrhythmError(Exception):
     """The base of all errors.
 
-    `at` is the user's line (by default the one being executed), `point` a concrete counterexample.
+    `at` is the user's line (by default the one being executed), `point` a concrete counterexample,
+    `outcome` what happens there, and `also` names further lines that take part.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class PolyrhythmError(Exception):
         fix: str,
         at: Source | None = None,
         point: Mapping[Any, int] | None = None,
+        outcome: str | None = None,
         also: tuple[tuple[str, Source], ...] = (),
     ) -> None:
         self.what, self.fix, self.at, self.also = what, fix, at or here(), also
@@ -33,7 +35,7 @@ class PolyrhythmError(Exception):
         lines += [f"  {label} {source}: {source.text}" for label, source in also]
         if self.point:
             values = ", ".join(f"{symbol} = {value}" for symbol, value in self.point.items())
-            lines.append(f"  for example at {values}")
+            lines.append(f"  for example at {values}" + (f": {outcome}" if outcome else ""))
         lines.append(f"  fix: {fix}")
         super().__init__("\n".join(lines))
 

@@ -30,7 +30,11 @@ from polyrhythm.ir.conditions import Condition, conjunction, disjunction, eq, ge
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Requirement, operand_type
 from polyrhythm.ir.sets import Points, facts, points, proves, simplified
 from polyrhythm.ir.terms import Symbol, Term, ordered
+from polyrhythm.lang.describe import described, is_named, point, read
 from polyrhythm.lang.progress import check_progress
+
+_POSITION = -1
+"""The serial number of symbols for a position along a range; they are ours, and not shown to a user."""
 
 
 def checked(graph: Graph) -> Graph:
@@ -62,6 +66,8 @@ class _Claim:
     error: type[PolyrhythmError]
     what: str
     fix: str
+    steps: tuple[Term, ...] = ()  # where a read goes
+    source: Node | None = None  # what it reads
 
 
 @dataclass(frozen=True)
@@ -96,30 +102,39 @@ class _Checker:
 
     def partition(self, node: Node) -> None:
         """The definitions cover every point, and none twice."""
+        name = node.name if is_named(node) else "y"
         if not node.definitions:
             raise UndefinedError(
-                f"{node.name} is used but has no definition",
-                fix=f"assign to it before compiling, as in {node.name}[0] = ...",
+                f"{described(node)} is used but has no definition",
+                fix=f"assign to it before it is compiled or evaluated, as in {name}[0] = ...",
                 at=node.at,
             )
         box = self.box(node)
         covered = disjunction(*(definition.domain for definition in node.definitions))
-        gap = (box & points(negation(covered), self.columns(node))).smallest()
+        gaps = box & points(negation(covered), self.columns(node))
+        gap = gaps.smallest()
         if gap is not None:
+            where = _where(gaps, box)
             raise GapError(
-                f"{node.name} has no definition at {_point(node, gap)}",
-                fix=f"define that point, or the rest with {node.name}[pr.otherwise] = ...",
+                f"{described(node)} has no definition " + (f"where {where}" if where else "at some points"),
+                fix=f"define it there, {name}[{_typed(where)}] = ..., or wherever nothing else does, "
+                f"{name}[pr.otherwise] = ...",
                 at=node.at,
                 point=gap,
+                outcome=f"nothing defines {name}{point(node, gap)}",
             )
         for a, b in combinations(node.definitions, 2):
-            both = (box & points(conjunction(a.domain, b.domain), self.columns(node))).smallest()
+            twice = box & points(conjunction(a.domain, b.domain), self.columns(node))
+            both = twice.smallest()
             if both is not None:
+                where = _where(twice, box)
                 raise OverlapError(
-                    f"{node.name} is defined twice at {_point(node, both)}",
-                    fix="limit one of the definitions, for example by a condition or another left side",
+                    f"{described(node)} is defined twice " + (f"where {where}" if where else "at some points"),
+                    fix=f"limit one of the two, as in {name}[condition] = ..., "
+                    f"or make it {name}[pr.otherwise] = ... for the rest",
                     at=b.at,
                     point=both,
+                    outcome=f"both define {name}{point(node, both)}",
                     also=(("and at", a.at),) if a.at else (),
                 )
 
@@ -140,7 +155,7 @@ class _Checker:
                     self._prove(node, definition, here, claim)
                 for access in definition.operands:
                     if access.source in self.roots:
-                        self._prove(node, definition, here, self._inside(access))
+                        self._prove(node, definition, here, self._inside(node, access))
                     else:
                         reads.setdefault(access.source, []).append(_Reading(node, definition, access, here))
                         self._need(needed, access, node, here)
@@ -168,8 +183,9 @@ class _Checker:
         self.nodes[name] = replace(node, dims=tuple(dims))
         box = self.box(self.nodes[name])
         if not where <= box:
-            for read in reads:
-                self._prove(read.node, read.definition, read.where, self._inside(read.access))
+            for reading in reads:
+                claim = self._inside(reading.node, reading.access)
+                self._prove(reading.node, reading.definition, reading.where, claim)
         return where & box
 
     def _slab(self, node: Node, symbol: Symbol, extent: Term) -> Points:
@@ -215,7 +231,7 @@ class _Checker:
         image = image.without((*node.symbols, *positions))
         return Points((*self.bounds, *source.symbols), image.isl_set)
 
-    def _inside(self, access: Access) -> _Claim:
+    def _inside(self, node: Node, access: Access) -> _Claim:
         """An access stays inside what it reads."""
         source = self.nodes[access.source]
         positions, steps, known = _positions(access)
@@ -226,10 +242,11 @@ class _Checker:
             (*positions, *unknown),
             conjunction(known, facts(frozenset(unknown))),
             OutOfRangeError,
-            f"{_shown(access)} may lie outside {source.name}, which has steps "
+            f"{read(access, source)}{_reader(node)} may lie outside {described(source)}, which has steps "
             + ", ".join(f"0 <= {dim.symbol} < {dim.extent}" for dim in source.dims),
-            "read it only where it exists: pr.where(condition, ..., other), a slice that stays inside, "
-            "or an index limited by pr.max(0, ...) and pr.min(...)" + _size_hint(source, access),
+            _range_fix(source, access),
+            tuple(steps),
+            source,
         )
 
     def _claims(self, node: Node, definition: Definition) -> Iterator[_Claim]:
@@ -240,8 +257,8 @@ class _Checker:
                     (),
                     conjunction(),
                     ShapeError,
-                    f"the axis length {length} may be negative",
-                    "limit it with pr.max(0, ...)",
+                    f"an axis of {described(node)} has length {length}, which may be negative",
+                    f"limit it: pr.max(0, {length})",
                 )
         yield from self._op_claims(definition)
 
@@ -258,7 +275,8 @@ class _Checker:
                 conjunction(),
                 EmptyAxisError,
                 f"arg{attributes['which']} over an axis of length {shape[attributes['axis']]}, which may be empty",
-                "the position of the extremum of nothing is not defined; make the axis at least one long",
+                "take it only where the axis has an element, "
+                f"as in pr.where(condition, x.arg{attributes['which']}(0), 0)",
             )
         else:
             keys = ("starts", "lengths", "steps")
@@ -283,12 +301,17 @@ class _Checker:
             return
         below = self._only_below(bad)
         if below is None:
-            point = bad.smallest()
-            assert point is not None
-            shown = {
-                s: v for s, v in point.items() if s in definition.symbols | set(node.symbols) | claim.condition.symbols
-            }
-            raise claim.error(claim.what, fix=claim.fix, at=definition.at, point=shown)
+            witness = bad.smallest()
+            assert witness is not None
+            about = definition.symbols.union(node.symbols, claim.condition.symbols)
+            outcome = None
+            if claim.source is not None:
+                about = about.union(*(dim.extent.symbols for dim in claim.source.dims))
+                name = claim.source.name if is_named(claim.source) else "step "
+                steps = ", ".join(str(step.evaluate(witness.__getitem__)) for step in claim.steps)
+                outcome = f"it reads {name}[{steps}]"
+            shown = {s: v for s, v in witness.items() if s in about and s.serial != _POSITION}
+            raise claim.error(claim.what, fix=claim.fix, at=definition.at, point=shown, outcome=outcome)
         self.requirements.append(Requirement(below, claim.what, definition.at))
 
     def _only_below(self, bad: Points) -> Condition | None:
@@ -343,6 +366,38 @@ def _declared_extents(graph: Graph) -> dict[Symbol, list[Term]]:
     return {symbol: list(extents) for symbol, extents in found.items()}
 
 
+def _where(bad: Points, box: Points) -> str:
+    """The condition that holds on some points of a box, if it is short enough to read."""
+    shown = str(bad.given(box).condition())
+    return shown if len(shown) <= 60 and shown != "true" else ""
+
+
+def _typed(shown: str) -> str:
+    """A condition as a user can type it."""
+    if not shown or " or " in shown:
+        return "condition"
+    parts = shown.split(" and ")
+    return parts[0] if len(parts) == 1 else " & ".join(f"({part})" for part in parts)
+
+
+def _reader(node: Node) -> str:
+    """What to add when the read defines a recurrent tensor: its index is in terms of that tensor's own steps."""
+    if not node.recurrent or not node.dims:
+        return ""
+    name = node.name if is_named(node) else "y"
+    return f", read to define {name}[{', '.join(map(str, node.symbols))}],"
+
+
+def _range_fix(source: Node, access: Access) -> str:
+    for dim, step in zip(source.dims, access.steps, strict=True):
+        if isinstance(step, Term) and step.is_constant and step.constant < 0:
+            return f"negative steps do not count from the end; write {dim.extent + step} for {step}"
+    return (
+        "read it only where it exists: inside pr.where(condition, ..., other), by a slice that stays inside, "
+        "or at an index limited by pr.max(0, ...) and pr.min(...)" + _size_hint(source, access)
+    )
+
+
 def _size_hint(source: Node, access: Access) -> str:
     """What to say when two bounds that nothing relates meet in one read."""
     bounds = {s for s in access.symbols if s.kind != "dim"} - {s for d in source.dims for s in d.extent.symbols}
@@ -371,7 +426,7 @@ def _positions(access: Access) -> tuple[tuple[Symbol, ...], list[Term], Conditio
     known: list[Condition] = []
     for step in access.steps:
         if isinstance(step, Range):
-            position = Symbol(f"k{len(positions)}", "dim", serial=-1)
+            position = Symbol(f"k{len(positions)}", "dim", serial=_POSITION)
             positions.append(position)
             known += [ge(Term.of(position), 0), lt(Term.of(position), step.length)]
             step = step.at(Term.of(position))
@@ -388,18 +443,3 @@ def _other_lengths(inside: Condition, source: Node, access: Access) -> tuple[Con
             if any(steps.get(owner) is not Term.of(owner) for owner in bound.over):
                 other[bound] = Symbol(bound.name, "bound", max=bound.max, serial=-4)
     return inside.substitute({old: Term.of(new) for old, new in other.items()}), tuple(other.values())
-
-
-def _shown(access: Access) -> str:
-    parts = []
-    for step in access.steps:
-        if isinstance(step, Range):
-            stop = step.start + step.length * step.step
-            parts.append(f"{step.start}:{stop}" + (f":{step.step}" if step.step != 1 else ""))
-        else:
-            parts.append(str(step))
-    return f"{access.source}[{', '.join(parts)}]"
-
-
-def _point(node: Node, point: dict[Symbol, int]) -> str:
-    return ", ".join(f"{symbol} = {point[symbol]}" for symbol in node.symbols) or "its only point"
