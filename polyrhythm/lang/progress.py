@@ -149,40 +149,71 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
         symbols = set(graph[name].symbols)
         common = symbols if common is None else common & symbols
     for symbol in [s for s in graph[component[0][0]].symbols if s in (common or ())]:
-        rates = _rates(component, edges, symbol)
-        for direction in (1, -1):
-            yield {statement: Term.of(symbol) * (direction * rates[statement]) for statement in component}
+        ranks = _followed(component, edges, symbol)
+        yield ranks
+        yield {statement: -rank for statement, rank in ranks.items()}
 
 
-def _rates(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, int]:
-    """Integer rates so that a read of step `a*t // b` goes from rate a/b to rate 1; one where that fails."""
-    rates: dict[Statement, Fraction] = {component[0]: Fraction(1)}
+Line = dict[Symbol | None, Fraction]
+"""How fast a rank grows with a dim (the entry None) and with each bound."""
+
+
+def _followed(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, Term]:
+    """Ranks that follow the reads along a dim: what reads step `a*t // b` ranks at the rate a/b of what it reads.
+
+    A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. Where the reads do not
+    say, the rank is the step itself.
+    """
+    ranks: dict[Statement, Line] = {component[0]: {None: Fraction(1)}}
     for _ in component:
         for edge in edges:
-            slope = _slope(edge.steps[symbol], symbol)
-            if slope is None:
+            line = _line(edge.steps[symbol], symbol)
+            if line is None:
                 continue
-            if edge.source in rates and edge.reader not in rates:
-                rates[edge.reader] = rates[edge.source] * slope
-            elif edge.reader in rates and edge.source not in rates:
-                rates[edge.source] = rates[edge.reader] / slope
-    scale = lcm(*(rate.denominator for rate in rates.values()))
-    return {statement: int(rates.get(statement, Fraction(1)) * scale) for statement in component}
+            if edge.source in ranks and edge.reader not in ranks:
+                of_source = ranks[edge.source]
+                turned = {key: of_source[None] * value for key, value in line.items()}
+                ranks[edge.reader] = _added(turned, {k: v for k, v in of_source.items() if k is not None})
+            elif edge.reader in ranks and edge.source not in ranks:
+                of_reader = ranks[edge.reader]
+                rate = of_reader[None] / line[None]
+                moved: Line = {key: -rate * value for key, value in line.items() if key is not None}
+                others: Line = {key: value for key, value in of_reader.items() if key is not None}
+                ranks[edge.source] = _added({None: rate}, moved, others)
+    scale = lcm(*(value.denominator for line in ranks.values() for value in line.values()))
+    found = {}
+    for statement in component:
+        line = ranks.get(statement, {None: Fraction(1)})
+        terms = (Term.of(symbol if key is None else key) * int(value * scale) for key, value in line.items())
+        found[statement] = sum(terms, Term(0))
+    return found
 
 
-def _slope(term: Term, symbol: Symbol) -> Fraction | None:
-    """How fast a term grows with a symbol, on average; None where it does not grow or by no fixed rate."""
-    total = Fraction(term.coefficient(symbol))
+def _line(term: Term, symbol: Symbol) -> Line | None:
+    """How fast a term grows with a dim and with the bounds, on average; None where there is no fixed rate."""
+    total: Line = {None: Fraction(0)}
     for monomial, coefficient in term.monomials:
         atom = monomial[0]
-        if not isinstance(atom, Symbol) and symbol in Term(0, ((monomial, 1),)).symbols:
-            if not isinstance(atom, FloorDiv):
-                return None
-            inner = _slope(atom.dividend, symbol)
-            if inner is None:
-                return None
-            total += coefficient * inner / atom.divisor
-    return total if total > 0 else None
+        if isinstance(atom, Symbol):
+            if atom is symbol:
+                total = _added(total, {None: Fraction(coefficient)})
+            elif atom.kind != "dim" and len(monomial) == 1:
+                total = _added(total, {atom: Fraction(coefficient)})
+        elif isinstance(atom, FloorDiv):
+            inner = _line(atom.dividend, symbol)
+            if inner is not None:
+                total = _added(total, {key: coefficient * value / atom.divisor for key, value in inner.items()})
+        elif symbol in Term(0, ((monomial, 1),)).symbols:
+            return None
+    return total if total[None] else None
+
+
+def _added(*lines: Line) -> Line:
+    total: Line = {}
+    for line in lines:
+        for key, value in line.items():
+            total[key] = total.get(key, Fraction(0)) + value
+    return total
 
 
 def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_Read] | None:
@@ -208,7 +239,7 @@ def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_
         if solutions(equal).is_empty:
             settled = True
             continue
-        settled = settled or not drop.is_constant
+        settled = settled or not solutions(conjunction(edge.condition, ge(drop + shift, 1))).is_empty
         remaining.append(replace(edge, condition=equal))
     return remaining if settled else None
 
