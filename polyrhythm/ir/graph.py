@@ -180,7 +180,8 @@ class Graph:
     """A whole program.
 
     `lengths` gives the tensor that is the value of each ragged bound; `until` the stopping condition of a dim;
-    `effects` the nodes kept for their effect alone; `parameters` stored values of inputs.
+    `effects` the nodes kept for their effect alone; `parameters` stored values of inputs; `declared` the symbol here of
+    each symbol that the user holds, since two of theirs may share a name.
     """
 
     nodes: Mapping[str, Node]
@@ -190,6 +191,7 @@ class Graph:
     effects: tuple[str, ...] = ()
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     requirements: tuple[Requirement, ...] = ()
+    declared: Mapping[Symbol, Symbol] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -200,7 +202,17 @@ class Graph:
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
         """Every symbol of the program, with the bounds of its dims."""
-        found: set[Symbol] = set()
+        found = set(self.mentioned)
+        for symbol in self.mentioned:
+            found |= {symbol.bound} if symbol.bound else set()
+        for symbol in tuple(found):
+            found |= symbol.max.symbols if symbol.max else set()
+        return frozenset(found)
+
+    @cached_property
+    def mentioned(self) -> frozenset[Symbol]:
+        """The symbols whose value a run needs. The bound of a dim is not among them where every extent is another."""
+        found = {symbol.bound for symbol in self.until if symbol.bound}
         for node in self:
             for dim in node.dims:
                 found |= {dim.symbol} | dim.extent.symbols
@@ -209,8 +221,8 @@ class Graph:
                 found |= definition.symbols
         for access in self.lengths.values():
             found |= access.symbols
+        found = found.union(*(requirement.condition.symbols for requirement in self.requirements))
         for symbol in tuple(found):
-            found |= {symbol.bound} if symbol.bound else set()
             found |= symbol.max.symbols if symbol.max else set()
         return frozenset(found)
 

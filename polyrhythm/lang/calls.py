@@ -19,6 +19,7 @@ from polyrhythm.errors import (
 )
 from polyrhythm.ir.graph import Graph, Node
 from polyrhythm.ir.terms import Symbol, Term, ordered
+from polyrhythm.lang.index import Bound
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,14 @@ def _given(graph: Graph, bounds: Mapping[Any, int]) -> tuple[dict[Symbol, int], 
             by_name.setdefault(symbol.name, []).append(symbol)
     known: dict[Symbol, int] = {}
     for key, value in bounds.items():
-        name = key if isinstance(key, str) else str(key)
+        name = str(key)
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise BoundsError(f"the bound {name} is {value!r}", fix="give an integer that is not negative")
-        for symbol in by_name.get(name, ()):
+        if isinstance(key, Bound) and graph.declared:
+            symbols = [graph.declared[key.symbol]] if key.symbol in graph.declared else []
+        else:
+            symbols = by_name.get(name, [])
+        for symbol in symbols:
             known[symbol] = int(value)
     return known, dict.fromkeys(known, "bounds=")
 
@@ -198,7 +203,7 @@ def _complete(
     graph: Graph, arrays: Mapping[str, np.ndarray], known: dict[Symbol, int], sources: Mapping[Symbol, str]
 ) -> None:
     """Every bound is known, within its maximum, and large enough."""
-    for symbol in ordered(s for s in graph.symbols if s.kind != "dim" and not s.over):
+    for symbol in ordered(s for s in graph.mentioned if s.kind != "dim" and not s.over):
         if symbol not in known:
             raise MissingBoundError(
                 f"the bound {symbol} is not the length of any input and was not given",

@@ -114,6 +114,7 @@ class _Walk:
             {self.renamed[s]: self.names[t] for s, t in until.items()},
             tuple(self.names[t] for t in effects),
             {t.attributes["name"]: t.stored for t in self.order if isinstance(t, Computed) and t.stored is not None},
+            declared=self.renamed,
         )
 
     def _name(self) -> None:
