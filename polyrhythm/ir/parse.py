@@ -137,6 +137,7 @@ class _Parser(TermParser):
         dims = [self.dim()] if self.accept("over") else []
         while dims and self.accept(","):
             dims.append(self.dim())
+        where = self.condition() if self.accept("where") else TRUE
         recurrent = self.accept("recurrent")
         definitions = [self.operation(TRUE)] if self.accept("=") else []
         self.end_of_line()
@@ -147,7 +148,7 @@ class _Parser(TermParser):
             self.expect(":")
             definitions.append(self.operation(domain))
             self.end_of_line()
-        self.nodes[name] = Node(name, tuple(dims), kind, tuple(definitions), recurrent)
+        self.nodes[name] = Node(name, tuple(dims), kind, tuple(definitions), recurrent, where)
 
     def dim(self) -> NodeDim:
         symbol = self.symbol()

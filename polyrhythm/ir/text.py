@@ -13,8 +13,8 @@ First come the symbols, then one paragraph per node, then what the program is fo
 
     output y
 
-A node has its type, its dims with their extents, and its definitions. `start +: length by step` is a range of
-steps. Attributes are written so that their type shows: `[3, T]` is a tuple of index terms, `(0, 1)` any other tuple,
+A node has its type, its dims with their extents, the part of these `where` it has values, and its definitions.
+`start +: length by step` is a range of steps. Attributes are written so that their type shows: `[3, T]` is a tuple of index terms, `(0, 1)` any other tuple,
 `{3}` a constant index term where `3` is a plain integer, `f32[2](0.5, 1.0)` a literal array, `f32` a dtype, `@log` a
 host function. Large arrays are written in base64. Names that are no identifiers stand in backquotes, and of symbols
 with the same name all but one get another one here.
@@ -181,7 +181,8 @@ class _Printer:
 
     def _node(self, node: Node) -> str:
         over = f" over {', '.join(map(self._dim, node.dims))}" if node.dims else ""
-        head = f"{quoted_name(node.name)}: {self._type(node.type)}{over}{' recurrent' if node.recurrent else ''}"
+        where = "" if node.domain is TRUE else f" where {self._index(node.domain)}"
+        head = f"{quoted_name(node.name)}: {self._type(node.type)}{over}{where}{' recurrent' if node.recurrent else ''}"
         if len(node.definitions) == 1 and node.definitions[0].domain is TRUE:
             return f"{head} = {self._operation(node.definitions[0])}"
         pieces = (f"  when {self._index(d.domain)}: {self._operation(d)}" for d in node.definitions)
@@ -237,7 +238,8 @@ class _Printer:
 
 def _declared(graph: Graph) -> Iterator[Symbol]:
     """Every symbol of a graph, each after those it is declared with."""
-    named = [*graph.lengths, *graph.until, *(s for r in graph.requirements for s in r.condition.symbols)]
+    stated = [*(r.condition for r in graph.requirements), *(node.domain for node in graph)]
+    named = [*graph.lengths, *graph.until, *(s for condition in stated for s in condition.symbols)]
     results = (f.results for f in functions(graph).values())
     named += [s for kinds in results for kind in kinds for n in kind.shape for s in n.symbols]
     seen: set[Symbol] = set()

@@ -71,7 +71,7 @@ class _Subject:
 
     def where(self, node: Node, definition: Definition) -> Condition:
         """What is known at the points of a definition."""
-        return conjunction(node.rectangle, definition.domain, self.required)
+        return conjunction(node.points, definition.domain, self.required)
 
     @cached_property
     def live(self) -> list[tuple[Node, Definition]]:
@@ -142,6 +142,7 @@ def _symbols(subject: _Subject) -> Complaints:
             yield from _unknown(node, dim.extent.symbols, known, f"the extent {dim.extent}")
             known.add(dim.symbol)
         used = [(f"the shape {node.type}", length.symbols) for length in node.shape]
+        used += [(f"the domain {node.domain}", node.domain.symbols)]
         used += [(f"the definition by {d.op}", d.symbols) for d in node.definitions]
         for what, symbols in used:
             yield from _unknown(node, symbols, known, what)
@@ -166,6 +167,8 @@ def _affine(subject: _Subject) -> Complaints:
         for dim in node.dims:
             if not dim.extent.is_affine:
                 yield node.name, f"the extent {dim.extent} is not affine"
+        if not _is_affine(node.domain):
+            yield node.name, f"the domain {node.domain} is not affine"
     for node, definition in subject.pieces:
         if not _is_affine(definition.domain):
             yield node.name, f"the domain {definition.domain} is not affine"
@@ -245,7 +248,7 @@ def _lengths_elsewhere(access: Access, source: Node) -> dict[Symbol, Term]:
     symbols = frozenset().union(
         *(dim.extent.symbols for dim in source.dims),
         *(length.symbols for length in source.shape),
-        *(definition.domain.symbols for definition in source.definitions),
+        source.domain.symbols,
     )
     moved = (s for s in symbols if any(steps.get(owner) is not Term.of(owner) for owner in s.over))
     return {s: Term.of(Symbol(s.name, s.kind, max=s.max, serial=-11)) for s in moved}
@@ -261,19 +264,18 @@ def _disjoint(subject: _Subject) -> Complaints:
 
 
 def _coverage(subject: _Subject) -> Complaints:
-    """What is wanted as a whole is defined as a whole."""
+    """Every point of a node has a definition, and what is wanted as a whole exists as a whole."""
     graph = subject.graph
     wanted = {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
     for node in graph:
-        if node.recurrent or node.name in wanted:
-            everywhere = conjunction(node.rectangle, subject.required)
-            point = sets.counterexample(everywhere, _defined(node))
+        defined = disjunction(*(definition.domain for definition in node.definitions))
+        point = sets.counterexample(conjunction(node.points, subject.required), defined)
+        if point is not None:
+            yield node.name, f"it has no definition at {point}"
+        if node.recurrent or node.name in wanted or any(d.op == "input" for d in node.definitions):
+            point = sets.counterexample(conjunction(node.rectangle, subject.required), node.domain)
             if point is not None:
-                yield node.name, f"it has no definition at {point}"
-
-
-def _defined(node: Node) -> Condition:
-    return disjunction(*(definition.domain for definition in node.definitions))
+                yield node.name, f"it is needed on its whole rectangle, but its domain leaves out {point}"
 
 
 def _reads(subject: _Subject) -> Complaints:
@@ -288,8 +290,7 @@ def _reads(subject: _Subject) -> Complaints:
                     inside += [ge(position, 0), lt(position, step.length)]
                     step = step.at(position)
                 steps[symbol] = step
-            target = conjunction(source.rectangle, _defined(source))
-            lands = target.substitute({**steps, **_lengths_elsewhere(access, source)})
+            lands = source.points.substitute({**steps, **_lengths_elsewhere(access, source)})
             point = sets.counterexample(conjunction(*inside), lands)
             if point is not None:
                 yield node.name, f"{access} reads where {source.name} is not defined, at {point}"
