@@ -148,6 +148,10 @@ class UntilError(PolyrhythmError):
     """The stopping condition of a dim depends on that dim's own length, or does not fit it."""
 
 
+class LengthError(PolyrhythmError):
+    """A length of a ragged dim is negative or above the declared maximum."""
+
+
 class HostError(PolyrhythmError):
     """A host function returned something other than what was declared."""
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import CycleError, EffectError, HostError, RaggedShapeError
+from polyrhythm.errors import CycleError, EffectError, HostError, LengthError, RaggedShapeError
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
 from polyrhythm.ir.terms import Symbol, Term, dims_of
 from polyrhythm.lang.calls import Call, Ragged, prepare
 from polyrhythm.lang.check import checked
+from polyrhythm.lang.describe import described, described_call
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor
@@ -115,18 +116,32 @@ class _Run:
                 waiting.discard(place)
                 stack.pop()
             except _Missing as missing:
-                if any(needed in waiting for needed in missing.places):
-                    raise self._cycle(place, missing.places) from None
+                again = next((needed for needed in missing.places if needed in waiting or needed == place), None)
+                if again is not None:
+                    # Of what stands on the stack, those that wait lead from one to the next.
+                    raise self._cycle([p for p in stack[stack.index(again) :] if p in waiting or p == place]) from None
                 waiting.add(place)
                 stack.extend(missing.places)
 
-    def _cycle(self, place: Place, needed: list[Place]) -> CycleError | EffectError:
-        node = self.graph[place[0]]
-        kind = EffectError if any(node in order.calls.values() for order in self.effects.values()) else CycleError
-        return kind(
-            f"{place[0]} at {place[1]} waits for {needed[0][0]} at {needed[0][1]}, which waits for it",
-            fix="let every value, and every call of an effect, depend on what can come before it",
-            at=node.at,
+    def _cycle(self, cycle: list[Place]) -> CycleError | EffectError:
+        calls = {node.name for order in self.effects.values() for node in order.calls.values()}
+        effects = [place for place in cycle if place[0] in calls]
+        nodes = [self.graph[name] for name, _ in effects or cycle]
+        first, *others = (described_call(self.graph[name], point) for name, point in (*(effects or cycle), cycle[0]))
+        lines = tuple(dict.fromkeys(("through", node.at) for node in nodes if node.at not in (None, nodes[0].at)))
+        if effects:
+            other = others[0] if len(effects) > 1 else "a later call"
+            return EffectError(
+                f"{first} waits for {other}, which comes after it in the order of the effect",
+                fix="let a call depend only on calls that come before it: earlier steps, or earlier lines",
+                at=nodes[0].at,
+                also=lines,
+            )
+        return CycleError(
+            f"{first} waits for {', which waits for '.join(others)}",
+            fix="let every value depend on what can come before it",
+            at=nodes[0].at,
+            also=lines,
         )
 
     def _at(self, name: str, point: Point) -> np.ndarray:
@@ -207,10 +222,12 @@ class _Run:
         length = int(self._known(*place))
         limit = bound.max.evaluate(self.lookup(steps)) if bound.max is not None else length
         if not 0 <= length <= limit:
-            raise HostError(
-                f"the length {bound} is {length}, outside 0 to {limit}, at {dict(steps)}",
-                fix="make every length at least zero and at most the declared max",
-                at=self.graph[access.source].at,
+            source = self.graph[access.source]
+            raise LengthError(
+                f"the length {bound} is {length}, " + ("below zero" if length < 0 else f"above its maximum {limit}"),
+                fix="make every length at least 0 and at most the declared max",
+                point={s: steps[s] for s in source.symbols if s in steps},
+                also=(("given at", source.at),) if source.at else (),
             )
         return length
 
@@ -249,7 +266,7 @@ class _Run:
         key = (attributes["call"], point)
         if key not in self.host_results:
             returned = function.call(*operands)
-            results = (returned,) if function.single else tuple(returned)
+            results = (returned,) if function.single else _several(function, returned, self.graph[name])
             lookup = self.lookup(dict(zip(self.graph[name].symbols, point, strict=True)))
             self.host_results[key] = _checked_results(function, results, lookup, self.graph[name])
         position: int = attributes["result"]
@@ -309,7 +326,7 @@ class _Run:
         axes = [axis for axis, n in enumerate(node.shape) if dims_of(n)]
         if len(ragged) + len(axes) > 1:
             raise RaggedShapeError(
-                f"{node.name} is ragged along more than one axis, so one array of lengths cannot describe it",
+                f"{described(node)} is ragged along more than one axis, so one array of lengths cannot describe it",
                 fix="reduce or pad all but one of them inside the program",
                 at=node.at,
             )
@@ -394,7 +411,7 @@ class _EffectOrder:
             last = int(limit)  # inside the same extent, which may not be known yet
         else:
             last = extent.evaluate(run.lookup(steps)) - 1
-            last = int(min(last, limit)) if tight else last
+            last = int(min(last, max(limit, -1))) if tight else last
         for step in range(last, -1, -1):
             found = self._last(run, node, call, later, key, {**steps, symbol: step}, tight and step == limit, level + 1)
             if found is not None:
@@ -410,6 +427,16 @@ def _effect_orders(graph: Graph) -> dict[str, _EffectOrder]:
                 effect = calls.setdefault(definition.attributes["function"].effect, {})
                 effect.setdefault(definition.attributes["call"], node)
     return {effect: _EffectOrder(dict(sorted(nodes.items()))) for effect, nodes in calls.items()}
+
+
+def _several(function: HostFunction, returned: Any, node: Node) -> tuple[Any, ...]:
+    if isinstance(returned, (tuple, list)):
+        return tuple(returned)
+    raise HostError(
+        f"the host function {function.name} returned {type(returned).__name__} instead of a tuple of arrays",
+        fix=f"return a tuple of {len(function.results)} arrays, one per declared shape",
+        at=node.at,
+    )
 
 
 def _checked_results(

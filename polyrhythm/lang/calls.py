@@ -19,7 +19,8 @@ from polyrhythm.errors import (
 )
 from polyrhythm.ir.graph import Graph, Node
 from polyrhythm.ir.terms import Symbol, Term, ordered
-from polyrhythm.lang.index import Bound
+from polyrhythm.lang.index import Bound, Dim
+from polyrhythm.source import Source, here
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for name in inputs:
         if name not in graph.inputs:
             raise UnknownInputError(
-                f"the program has no input {name!r}; it has {sorted(graph.inputs) or 'none'}",
+                f"the program has no input {name!r}; its inputs are {', '.join(map(repr, graph.inputs)) or 'none'}",
                 fix="check the name, or leave it out",
             )
     arrays = {}
@@ -81,8 +82,8 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         else:
             raise MissingInputError(
                 f"the input {name!r} ({_declared(node)}) is missing",
-                fix=f"pass {name}=...",
-                at=node.at,
+                fix=f"give it: {{{name!r}: array}}",
+                also=_declaration(node),
             )
         arrays[name] = _array(name, node, value)
     return arrays
@@ -95,14 +96,14 @@ def _array(name: str, node: Node, value: Any) -> np.ndarray:
         raise InputShapeError(
             f"the input {name!r} is not an array: {error}",
             fix="pass an array, or pr.Ragged.of(rows) for rows of different lengths",
-            at=node.at,
+            also=_declaration(node),
         ) from error
     if array.ndim != len(node.dims) + len(node.shape):
         raise InputShapeError(
             f"the input {name!r} has {array.ndim} axes (shape {array.shape}), but is declared as {_declared(node)}: "
             f"{len(node.dims)} for the dims, then {len(node.shape)} for the value",
             fix="put the dims first, in order, then the axes of the value",
-            at=node.at,
+            also=_declaration(node),
         )
     kinds = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "V": "float"}
     have, want = kinds.get(array.dtype.kind, str(array.dtype)), kinds[node.dtype.kind]
@@ -112,9 +113,13 @@ def _array(name: str, node: Node, value: Any) -> np.ndarray:
         raise InputDTypeError(
             f"the input {name!r} has {array.dtype} elements, but is declared as {node.dtype}",
             fix=f"convert it first, array.astype({str(node.dtype)!r}), or declare the input as {array.dtype}",
-            at=node.at,
+            also=_declaration(node),
         )
     return array.astype(node.dtype)
+
+
+def _declaration(node: Node) -> tuple[tuple[str, Source], ...]:
+    return (("declared at", node.at),) if node.at is not None else ()
 
 
 def _declared(node: Node) -> str:
@@ -130,6 +135,11 @@ def _given(graph: Graph, bounds: Mapping[Any, int]) -> tuple[dict[Symbol, int], 
     known: dict[Symbol, int] = {}
     for key, value in bounds.items():
         name = str(key)
+        if not isinstance(key, (str, Bound)):
+            raise BoundsError(
+                f"bounds={{{name}: ...}} names no bound: {name} is {'a dim' if isinstance(key, Dim) else 'not one'}",
+                fix="name the bound that pr.dim returned beside the dim, as in bounds={T: 9}",
+            )
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise BoundsError(f"the bound {name} is {value!r}", fix="give an integer that is not negative")
         if isinstance(key, Bound) and graph.declared:
@@ -166,7 +176,7 @@ def _solve(
                     raise InputShapeError(
                         f"{where} has length {length}, which {term} cannot be for any {symbol}",
                         fix="pass an array of a length that fits the declaration",
-                        at=node.at,
+                        also=_declaration(node),
                     )
                 known[symbol], sources[symbol] = value, where
                 progress = True
@@ -189,13 +199,13 @@ def _disagree(
         raise InputShapeError(
             f"{where} has length {length}, but is declared as {expected}",
             fix="pass an array of the declared shape",
-            at=node.at,
+            also=_declaration(node),
         )
     reasons = ", ".join(f"{s} = {known[s]} from {sources[s]}" for s in ordered(term.symbols))
     raise BoundsError(
         f"{where} has length {length}, but {term} is {expected} ({reasons})",
         fix="make the inputs and the given bounds agree",
-        at=node.at,
+        also=_declaration(node),
     )
 
 
@@ -213,14 +223,16 @@ def _complete(
             limit = symbol.max.evaluate(known.__getitem__)
             if known[symbol] > limit:
                 raise BoundsError(
-                    f"{symbol} = {known[symbol]} (from {sources[symbol]}) exceeds its maximum {symbol.max} = {limit}",
+                    f"{symbol} = {known[symbol]} (from {sources[symbol]}) exceeds its maximum {symbol.max}"
+                    + ("" if symbol.max.is_constant else f" = {limit}"),
                     fix=f"give a smaller {symbol}, or declare a larger max",
                 )
     for requirement in graph.requirements:
         if not requirement.condition.evaluate(known.__getitem__):
             raise RequirementError(
                 f"the program needs {requirement.condition}: {requirement.why}",
-                fix="call it with a larger bound, or handle the small case with pr.where",
+                fix=f"call it with {requirement.condition}, or read inside pr.where(condition, ..., other)",
                 at=requirement.at,
+                also=(("called at", here()),),
                 point={s: known[s] for s in ordered(requirement.condition.symbols)},
             )

@@ -294,4 +294,5 @@ def _divisor(dividend: Index, value: object, operator: str) -> int:
 def _no_tensors(values: tuple[object, ...], name: str, instead: str) -> None:
     for value in values:
         if not isinstance(value, (int, np.integer, Index)):
-            raise DTypeError(f"{name} is for index expressions, not {type(value).__name__}", fix=f"use {instead}")
+            what = f"{type(value).__name__} {value!r}" if isinstance(value, float) else "tensors"
+            raise DTypeError(f"{name} is for index expressions, not {what}", fix=f"use {instead}")

@@ -24,6 +24,8 @@ from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, lt
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.ir.sets import facts, points, solutions
 from polyrhythm.ir.terms import FloorDiv, Symbol, Term, ordered
+from polyrhythm.lang.describe import described
+from polyrhythm.source import Source
 
 Vertex = TypeVar("Vertex", bound=Hashable)
 Statement = tuple[str, int]
@@ -280,21 +282,27 @@ def _complain(graph: Graph, component: Sequence[str], edges: Sequence[_Read]) ->
     for bounds in _small_bounds(edges):
         cycle = _concrete_cycle(graph, edges, bounds)
         if cycle is not None:
-            shown = " reads ".join(f"{name}[{', '.join(map(str, point))}]" for name, point in cycle)
-            lines = {d.at: None for name, _ in cycle for d in graph[name].definitions if d.at is not None}
+            shown = ", which reads ".join(f"{name}{list(point)}" for name, point in cycle if graph[name].recurrent)
+            lines = list(dict.fromkeys(_line_at(graph[name], point, bounds) for name, point in cycle))
             raise CycleError(
-                f"a value depends on itself: {shown}",
+                f"a value depends on itself: {shown.replace(', which reads', ' reads', 1)}",
                 fix="read an earlier or later step, so that every value is computed from others",
-                at=user_node.at,
-                point={s: v for s, v in bounds.items() if s.kind != "dim"},
-                also=tuple(("through", at) for at in list(lines)[:8]),
+                at=lines[0],
+                point=bounds,
+                also=tuple(("through", at) for at in lines[1:8] if at is not None),
             )
     raise ProgressError(
-        f"could not show that {user_node.name} makes progress: its reads go both ways through time",
+        f"could not show that {described(user_node)} makes progress: its reads go both ways through time",
         fix="rewrite the recurrence so that along some dim every read goes one way, "
         "or split it into two tensors with one direction each",
         at=user_node.at,
     )
+
+
+def _line_at(node: Node, place: tuple[int, ...], bounds: Mapping[Symbol, int]) -> Source | None:
+    """The line of the definition that holds at a point."""
+    lookup = {**bounds, **dict(zip(node.symbols, place, strict=True))}
+    return next((d.at for d in node.definitions if d.domain.evaluate(lookup.__getitem__)), node.at)
 
 
 def _small_bounds(edges: Sequence[_Read]) -> Iterator[dict[Symbol, int]]:
@@ -322,7 +330,9 @@ def _concrete_cycle(graph: Graph, edges: Sequence[_Read], bounds: Mapping[Symbol
     for component in components(successors):
         inside = set(component)
         if len(component) > 1 or component[0] in successors[component[0]]:
-            return _shortest_cycle(successors, component[-1], inside)
+            # Only recurrent tensors close a cycle, and they are what the user knows by name.
+            start = next(place for place in reversed(component) if graph[place[0]].recurrent)
+            return _shortest_cycle(successors, start, inside)
     return None
 
 

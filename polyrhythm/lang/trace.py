@@ -32,21 +32,28 @@ def trace(
     outputs: Sequence[Tensor], effects: Sequence[Tensor] = (), until: Mapping[Dim, Tensor] | None = None
 ) -> Graph:
     """The graph that computes some tensors."""
-    stops = {d.symbol: _plain(_stop(d, done)) for d, done in (until or {}).items()}
+    stops = {d.symbol: _plain(done) for d, done in map(_stop, (until or {}).items())}
     roots = [_plain(tensor) for tensor in (*outputs, *effects)]
     walk = _Walk()
     walk.visit([*roots, *stops.values()])
     return walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops)
 
 
-def _stop(dim: Dim, done: Tensor) -> Tensor:
-    if not isinstance(dim, Dim) or dim.symbol not in done.symbols or done.type.shape or done.dtype != np.dtype(bool):
+def _stop(entry: tuple[Dim, Tensor]) -> tuple[Dim, Tensor]:
+    dim, done = entry
+    if not isinstance(dim, Dim) or not isinstance(done, Tensor):
         raise UntilError(
-            f"until={{{dim}: ...}} needs a boolean scalar for each step of {dim}, not {done.type} over {done.dims}",
-            fix="compare a scalar that varies along the dim, as in until={t: token == end}",
-            at=done.at,
+            f"until={{{dim!r}: ...}} does not give a tensor for a dim",
+            fix="name a dim and a boolean tensor that varies along it, as in until={t: token == end}",
         )
-    return done
+    if dim.symbol not in done.symbols or done.type.shape or done.dtype != np.dtype(bool):
+        over = f"over {', '.join(map(str, done.dims))}" if done.dims else "without dims"
+        raise UntilError(
+            f"until={{{dim}: ...}} needs a boolean scalar for each step of {dim}, not {done.type} {over}",
+            fix="compare a scalar that varies along the dim, as in until={t: token == end}",
+            also=(("computed at", done.at),),
+        )
+    return entry
 
 
 def _plain(tensor: Tensor) -> Tensor:
