@@ -15,6 +15,21 @@ FLOATS = [np.dtype("float16"), BFLOAT16, np.dtype("float32"), np.dtype("float64"
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-12}
 
 
+def f32(values: Any) -> np.ndarray:
+    """An array of float32."""
+    return np.array(values, "float32")
+
+
+def i32(values: Any) -> np.ndarray:
+    """An array of int32."""
+    return np.array(values, "int32")
+
+
+def i8(values: Any) -> np.ndarray:
+    """An array of int8."""
+    return np.array(values, "int8")
+
+
 def random_array(shape: tuple[int, ...], dtype: Any = "float32", seed: int = 0) -> np.ndarray:
     """Numbers of moderate size."""
     rng = np.random.default_rng([seed, *shape])

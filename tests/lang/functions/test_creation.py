@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 import polyrhythm as pr
 from polyrhythm.errors import DTypeError, ShapeError
-from tests.lang.functions.helpers import assert_close, on_dynamic_axis, random_array
+from tests.lang.functions.helpers import assert_close, f32, i32, on_dynamic_axis, random_array
 
 
 def test_constants_of_python_numbers() -> None:
     assert_close(pr.evaluate(pr.constant(1.5)), np.float32(1.5))
-    assert_close(pr.evaluate(pr.constant([1, 2])), np.int32([1, 2]))
+    assert_close(pr.evaluate(pr.constant([1, 2])), i32([1, 2]))
     assert_close(pr.evaluate(pr.constant([True])), np.array([True]))
     assert_close(pr.evaluate(pr.constant([1, 2.5], "float64")), np.array([1, 2.5]))
     assert pr.constant([]).dtype == np.float32
@@ -37,15 +37,15 @@ def test_what_is_no_constant() -> None:
 
 @given(st.integers(-5, 5), st.integers(-5, 5), st.integers(-3, 3).filter(bool))
 def test_arange_as_in_numpy(start: int, stop: int, step: int) -> None:
-    assert_close(pr.evaluate(pr.arange(start, stop, step)), np.arange(start, stop, step, "int32"))
+    assert_close(pr.evaluate(pr.arange(start, stop, step)), i32(np.arange(start, stop, step)))
 
 
 @given(st.integers(0, 4), st.integers(-3, 3).filter(bool))
 def test_arange_of_steps(offset: int, step: int) -> None:
     t, T = pr.dim("t")
     total = pr.arange(t - offset, 2 * T - t, step).sum()
-    expected = [np.arange(k - offset, 10 - k, step, "int32").sum(dtype="int32") for k in range(5)]
-    assert_close(pr.evaluate(total, bounds={T: 5}), np.int32(expected))
+    expected = [i32(np.arange(k - offset, 10 - k, step)).sum(dtype="int32") for k in range(5)]
+    assert_close(pr.evaluate(total, bounds={T: 5}), i32(expected))
 
 
 @pytest.mark.parametrize("arguments", [(2.5,), (0, 1, 0.25), (1.0, 0.0, -0.3), (1.0, 0.0)])
@@ -54,7 +54,7 @@ def test_arange_of_floats(arguments: Any) -> None:
 
 
 def test_arange_with_a_dtype() -> None:
-    assert_close(pr.evaluate(pr.arange(3, dtype="bfloat16").cast("float32")), np.float32([0, 1, 2]))
+    assert_close(pr.evaluate(pr.arange(3, dtype="bfloat16").cast("float32")), f32([0, 1, 2]))
     t, _ = pr.dim("t")
     with pytest.raises(DTypeError, match="scale"):
         pr.arange(0, t, 0.5)
@@ -67,7 +67,7 @@ def test_filled() -> None:
     assert_close(pr.evaluate(pr.zeros((2, 3), "int8")), np.zeros((2, 3), "int8"))
     assert_close(pr.evaluate(pr.ones(())), np.float32(1))
     assert_close(pr.evaluate(pr.full((T, 2), 2.5), bounds={T: 3}), np.full((3, 2), 2.5, "float32"))
-    assert_close(pr.evaluate(pr.full(2, t), bounds={T: 2}), np.int32([[0, 0], [1, 1]]))
+    assert_close(pr.evaluate(pr.full(2, t), bounds={T: 2}), i32([[0, 0], [1, 1]]))
     assert not pr.full((), 1).weak
     x = pr.constant([1.0, 2.0], "float16")
     assert [f(x).dtype.name for f in (pr.zeros_like, pr.ones_like)] == ["float16", "float16"]
@@ -93,7 +93,7 @@ def test_triangle_of_booleans() -> None:
 
 def test_values_of_indices() -> None:
     t, T = pr.dim("t")
-    assert_close(pr.evaluate(pr.value(T - t), bounds={T: 3}), np.int32([3, 2, 1]))
+    assert_close(pr.evaluate(pr.value(T - t), bounds={T: 3}), i32([3, 2, 1]))
     assert_close(pr.evaluate(pr.value(t > 1), bounds={T: 3}), np.array([False, False, True]))
     assert pr.value(3).dtype == np.int32
     with pytest.raises(DTypeError):

@@ -7,7 +7,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.errors import DTypeError
-from tests.lang.functions.helpers import FLOATS, assert_close, on_constants, on_dynamic_axis, random_array
+from tests.lang.functions.helpers import FLOATS, assert_close, f32, i8, i32, on_constants, on_dynamic_axis, random_array
 
 FROM_NUMPY = [
     "exp",
@@ -51,13 +51,13 @@ def test_functions(name: str, dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "sqrt", "erf", "gelu", "softplus"])
 def test_integers_become_float32(name: str) -> None:
-    assert on_constants(getattr(pr, name), np.int8([0, 3])).dtype == np.float32
+    assert on_constants(getattr(pr, name), i8([0, 3])).dtype == np.float32
     assert on_constants(getattr(pr, name), np.array([False, True])).dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["abs", "sign", "floor", "ceil", "round", "relu", "square"])
 def test_integers_stay_integers(name: str) -> None:
-    x = np.int32([-3, 0, 3])
+    x = i32([-3, 0, 3])
     expected = x * (x > 0) if name == "relu" else getattr(np, name)(x)
     np.testing.assert_array_equal(on_constants(getattr(pr, name), x), expected.astype("int32"))
 
@@ -70,14 +70,14 @@ def test_gelu_by_tanh() -> None:
 
 
 def test_extreme_arguments() -> None:
-    x = np.float32([-np.inf, -1000, 0, 1000, np.inf])
-    assert_close(on_constants(pr.sigmoid, x), np.float32([0, 0, 0.5, 1, 1]))
+    x = f32([-np.inf, -1000, 0, 1000, np.inf])
+    assert_close(on_constants(pr.sigmoid, x), f32([0, 0, 0.5, 1, 1]))
     assert_close(on_constants(pr.softplus, x), np.asarray(jax.nn.softplus(x)))
     assert_close(on_constants(pr.relu, x), np.asarray(jax.nn.relu(x)))
 
 
 def test_nan_passes_through() -> None:
-    x = np.float32([np.nan])
+    x = f32([np.nan])
     for function in (pr.relu, pr.sigmoid, pr.softplus, pr.gelu):
         assert np.isnan(on_constants(function, x)).all()
 

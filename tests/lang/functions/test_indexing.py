@@ -8,12 +8,12 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.errors import AxisError, DTypeError, ShapeError
-from tests.lang.functions.helpers import assert_close, on_constants, on_dynamic_axis, on_prefixes, random_array
+from tests.lang.functions.helpers import assert_close, i32, on_constants, on_dynamic_axis, on_prefixes, random_array
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_take(axis: int) -> None:
-    x, indices = random_array((4, 3)), np.int32([[2, 0], [7, -1]])
+    x, indices = random_array((4, 3)), i32([[2, 0], [7, -1]])
     expected = np.take(x, indices, axis, mode="clip")
     assert_close(on_constants(lambda x, i: pr.take(x, i, axis), x, indices), expected)
     assert_close(on_dynamic_axis(lambda x: x.take(pr.constant(indices), axis), x), expected)
@@ -28,7 +28,7 @@ def test_gather(axis: int) -> None:
 
 
 def test_scatter_add() -> None:
-    x, updates, indices = random_array((3, 2)), random_array((4, 2), seed=1), np.int32([0, 2, 0, 1])
+    x, updates, indices = random_array((3, 2)), random_array((4, 2), seed=1), i32([0, 2, 0, 1])
     expected = x.copy()
     np.add.at(expected, indices, updates)
     assert_close(on_constants(lambda x, u: pr.scatter_add(x, pr.constant(indices), u), x, updates), expected)
@@ -37,7 +37,7 @@ def test_scatter_add() -> None:
 
 
 def test_scatter_add_of_a_dynamic_number_of_updates() -> None:
-    updates, indices = random_array((5, 2)), np.int32([0, 2, 0, 1, 2])
+    updates, indices = random_array((5, 2)), i32([0, 2, 0, 1, 2])
     expected = np.zeros((3, 2), "float32")
     np.add.at(expected, indices, updates)
     assert_close(on_dynamic_axis(lambda u, i: pr.scatter_add(pr.zeros((3, 2)), i, u), updates, indices), expected)
@@ -45,7 +45,7 @@ def test_scatter_add_of_a_dynamic_number_of_updates() -> None:
 
 def test_scatter_add_along_is_the_adjoint_of_gather() -> None:
     x, updates = random_array((3, 4)), random_array((3, 2), seed=1)
-    indices = np.int32([[0, 3], [1, 1], [2, 0]])
+    indices = i32([[0, 3], [1, 1], [2, 0]])
     expected = x.copy()
     np.add.at(expected, (np.arange(3)[:, None], indices), updates)
     assert_close(on_constants(lambda x, i, u: pr.scatter_add_along(x, i, u, 1), x, indices, updates), expected)
@@ -53,7 +53,7 @@ def test_scatter_add_along_is_the_adjoint_of_gather() -> None:
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 def test_one_hot(axis: int) -> None:
-    indices = np.int32([[0, 2, 5], [1, -1, 3]])
+    indices = i32([[0, 2, 5], [1, -1, 3]])
     expected = np.asarray(jax.nn.one_hot(indices, 4, axis=axis))
     assert_close(on_constants(lambda i: pr.one_hot(i, 4, axis=axis), indices), expected)
     assert_close(on_constants(lambda i: pr.one_hot(i, 4, "bool", axis), indices), expected.astype(bool))

@@ -10,6 +10,7 @@ from polyrhythm.errors import ShapeError
 from tests.lang.functions.helpers import (
     BFLOAT16,
     assert_close,
+    f32,
     on_constants,
     on_dynamic_axis,
     on_prefixes,
@@ -68,7 +69,7 @@ def test_attention_over_prefixes() -> None:
     for t in range(5):
         scores = np.exp(x[: t + 1].sum(1).astype("float64"))
         expected.append((scores / scores.sum()) @ x[: t + 1])
-    assert_close(on_prefixes(attend, x), np.float32(expected), 4)
+    assert_close(on_prefixes(attend, x), f32(expected), 4)
 
 
 def test_narrow_floats_accumulate_wide() -> None:

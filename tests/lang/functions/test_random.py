@@ -9,6 +9,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.errors import DTypeError
+from tests.lang.functions.helpers import f32
 
 FUNCTIONS: list[Callable[..., Any]] = [
     lambda **k: pr.uniform((4,), **k),
@@ -84,7 +85,7 @@ def test_normals_with_mean_and_deviation_over_time() -> None:
 
 
 def test_bernoulli() -> None:
-    p = np.float32([0, 0.25, 0.75, 1])
+    p = f32([0, 0.25, 0.75, 1])
     draws = pr.evaluate(pr.bernoulli(pr.constant(p), (4000, 4)))
     assert draws.dtype == bool
     np.testing.assert_allclose(draws.mean(0), p, atol=0.03)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import polyrhythm as pr
 from polyrhythm.errors import AxisError, DTypeError, ShapeError
-from tests.lang.functions.helpers import assert_close, on_constants, on_dynamic_axis, random_array
+from tests.lang.functions.helpers import assert_close, f32, on_constants, on_dynamic_axis, random_array
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -127,7 +127,7 @@ def test_concat_and_stack() -> None:
     assert_close(on_dynamic_axis(lambda x, y: pr.concat([x, y]), a, c), np.concatenate([a, c]))
     for axis in (0, 1, -1):
         assert_close(on_dynamic_axis(lambda x, y, k=axis: pr.stack([x, y], k), a, c), np.stack([a, c], axis))
-    assert_close(pr.evaluate(pr.stack([1.0, 2.0])), np.float32([1, 2]))
+    assert_close(pr.evaluate(pr.stack([1.0, 2.0])), f32([1, 2]))
     for wrong, text in [
         (lambda: pr.concat([]), "at least one"),
         (lambda: pr.concat(pr.zeros((2, 2))), r"pr.concat\(\[x, y\]\)"),  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def test_pad_by_a_step() -> None:
     t, T = pr.dim("t")
     padded = pr.pad(pr.input("x", (), (t,))[0 : t + 1], (0, T - t - 1))
     assert padded.shape == (T,)
-    assert_close(pr.evaluate(padded, {"x": [1.0, 2.0]}), np.float32([[1, 0], [1, 2]]))
+    assert_close(pr.evaluate(padded, {"x": [1.0, 2.0]}), f32([[1, 0], [1, 2]]))
 
 
 def test_refusals() -> None:

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays, basic_indices
 
 import polyrhythm as pr
 from polyrhythm.errors import AxisError, DTypeError, IndexingError, OutOfRangeError
-from tests.lang.functions.helpers import assert_close, on_constants, on_dynamic_axis, random_array
+from tests.lang.functions.helpers import assert_close, f32, on_constants, on_dynamic_axis, random_array
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -84,15 +84,15 @@ def test_index_expressions_as_bounds_are_clamped() -> None:
     assert x.axes[: t + 1].shape == (t + 1,)
     assert x.axes[t:].shape == (T - t,)
     assert_close(pr.evaluate(x.axes[: t + 1].sum(), {"x": array}), np.cumsum(array))
-    windows = np.float32([array[max(t - 1, 0) : t + 3].sum() for t in range(4)])
+    windows = f32([array[max(t - 1, 0) : t + 3].sum() for t in range(4)])
     assert_close(pr.evaluate(x.axes[t - 1 : t + 3].sum(), {"x": array}), windows)
-    assert_close(pr.evaluate(x.axes[t::-2].sum(), {"x": array}), np.float32([array[t::-2].sum() for t in range(4)]))
+    assert_close(pr.evaluate(x.axes[t::-2].sum(), {"x": array}), f32([array[t::-2].sum() for t in range(4)]))
 
 
 def test_data_positions_are_clamped() -> None:
-    x = np.float32([1, 2, 3])
-    assert_close(on_constants(lambda x: x.axes[pr.constant([7, -9, -1])], x), np.float32([3, 1, 3]))
-    assert_close(on_constants(lambda x: x.axes[pr.constant([200, 1], "uint8")], x), np.float32([3, 2]))
+    x = f32([1, 2, 3])
+    assert_close(on_constants(lambda x: x.axes[pr.constant([7, -9, -1])], x), f32([3, 1, 3]))
+    assert_close(on_constants(lambda x: x.axes[pr.constant([200, 1], "uint8")], x), f32([3, 2]))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import polyrhythm as pr
 from polyrhythm.errors import ShapeError
-from tests.lang.functions.helpers import BFLOAT16, assert_close, on_constants, random_array
+from tests.lang.functions.helpers import BFLOAT16, assert_close, f32, i8, on_constants, random_array
 
 PADDINGS = ["same", "valid", 0, 1, (2, 1), [(0, 1), (2, 0)]]
 
@@ -22,16 +22,9 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: Any, padding: Any, dilation:
     if not isinstance(padding, str):
         entries = padding if isinstance(padding, (tuple, list)) else (padding,) * axes
         padding = [n if isinstance(n, tuple) else (n, n) for n in entries]
-    result = jax.lax.conv_general_dilated(
-        x,
-        w,
-        each[0],
-        padding.upper() if isinstance(padding, str) else padding,
-        None,
-        each[1],
-        feature_group_count=groups,
-    )
-    return np.asarray(result)
+    pads = padding.upper() if isinstance(padding, str) else padding
+    convolve: Any = jax.lax.conv_general_dilated
+    return np.asarray(convolve(x, w, each[0], pads, None, each[1], feature_group_count=groups))
 
 
 @settings(max_examples=40)
@@ -70,7 +63,7 @@ def test_conv2d_as_in_jax(padding: Any, stride: Any, dilation: Any) -> None:
 def test_convolution_without_a_batch_and_with_a_bias() -> None:
     x, w, b = random_array((2, 6), seed=1), random_array((3, 2, 2), seed=2), random_array((3,), seed=3)
     expected = convolved(x[None], w, 1, "same", 1, 1)[0] + b[:, None]
-    assert_close(on_constants(lambda *a: pr.conv1d(*a, padding="same"), x, w, b), expected, 4)
+    assert_close(on_constants(lambda x, w, b: pr.conv1d(x, w, b, padding="same"), x, w, b), expected, 4)
     image = random_array((2, 4, 4), seed=4)
     kernel = random_array((3, 2, 2, 2), seed=5)
     expected = convolved(image[None], kernel, 1, 0, 1, 1)[0] + b[:, None, None]
@@ -130,8 +123,8 @@ def test_pooling_of_a_dynamic_axis() -> None:
 
 
 def test_pooling_of_integers_and_narrow_floats() -> None:
-    assert_close(on_constants(lambda x: pr.max_pool(x, 2), np.int8([1, 5, -3, -4])), np.int8([5, -3]))
-    assert_close(on_constants(lambda x: pr.avg_pool(x, 2), np.int8([1, 4, -3, -4])), np.float32([2.5, -3.5]))
+    assert_close(on_constants(lambda x: pr.max_pool(x, 2), i8([1, 5, -3, -4])), i8([5, -3]))
+    assert_close(on_constants(lambda x: pr.avg_pool(x, 2), i8([1, 4, -3, -4])), f32([2.5, -3.5]))
     ones = np.ones(512, BFLOAT16)
     assert_close(on_constants(lambda x: pr.avg_pool(x, 512), ones), np.ones(1, BFLOAT16))
 
