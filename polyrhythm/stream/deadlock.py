@@ -93,8 +93,8 @@ def lint(program: Program, hardware: Hardware | None = None) -> list[FifoWarning
     >>> mean = expand(promote(accum("add", x), 0), x, 1)
     >>> for warning in lint(Program(map_tiles("subtract", x, mean))):
     ...     print(str(warning).split(" (")[0])
-    x -> expand: one branch holds 8 tokens back, the other keeps 5
-    x -> subtract: one branch holds 8 tokens back, the other keeps 4
+    x -> expand: one branch holds 8 tokens back, the other keeps 2
+    x -> subtract: one branch holds 8 tokens back, the other keeps 2
     """
     hardware = hardware or Hardware()
     reach: dict[Node, dict[Node, tuple[int, int]]] = {}
