@@ -76,6 +76,10 @@ class DTypeError(PolyrhythmError):
     """Element types do not fit together."""
 
 
+class OperandError(DTypeError):
+    """Something that is neither a tensor nor a number nor an array where a tensor is needed."""
+
+
 class AxisError(PolyrhythmError):
     """An axis that the tensor does not have."""
 
@@ -96,8 +100,20 @@ class IndexingError(PolyrhythmError):
     """A temporal index that does not fit the tensor's dims."""
 
 
+class DataIndexError(IndexingError):
+    """An index whose value is data where the compiler must know it."""
+
+
+class IndexValueError(DTypeError):
+    """An index expression is made of something that is not an integer."""
+
+
 class NonAffineError(PolyrhythmError):
     """An index expression that is not quasi-affine."""
+
+
+class LeftSideError(IndexingError):
+    """The left side of a definition cannot be solved for the steps it defines."""
 
 
 class NotInjectiveError(PolyrhythmError):
@@ -106,6 +122,14 @@ class NotInjectiveError(PolyrhythmError):
 
 class ConditionValueError(PolyrhythmError):
     """An index condition was used where Python needs True or False."""
+
+
+class IterationError(PolyrhythmError):
+    """Python tried to iterate over a tensor."""
+
+
+class DeclarationError(PolyrhythmError):
+    """Dims or extents that cannot be declared."""
 
 
 class DefinitionError(PolyrhythmError):

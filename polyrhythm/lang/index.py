@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polyrhythm.errors import ConditionValueError, DTypeError, NonAffineError
+from polyrhythm.errors import ConditionValueError, IndexValueError, NonAffineError
 from polyrhythm.ir import conditions
 from polyrhythm.ir.conditions import Condition as IrCondition
 from polyrhythm.ir.terms import Symbol, Term, fresh, maximum, minimum
@@ -235,7 +235,7 @@ def term_of(value: object) -> Term:
         return value.term
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return Term(int(value))
-    raise DTypeError(
+    raise IndexValueError(
         f"an index must be an integer or an index expression, not {type(value).__name__} {value!r}",
         fix="use integers and dims here; for arithmetic on values write pr.value(t) first",
     )
@@ -274,7 +274,7 @@ def _symbol(term: Term) -> Symbol:
 def _foreign(value: object) -> bool:
     """Whether an operand is neither an integer nor an index, so that it should handle the operator itself."""
     if isinstance(value, float):
-        raise DTypeError(
+        raise IndexValueError(
             f"index expressions are integers; {value} is not",
             fix="write pr.value(t) to compute with the number of a step",
         )
@@ -295,4 +295,4 @@ def _no_tensors(values: tuple[object, ...], name: str, instead: str) -> None:
     for value in values:
         if not isinstance(value, (int, np.integer, Index)):
             what = f"{type(value).__name__} {value!r}" if isinstance(value, float) else "tensors"
-            raise DTypeError(f"{name} is for index expressions, not {what}", fix=f"use {instead}")
+            raise IndexValueError(f"{name} is for index expressions, not {what}", fix=f"use {instead}")

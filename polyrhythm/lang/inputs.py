@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import DTypeError, ShapeError, UnboundDimError
+from polyrhythm.errors import DeclarationError, ShapeError, UnboundDimError
 from polyrhythm.ir.graph import HostFunction
 from polyrhythm.ir.terms import dims_of
 from polyrhythm.ir.types import Shape, TensorType
@@ -93,8 +93,9 @@ def host(
     shapes = shape if several else [shape]
     kinds = dtype if isinstance(dtype, list) else [dtype] * len(shapes)
     if len(kinds) != len(shapes):
-        raise DTypeError(
-            f"{len(shapes)} shapes but {len(kinds)} dtypes", fix="give one dtype per shape, or a single dtype for all"
+        raise DeclarationError(
+            f"the host function has {len(shapes)} shapes but {len(kinds)} dtypes",
+            fix="give one dtype per shape, or a single dtype for all",
         )
     results = tuple(
         TensorType(tuple(term_of(n) for n in as_shape(s)), as_dtype(d)) for s, d in zip(shapes, kinds, strict=True)

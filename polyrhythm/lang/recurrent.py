@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.errors import DefinitionError, DTypeError, IndexingError, NotInjectiveError, UnboundDimError
+from polyrhythm.errors import (
+    DeclarationError,
+    DefinitionError,
+    DTypeError,
+    LeftSideError,
+    NotInjectiveError,
+    ShapeError,
+    UnboundDimError,
+)
 from polyrhythm.ir import dtypes, sets
 from polyrhythm.ir.conditions import TRUE, conjunction, disjunction, negation, within
 from polyrhythm.ir.conditions import Condition as IrCondition
@@ -52,10 +60,13 @@ class Recurrent(Tensor):
         condition: IrCondition | None
         bound: Sequence[Symbol]
         if isinstance(key, Otherwise):
-            if any(piece.condition is None for piece in self.assigned):
-                raise DefinitionError(
-                    "this tensor already has a definition for pr.otherwise", fix="keep one; give the others conditions"
-                )
+            for piece in self.assigned:
+                if piece.condition is None:
+                    raise DefinitionError(
+                        f"{self._called} already has a definition for pr.otherwise",
+                        fix="keep one of them, and give the other a condition",
+                        also=(("the other is at", piece.at),),
+                    )
             condition, bound = None, self.symbols
         elif isinstance(key, Condition):
             condition, bound = key.condition, self.symbols
@@ -63,7 +74,20 @@ class Recurrent(Tensor):
         else:
             condition, bound, rhs = self._solved(key, rhs)
         _check_bound(rhs, bound)
-        self.assigned.append(Piece(condition, shaped(rhs, self.type.shape), here()))
+        self.assigned.append(Piece(condition, self._shaped(rhs), here()))
+
+    @property
+    def _called(self) -> str:
+        return self.name or "this tensor"
+
+    def _shaped(self, rhs: Tensor) -> Tensor:
+        try:
+            return shaped(rhs, self.type.shape)
+        except ShapeError:
+            raise ShapeError(
+                f"a value of shape {rhs.shape} cannot define {self._called}, which has shape {self.shape}",
+                fix="reduce or reshape the right side, or declare the tensor with its shape",
+            ) from None
 
     @property
     def pieces(self) -> list[tuple[IrCondition, Tensor, Source]]:
@@ -79,7 +103,7 @@ class Recurrent(Tensor):
         joined, _ = dtypes.promote((self.dtype, False), (rhs.dtype, rhs.weak))
         if joined != self.dtype:
             raise DTypeError(
-                f"a {rhs.dtype} value cannot define a {self.dtype} tensor without losing information",
+                f"a {rhs.dtype} value cannot define {self._called}, which is {self.dtype}, without losing information",
                 fix=f"cast the right side, value.cast({str(self.dtype)!r}), or declare the tensor as {joined}",
             )
         return rhs if rhs.dtype == self.dtype else apply("cast", rhs, dtype=self.dtype)
@@ -88,8 +112,8 @@ class Recurrent(Tensor):
         for symbol in condition.symbols:
             if symbol.kind == "dim" and symbol not in self.symbols:
                 raise UnboundDimError(
-                    f"the condition {condition} depends on {symbol}, which is not a dim of this tensor",
-                    fix=f"use the tensor's own dims ({', '.join(map(str, self.symbols))})",
+                    f"the condition {condition} depends on {symbol}, which is not a dim of {self._called}",
+                    fix=f"use its own dims: {', '.join(map(str, self.symbols))}",
                 )
 
     def _solved(self, key: Any, rhs: Tensor) -> tuple[IrCondition, Sequence[Symbol], Tensor]:
@@ -99,7 +123,7 @@ class Recurrent(Tensor):
         for entry in entries:
             for symbol in unknowns:
                 if not entry.linear_in(symbol):
-                    raise IndexingError(
+                    raise LeftSideError(
                         f"the left side index {entry} cannot be inverted: {symbol} occurs inside //, % or min/max",
                         fix="define by a condition instead, as in y[t % 2 == 0] = ...",
                     )
@@ -124,7 +148,7 @@ class Recurrent(Tensor):
         for symbol in unknowns:
             for owner in symbol.bound.over if symbol.bound else ():
                 if owner not in current:
-                    raise IndexingError(
+                    raise LeftSideError(
                         f"the length of {symbol} differs along {owner}, so the left side must keep {owner} as it is",
                         fix=f"write {owner} unchanged on the left and shift it on the right instead",
                     )
@@ -165,13 +189,13 @@ def declared_spans(dims: Iterable[Dim | tuple[Dim, int | Index]]) -> Spans:
     for entry in dims:
         dim, extent = entry if isinstance(entry, tuple) else (entry, None)
         if not isinstance(dim, Dim):
-            raise IndexingError(
+            raise DeclarationError(
                 f"{dim!r} is not a dim",
                 fix="list dims made by pr.dim, or pairs such as (t, T + 1)",
             )
         assert dim.symbol.bound is not None
         if any(dim.symbol is span.symbol for span in spans):
-            raise IndexingError(f"the dim {dim} is listed twice", fix="make a second dim with pr.dim")
+            raise DeclarationError(f"the dim {dim} is listed twice", fix="make a second dim with pr.dim")
         spans.append(NodeDim(dim.symbol, affine(extent) if extent is not None else Term.of(dim.symbol.bound)))
     return union([spans])
 
@@ -194,7 +218,7 @@ def check_shape_dims(lengths: Iterable[Term], spans: Spans) -> None:
 
 def _point(entry: Term | Range) -> Term:
     if isinstance(entry, Range):
-        raise IndexingError(
+        raise LeftSideError(
             "a definition assigns to single steps, not to a slice",
             fix="use a condition, as in y[t < 3] = ..., and write the right side for the current step",
         )

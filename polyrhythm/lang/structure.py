@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from polyrhythm.errors import DTypeError
+from polyrhythm.errors import OperandError
 from polyrhythm.lang.tensor import Tensor
 
 
@@ -25,7 +25,7 @@ def flattened(outputs: Any) -> tuple[list[Tensor], Callable[[list[Any]], Any]]:
     if isinstance(outputs, dict):
         parts = [flattened(part) for part in outputs.values()]
         return _joined(parts), lambda results: dict(zip(outputs, _split(parts, results), strict=True))
-    raise DTypeError(
+    raise OperandError(
         f"an output must be a tensor, not {type(outputs).__name__}",
         fix="pass a tensor, or a tuple, list or dict of tensors",
     )

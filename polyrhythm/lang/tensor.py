@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyrhythm.errors import IndexingError, RaggedShapeError, UnknownDimError
+from polyrhythm.errors import (
+    ConditionValueError,
+    DataIndexError,
+    DeclarationError,
+    IndexingError,
+    IterationError,
+    RaggedShapeError,
+    UnknownDimError,
+)
 from polyrhythm.ir import sets
 from polyrhythm.ir.conditions import Condition as IrCondition
 from polyrhythm.ir.conditions import conjunction, within
@@ -82,21 +90,21 @@ class Tensor(_Methods):
         return f"<{self.type}{over} from {self.at}>"
 
     def __bool__(self) -> bool:
-        raise IndexingError(
+        raise ConditionValueError(
             "a tensor has no truth value: its elements are known only when the program runs",
             fix="choose values with pr.where(condition, a, b)",
         )
 
     def __iter__(self) -> Any:
-        raise IndexingError(
-            "a tensor cannot be iterated over in Python",
+        raise IterationError(
+            f"a tensor of shape {self.shape} cannot be iterated over in Python",
             fix="write the recurrence over a dim, or take positions of an axis with x.axes[k]",
         )
 
     def as_length(self) -> Tensor:
         """This tensor as the extent of a ragged dim: an integer per point of its dims."""
         if self.type.shape or self.dtype.kind not in "iu":
-            raise IndexingError(
+            raise DeclarationError(
                 f"the extent of a ragged dim must be an integer scalar at each step, not {self.type}",
                 fix='use an integer tensor of shape (), such as pr.input("lengths", (), (b,), "int32")',
             )
@@ -230,7 +238,7 @@ def parse_key(tensor: Tensor, key: Any) -> tuple[Step, ...]:
     entries = key if isinstance(key, tuple) else (key,)
     if len(entries) > len(tensor.spans):
         raise IndexingError(
-            f"{len(entries)} indices for a tensor with dims {_names(tensor)}",
+            f"{len(entries)} indices for a tensor whose dims are {_names(tensor)}",
             fix="give at most one index per dim; axes of the value are indexed with x.axes[...]",
         )
     for symbol, entry in zip(tensor.symbols, entries, strict=False):
@@ -278,9 +286,9 @@ def _entry(entry: Any, span: NodeDim) -> Step:
             fix="choose between values with pr.where(condition, a, b)",
         )
     if isinstance(entry, Tensor):
-        raise IndexingError(
+        raise DataIndexError(
             "steps cannot be indexed by data: the compiler must know which steps are read",
-            fix="read the steps as an axis, x[0:T], and pick from it with pr.take(..., axis=0)",
+            fix=f"read the steps as an axis and pick from it: pr.take(x[0:{span.extent}], index, axis=0)",
         )
     return affine(entry)
 

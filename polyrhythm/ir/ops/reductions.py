@@ -2,7 +2,7 @@
 
 Sums and products of 16-bit floats are accumulated in float32 and rounded once; those of integers keep their dtype
 and wrap. Over an empty axis a reduction gives the monoid's identity; an argument of an extremum does not exist
-there, so its axis must be shown not to be empty. NaN wins every maximum and minimum and is sorted last.
+there, and the checks refuse one. NaN wins every maximum and minimum and is sorted last.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy as np
 from polyrhythm.errors import AxisError, EmptyAxisError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import Condition
-from polyrhythm.ir.ops.checks import check_axis, check_kind, is_positive, show
+from polyrhythm.ir.ops.checks import check_axis, check_kind, same_length, show
 from polyrhythm.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
+from polyrhythm.ir.terms import ZERO
 from polyrhythm.ir.types import TensorType
 
 Types = tuple[TensorType, ...]
@@ -68,9 +69,10 @@ def _argreduce_type(operands: Types, attributes: Attributes, given: Condition) -
     (x,) = operands
     axis, name = attributes["axis"], f"arg{attributes['which']}"
     check_axis(name, axis, x)
-    if not is_positive(x.shape[axis], given):
+    # An axis that may be empty is refused, or made a requirement of the bounds, where it is demanded.
+    if same_length(x.shape[axis], ZERO, given):
         raise EmptyAxisError(
-            f"{name}: axis {axis} of shape {show(x.shape)} may be empty, and then has no {attributes['which']}",
+            f"{name}: axis {axis} of shape {show(x.shape)} is empty, and has no {attributes['which']}",
             fix="take it over an axis with at least one element, for example a slice such as `0:t+1`",
         )
     return TensorType(x.shape[:axis] + x.shape[axis + 1 :], dtypes.INT32)

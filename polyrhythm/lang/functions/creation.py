@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import DTypeError, ShapeError
+from polyrhythm.errors import DTypeError, OperandError, ShapeError
 from polyrhythm.ir import sets
 from polyrhythm.ir.dtypes import FLOAT32, FLOAT64, INT32, INT64
 from polyrhythm.ir.types import Array
@@ -38,7 +38,7 @@ def constant(value: Any, dtype: DTypeLike = None) -> Tensor:
     <int32[2, 2] from ...>
     """
     if isinstance(value, Tensor):
-        raise DTypeError("a constant is made of numbers, not of a tensor", fix="use the tensor itself")
+        raise OperandError("a constant is made of numbers, not of a tensor", fix="use the tensor itself")
     array = np.asarray(value)
     if dtype is not None:
         array = array.astype(as_dtype(dtype))

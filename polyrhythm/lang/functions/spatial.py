@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import AxisError, DTypeError, IndexingError, OutOfRangeError
+from polyrhythm.errors import AxisError, DataIndexError, DTypeError, IndexingError, IndexValueError, OutOfRangeError
 from polyrhythm.ir import dtypes, sets
 from polyrhythm.ir.conditions import Condition as IrCondition
 from polyrhythm.ir.conditions import conjunction, ge
@@ -95,10 +95,10 @@ def _filled(x: Tensor, entries: tuple[Any, ...]) -> list[Any]:
     dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     named = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if len(dots) > 1 or named > x.rank:
-        what = "more than one ellipsis" if len(dots) > 1 else f"{named} entries"
+        what = "more than one ellipsis" if len(dots) > 1 else f"{named} {'entry' if named == 1 else 'entries'}"
         raise AxisError(
             f"{what} for a value with {x.rank} axes, of shape {shown(x.type.shape)}",
-            fix="give at most one entry per axis, and at most one ellipsis",
+            fix="give at most one entry per axis, and at most one ellipsis; steps are indexed with x[...]",
         )
     place = dots[0] if dots else len(entries)
     return [*entries[:place], *[slice(None)] * (x.rank - named), *entries[place + 1 :]]
@@ -144,7 +144,7 @@ def _position(entry: Any) -> Term:
         raise _mask_error()
     if isinstance(entry, (int, np.integer, Index)):
         return affine(entry)
-    raise DTypeError(
+    raise IndexValueError(
         f"{entry!r} cannot index an axis",
         fix="use an integer, an index expression, a slice, None, an ellipsis, or an integer tensor",
     )
@@ -196,8 +196,8 @@ def _taken(x: Tensor, axis: int, indices: Tensor, apart: bool) -> Tensor:
     return apply("transpose", result, axes=(*moved, *(i for i in range(result.rank) if i not in moved)))
 
 
-def _mask_error() -> IndexingError:
-    return IndexingError(
+def _mask_error() -> DataIndexError:
+    return DataIndexError(
         "an axis cannot be indexed by truth values: the length of the result would depend on data",
         fix="keep the shape and choose values with pr.where(mask, x, 0)",
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import AxisError, DTypeError, ShapeError
+from polyrhythm.errors import AxisError, DTypeError, OperandError, ShapeError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.dtypes import FLOAT32
 from polyrhythm.ir.terms import Term
@@ -60,7 +60,7 @@ def as_tensor(value: TensorLike) -> Tensor:
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
         array = np.asarray(value)
         return apply("constant", value=Array(array.astype(as_dtype(array.dtype))))
-    raise DTypeError(
+    raise OperandError(
         f"a tensor cannot be made of {type(value).__name__} {value!r}",
         fix="pass a tensor, a number, a NumPy array or an index expression; of a list make pr.constant([...])",
     )
