@@ -316,13 +316,11 @@ class _Checker:
 
     def _only_below(self, bad: Points) -> Condition | None:
         """If the failure needs small bounds, the condition on the bounds under which it does not happen."""
-        free = tuple(s for s in self.free if s not in self.stopped)
+        free = self.free
         for stopped in self.stopped:
             # A dim that ends early has at least one step if it may have any, but nothing more is known.
-            running = bad & points(ge(Term.of(stopped), 1), (stopped,))
-            if not running.is_empty:
-                return None
-            free = (*free, stopped)
+            running = points(ge(Term.of(stopped), 1), (stopped,))
+            bad = ((bad & running).without((stopped,)) & running) | (bad - running)
         if not free:
             return None
         bounds_bad = bad.without(s for s in bad.columns if s not in free)

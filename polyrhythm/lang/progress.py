@@ -307,7 +307,7 @@ def _line_at(node: Node, place: tuple[int, ...], bounds: Mapping[Symbol, int]) -
 
 def _small_bounds(edges: Sequence[_Read]) -> Iterator[dict[Symbol, int]]:
     symbols = ordered({s for edge in edges for s in edge.condition.symbols if s.kind != "dim"})
-    sizes = range(1, 6 if len(symbols) <= 2 else 4)
+    sizes = range(6 if len(symbols) <= 2 else 4)
     for values in sorted(product(sizes, repeat=len(symbols)), key=lambda v: (sum(v), v)):
         yield dict(zip(symbols, values, strict=True))
 
