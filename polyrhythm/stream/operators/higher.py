@@ -245,22 +245,28 @@ class FlatMap(Operator):
     cycles: int = 0
 
     def run(self, process: Process) -> Steps:
-        """The outer level moves to the last element that was produced, or becomes a bare stop."""
+        """The outer level moves to the last element that was produced, or becomes a bare stop.
+
+        A group whose elements produced nothing still exists, so it is closed by itself before anything outside it.
+        """
         channel, out, rank = process.inputs[0][0], process.outputs[0][0], self.rank
+        vanished = sent = False
         while (token := (yield from process.get(channel))) is not None:
             value, level = token
-            if value is EMPTY:
-                yield from process.put(out, EMPTY, level + rank)
-                continue
-            produced = self.expand(value, process.copy)
-            last = len(produced) - 1
             rides = False
-            for position, (item, item_level) in enumerate(produced):
-                rides = position == last and level > 0 and item is not EMPTY
-                process.work(self.cycles)
-                yield from process.put(out, item, level + rank if rides else item_level)
+            if value is not EMPTY:
+                produced = self.expand(value, process.copy)
+                vanished, sent = True, sent or bool(produced)
+                for position, (item, item_level) in enumerate(produced):
+                    rides = position == len(produced) - 1 and level > 0 and item is not EMPTY
+                    process.work(self.cycles)
+                    yield from process.put(out, item, level + rank if rides else item_level)
             if level > 0 and not rides:
+                if level > 1 and vanished and not sent:
+                    yield from process.put(out, EMPTY, 1 + rank)
                 yield from process.put(out, EMPTY, level + rank)
+            if level > 0:
+                vanished = sent = False
 
 
 def map_tiles(
