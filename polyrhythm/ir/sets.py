@@ -115,7 +115,7 @@ class Points:
         if self.is_empty:
             return None
         least = self.isl_set
-        if all(least.dim_has_any_lower_bound(isl.dim_type.set, i) for i in range(len(self.columns))):
+        if all(least.dim_has_lower_bound(isl.dim_type.set, i) for i in range(len(self.columns))):
             least = least.lexmin()
         return self._values(least.sample_point())
 
@@ -212,7 +212,7 @@ def proves(given: Condition, claim: Condition) -> bool:
     """
     if claim is TRUE or claim is given:
         return True
-    return counterexample(given, claim) is None
+    return _counterexamples(given, claim).is_empty
 
 
 @lru_cache(_CACHE)
