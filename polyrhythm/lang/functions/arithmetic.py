@@ -243,7 +243,7 @@ def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pr.evaluate(pr.logical_and(pr.constant([1.0, 0.0]), True))
     array([ True, False])
     """
-    return bitwise_and(_truth(x), _truth(y))
+    return bitwise_and(truth(x), truth(y))
 
 
 def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
@@ -253,7 +253,7 @@ def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pr.evaluate(pr.logical_or(pr.constant([1.0, 0.0]), False))
     array([ True, False])
     """
-    return bitwise_or(_truth(x), _truth(y))
+    return bitwise_or(truth(x), truth(y))
 
 
 def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
@@ -263,7 +263,7 @@ def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pr.evaluate(pr.logical_xor(pr.constant([1.0, 0.0]), True))
     array([False,  True])
     """
-    return bitwise_xor(_truth(x), _truth(y))
+    return bitwise_xor(truth(x), truth(y))
 
 
 def logical_not(x: TensorLike) -> Tensor:
@@ -273,7 +273,7 @@ def logical_not(x: TensorLike) -> Tensor:
     >>> pr.evaluate(pr.logical_not(pr.constant([1.0, 0.0])))
     array([False,  True])
     """
-    return invert(_truth(x))
+    return invert(truth(x))
 
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
@@ -333,6 +333,7 @@ def _compare(op: str, x: TensorLike, y: TensorLike) -> Tensor:
     return apply(op, *operands)
 
 
-def _truth(x: TensorLike) -> Tensor:
+def truth(x: TensorLike) -> Tensor:
+    """Whether each element is true, that is, not zero."""
     operand = as_tensor(x)
     return operand if operand.dtype == np.dtype(bool) else not_equal(operand, 0)

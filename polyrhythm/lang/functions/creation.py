@@ -68,9 +68,7 @@ def full(shape: Length | Sequence[Length], value: TensorLike, dtype: DTypeLike =
     >>> pr.evaluate(pr.full((2,), 7))
     array([7, 7], dtype=int32)
     """
-    single = as_tensor(value) if dtype is None else cast_to(value, as_dtype(dtype))
-    # A number given without a dtype has one from here on: a shape is no weak scalar.
-    return broadcast_to(apply("cast", single, dtype=single.dtype) if single.weak else single, shape)
+    return broadcast_to(cast_to(value, as_tensor(value).dtype if dtype is None else as_dtype(dtype)), shape)
 
 
 def zeros(shape: Length | Sequence[Length], dtype: DTypeLike = "float32") -> Tensor:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from polyrhythm.errors import DTypeError, ShapeError
-from polyrhythm.ir import dtypes
+from polyrhythm.errors import ShapeError
 from polyrhythm.lang.functions.arithmetic import cast, equal
 from polyrhythm.lang.functions.shapes import broadcast_to, unsqueeze
-from polyrhythm.lang.functions.support import DTypeLike, Length, TensorLike, as_tensor, one_axis, promoted
+from polyrhythm.lang.functions.support import DTypeLike, Length, TensorLike, as_integers, as_tensor, one_axis, promoted
 from polyrhythm.lang.index import index_of, term_of
 from polyrhythm.lang.tensor import Tensor, apply
 
@@ -22,7 +21,7 @@ def take(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
            [3., 4.]], dtype=float32)
     """
     operand = as_tensor(x)
-    return apply("take", operand, _indices(indices), axis=one_axis(operand, axis))
+    return apply("take", operand, as_integers(indices, "positions"), axis=one_axis(operand, axis))
 
 
 def gather(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
@@ -35,7 +34,7 @@ def gather(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
            [3.]], dtype=float32)
     """
     operand = as_tensor(x)
-    return apply("take_along", operand, _indices(indices), axis=one_axis(operand, axis))
+    return apply("take_along", operand, as_integers(indices, "positions"), axis=one_axis(operand, axis))
 
 
 def scatter_add(x: TensorLike, indices: TensorLike, updates: TensorLike, axis: int = 0) -> Tensor:
@@ -46,7 +45,7 @@ def scatter_add(x: TensorLike, indices: TensorLike, updates: TensorLike, axis: i
     array([5., 0., 2.], dtype=float32)
     """
     (base, added), _ = promoted(x, updates)
-    place, chosen = one_axis(base, axis), _indices(indices)
+    place, chosen = one_axis(base, axis), as_integers(indices, "positions")
     shape = (*base.type.shape[:place], *chosen.type.shape, *base.type.shape[place + 1 :])
     full = broadcast_to(added, [index_of(length) for length in shape])
     return apply("scatter_add", base, chosen, full, axis=place)
@@ -62,7 +61,7 @@ def scatter_add_along(x: TensorLike, indices: TensorLike, updates: TensorLike, a
            [3., 0.]], dtype=float32)
     """
     (base, added), _ = promoted(x, updates)
-    return apply("scatter_along", base, _indices(indices), added, axis=one_axis(base, axis))
+    return apply("scatter_along", base, as_integers(indices, "positions"), added, axis=one_axis(base, axis))
 
 
 def one_hot(indices: TensorLike, classes: Length, dtype: DTypeLike = "float32", axis: int = -1) -> Tensor:
@@ -73,7 +72,7 @@ def one_hot(indices: TensorLike, classes: Length, dtype: DTypeLike = "float32", 
     array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    chosen = _indices(indices)
+    chosen = as_integers(indices, "positions")
     place = one_axis(chosen, axis, chosen.rank + 1)
     positions = apply("iota", length=term_of(classes))
     spread = unsqueeze(positions, tuple(range(1, chosen.rank - place + 1))) if place < chosen.rank else positions
@@ -123,10 +122,3 @@ def topk(x: TensorLike, k: Length, axis: int = -1) -> tuple[Tensor, Tensor]:
         steps=(1,) * order.rank,
     )
     return gather(operand, positions, place), positions
-
-
-def _indices(indices: TensorLike) -> Tensor:
-    chosen = as_tensor(indices)
-    if dtypes.kind(chosen.dtype) != "int":
-        raise DTypeError(f"positions are integers, not {chosen.dtype}", fix='cast them, indices.cast("int32")')
-    return chosen

@@ -10,9 +10,10 @@ import string
 from collections.abc import Iterable
 
 from polyrhythm.errors import ShapeError
-from polyrhythm.ir.terms import Term
+from polyrhythm.ir.ops.checks import show
+from polyrhythm.ir.terms import ONE
 from polyrhythm.lang.functions.reductions import flat
-from polyrhythm.lang.functions.support import TensorLike, as_tensor, is_one, promoted, reshaped, shown
+from polyrhythm.lang.functions.support import TensorLike, as_tensor, promoted, reshaped
 from polyrhythm.lang.tensor import Tensor, apply
 
 Labels = tuple[str, ...]
@@ -30,8 +31,9 @@ def einsum(spec: str, *operands: TensorLike) -> Tensor:
     array(5., dtype=float32)
     """
     tensors, _ = promoted(*operands)
-    inputs, output = _parsed(spec, tensors)
-    pending = [_squeezed(x, labels, inputs, tensors) for x, labels in zip(tensors, inputs, strict=True)]
+    inputs, output, dots = _parsed(spec, tensors)
+    longer = _longer(dots, inputs, tensors)
+    pending = [_squeezed(x, labels, longer) for x, labels in zip(tensors, inputs, strict=True)]
     result, labels = pending[0]
     if len(pending) == 1:
         return _contracted(output, (result, labels))
@@ -60,7 +62,7 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     inner = left.type.shape[-1], right.type.shape[-2 if right.rank > 1 else 0]
     if inner[0].is_constant and inner[1].is_constant and inner[0] is not inner[1]:
         raise ShapeError(
-            f"matmul of shapes {shown(left.type.shape)} and {shown(right.type.shape)}: "
+            f"matmul of shapes {show(left.type.shape)} and {show(right.type.shape)}: "
             f"{inner[0]} columns meet {inner[1]} rows",
             fix="transpose one operand, or write the contraction out with pr.einsum",
         )
@@ -77,7 +79,7 @@ def dot(x: TensorLike, y: TensorLike) -> Tensor:
     left, right = as_tensor(x), as_tensor(y)
     if left.rank != 1 or right.rank != 1:
         raise ShapeError(
-            f"dot is of two vectors, not of shapes {shown(left.type.shape)} and {shown(right.type.shape)}",
+            f"dot is of two vectors, not of shapes {show(left.type.shape)} and {show(right.type.shape)}",
             fix="use x @ y for matrices, or pr.einsum",
         )
     return einsum("i,i->", left, right)
@@ -102,8 +104,8 @@ def _contracted(output: Labels, *parts: tuple[Tensor, Labels]) -> Tensor:
     return apply("einsum", *(tensor for tensor, _ in parts), spec=spec)
 
 
-def _parsed(spec: str, operands: tuple[Tensor, ...]) -> tuple[list[Labels], Labels]:
-    """The label of every axis of every operand, and those of the result."""
+def _parsed(spec: str, operands: tuple[Tensor, ...]) -> tuple[list[Labels], Labels, Labels]:
+    """The label of every axis of every operand, those of the result, and those of the axes under an ellipsis."""
     text = spec.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -120,7 +122,7 @@ def _parsed(spec: str, operands: tuple[Tensor, ...]) -> tuple[list[Labels], Labe
     inputs = [_expanded(term, dots[len(dots) - width :]) for term, width in zip(terms, widths, strict=True)]
     if not arrow:
         single = sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1)
-        return inputs, (*dots, *single)
+        return inputs, (*dots, *single), dots
     output = _expanded(right, dots)
     known = {label for labels in inputs for label in labels}
     if len(set(output)) < len(output) or not known.issuperset(output):
@@ -128,7 +130,7 @@ def _parsed(spec: str, operands: tuple[Tensor, ...]) -> tuple[list[Labels], Labe
             f"einsum({spec!r}): the result repeats a label, or has one that no operand has",
             fix="name each axis of the result once, by a label of an operand",
         )
-    return inputs, output
+    return inputs, output, dots
 
 
 def _check_letters(spec: str, term: str) -> None:
@@ -144,7 +146,7 @@ def _ellipsis_rank(spec: str, term: str, x: Tensor) -> int:
     named = len(term.replace("...", ""))
     if named > x.rank or ("..." not in term and named != x.rank):
         raise ShapeError(
-            f"einsum({spec!r}): {term!r} does not describe an operand of shape {shown(x.type.shape)}",
+            f"einsum({spec!r}): {term!r} does not describe an operand of shape {show(x.type.shape)}",
             fix="give one label per axis, or an ellipsis for the axes left out",
         )
     return x.rank - named
@@ -155,14 +157,17 @@ def _expanded(term: str, dots: Iterable[str]) -> Labels:
     return (*before, *dots, *after) if ellipsis else tuple(before)
 
 
-def _squeezed(x: Tensor, labels: Labels, inputs: list[Labels], operands: tuple[Tensor, ...]) -> tuple[Tensor, Labels]:
-    """The operand without axes of length 1 that broadcast against a longer axis of the same label."""
-    longer = {
+def _longer(dots: Labels, inputs: list[Labels], operands: tuple[Tensor, ...]) -> set[str]:
+    """The labels under an ellipsis that are longer than 1 somewhere; against those an axis of length 1 broadcasts."""
+    return {
         label
-        for other, others in zip(operands, inputs, strict=True)
-        for length, label in zip(other.type.shape, others, strict=True)
-        if not is_one(length)
+        for x, labels in zip(operands, inputs, strict=True)
+        for length, label in zip(x.type.shape, labels, strict=True)
+        if label in dots and length is not ONE
     }
-    axes = [i for i, label in enumerate(labels) if label not in longer or not is_one(x.type.shape[i])]
-    shape: tuple[Term, ...] = tuple(x.type.shape[i] for i in axes)
-    return reshaped(x, shape), tuple(labels[i] for i in axes)
+
+
+def _squeezed(x: Tensor, labels: Labels, longer: set[str]) -> tuple[Tensor, Labels]:
+    """The operand without the axes of length 1 that broadcast."""
+    axes = [i for i, label in enumerate(labels) if label not in longer or x.type.shape[i] is not ONE]
+    return reshaped(x, tuple(x.type.shape[i] for i in axes)), tuple(labels[i] for i in axes)

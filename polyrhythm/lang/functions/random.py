@@ -29,6 +29,7 @@ from polyrhythm.lang.functions.support import (
     accumulated,
     as_dtype,
     as_float,
+    as_integers,
     as_number,
     as_tensor,
     as_terms,
@@ -163,8 +164,8 @@ def randint(
     first, second = _words(as_terms(shape), 2, _dims(dims, low, high), name)
     # 63 bits, so that the remainder favours no value noticeably.
     wide = cast_to(first // 2, INT64) * 2**32 + cast_to(second, INT64)
-    least = cast_to(low, INT64)
-    return cast_to(least + wide % (cast_to(high, INT64) - least), kind)
+    least, most = (as_integers(bound, "the bounds of randint", INT64) for bound in (low, high))
+    return cast_to(least + wide % (most - least), kind)
 
 
 def permutation(n: Length, *, dims: Iterable[Dim] | None = None, name: str | None = None) -> Tensor:

@@ -12,7 +12,7 @@ import math
 from polyrhythm.errors import AxisError, DTypeError, EmptyAxisError
 from polyrhythm.ir.dtypes import BOOL, INT32
 from polyrhythm.ir.terms import Term, maximum, product
-from polyrhythm.lang.functions.arithmetic import cast, clip, equal, multiply, where
+from polyrhythm.lang.functions.arithmetic import cast, clip, equal, multiply, truth, where
 from polyrhythm.lang.functions.elementwise import abs, exp, isfinite, log, sqrt
 from polyrhythm.lang.functions.support import (
     Axis,
@@ -77,7 +77,7 @@ def any(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> pr.evaluate(pr.constant([[True, False], [False, False]]).any(1))
     array([ True, False])
     """
-    return _reduce("any", _truth(x), axis, keepdims)
+    return _reduce("any", truth(x), axis, keepdims)
 
 
 def all(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -87,7 +87,7 @@ def all(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> pr.evaluate(pr.constant([[True, False], [True, True]]).all(1))
     array([False,  True])
     """
-    return _reduce("all", _truth(x), axis, keepdims)
+    return _reduce("all", truth(x), axis, keepdims)
 
 
 def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -259,11 +259,6 @@ def _dropped(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 def _countable(x: TensorLike) -> Tensor:
     operand = as_tensor(x)
     return cast(operand, INT32) if operand.dtype == BOOL else operand
-
-
-def _truth(x: TensorLike) -> Tensor:
-    operand = as_tensor(x)
-    return operand if operand.dtype == BOOL else cast(operand, BOOL)
 
 
 def _count(x: Tensor, axes: tuple[int, ...]) -> Term:

@@ -8,7 +8,8 @@ import numpy as np
 
 from polyrhythm.errors import AxisError, ShapeError
 from polyrhythm.ir.dtypes import BOOL, INT32
-from polyrhythm.ir.terms import Term, product
+from polyrhythm.ir.ops.checks import show
+from polyrhythm.ir.terms import ONE, Term, product
 from polyrhythm.lang.functions.quotients import divided
 from polyrhythm.lang.functions.reductions import flat
 from polyrhythm.lang.functions.spatial import Axes
@@ -16,14 +17,13 @@ from polyrhythm.lang.functions.support import (
     Axis,
     Length,
     TensorLike,
+    as_integers,
     as_tensor,
     as_terms,
     cast_to,
-    is_one,
     one_axis,
     promoted,
     reshaped,
-    shown,
     some_axes,
 )
 from polyrhythm.lang.index import Index, index_of, term_of
@@ -50,7 +50,7 @@ def reshape(x: TensorLike, *shape: Length | Sequence[Length]) -> Tensor:
     missing = divided(operand.type.shape, known)
     if missing is None:
         raise ShapeError(
-            f"a value of shape {shown(operand.type.shape)} cannot be reshaped to {entries}: "
+            f"a value of shape {show(operand.type.shape)} cannot be reshaped to {entries}: "
             f"{operand.type.size} elements do not divide by {product(known)}",
             fix="write the lengths so that their product is the number of elements",
         )
@@ -66,7 +66,7 @@ def flatten(x: TensorLike, start: int = 0, end: int = -1) -> Tensor:
     """
     operand = as_tensor(x)
     if not operand.rank:
-        return reshaped(operand, (Term(1),))
+        return reshaped(operand, (ONE,))
     first, last = one_axis(operand, start), one_axis(operand, end)
     lengths = operand.type.shape
     return reshaped(operand, (*lengths[:first], product(lengths[first : last + 1]), *lengths[last + 1 :]))
@@ -85,7 +85,7 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     order = tuple(one_axis(operand, axis) for axis in given)  # type: ignore[arg-type]
     if sorted(order) != list(range(operand.rank)):
         raise AxisError(
-            f"the axes {given} are not an order of the {operand.rank} axes of shape {shown(operand.type.shape)}",
+            f"the axes {given} are not an order of the {operand.rank} axes of shape {show(operand.type.shape)}",
             fix="name every axis once",
         )
     return operand if order == tuple(range(operand.rank)) else apply("transpose", operand, axes=order)
@@ -114,11 +114,11 @@ def squeeze(x: TensorLike, axis: Axis = None) -> Tensor:
     """
     operand = as_tensor(x)
     lengths = operand.type.shape
-    axes = [i for i, n in enumerate(lengths) if is_one(n)] if axis is None else some_axes(operand, axis)
+    axes = [i for i, n in enumerate(lengths) if n is ONE] if axis is None else some_axes(operand, axis)
     for i in axes:
-        if not is_one(lengths[i]):
+        if lengths[i] is not ONE:
             raise ShapeError(
-                f"axis {i} of shape {shown(lengths)} has length {lengths[i]}, and only length 1 can be squeezed",
+                f"axis {i} of shape {show(lengths)} has length {lengths[i]}, and only length 1 can be squeezed",
                 fix="name an axis of length 1, or reduce the axis first",
             )
     return reshaped(operand, tuple(n for i, n in enumerate(lengths) if i not in axes))
@@ -136,7 +136,7 @@ def unsqueeze(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
     places = some_axes(operand, axis, operand.rank + count)
     lengths = list(operand.type.shape)
     for place in places:
-        lengths.insert(place, Term(1))
+        lengths.insert(place, ONE)
     return reshaped(operand, tuple(lengths))
 
 
@@ -195,7 +195,7 @@ def stack(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
     """
     operands = _several("stack", tensors)
     if len({operand.rank for operand in operands}) > 1:
-        shapes = ", ".join(shown(operand.type.shape) for operand in operands)
+        shapes = ", ".join(show(operand.type.shape) for operand in operands)
         raise ShapeError(f"stack needs tensors of one shape, not {shapes}", fix="broadcast them to one shape first")
     return concat([unsqueeze(operand, axis) for operand in operands], axis)
 
@@ -269,7 +269,8 @@ def roll(x: TensorLike, shift: TensorLike, axis: int | None = None) -> Tensor:
             return operand
         start, stop = split(operand, [length.constant - shift % length.constant], place)
         return concat([stop, start], place)
-    positions = (apply("iota", length=length) - cast_to(shift, INT32)) % cast_to(index_of(length), INT32)
+    distance = as_integers(shift, "the shift of roll", INT32)
+    positions = (apply("iota", length=length) - distance) % cast_to(index_of(length), INT32)
     return apply("take", operand, positions, axis=place)
 
 
@@ -303,7 +304,7 @@ def tile(x: TensorLike, times: Length | Sequence[Length]) -> Tensor:
 
 def _repeated(x: Tensor, axis: int, place: int, times: Length) -> Tensor:
     """x with a new axis at `place` of length `times`, merged into `axis`."""
-    if is_one(term_of(times)):
+    if term_of(times) is ONE:
         return x
     lengths = x.type.shape
     wide = apply("broadcast", unsqueeze(x, place), shape=(*lengths[:place], *as_terms(times), *lengths[place:]))
@@ -333,7 +334,7 @@ def _pairs(x: Tensor, widths: Length | Sequence[Length] | Sequence[Sequence[Leng
         pairs = [tuple(pair) for pair in widths]  # type: ignore[arg-type, misc]
     if len(pairs) != x.rank or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(
-            f"the widths {widths} do not give a (before, after) pair for each axis of shape {shown(x.type.shape)}",
+            f"the widths {widths} do not give a (before, after) pair for each axis of shape {show(x.type.shape)}",
             fix="write one width, one pair, or one pair per axis, as in pr.pad(x, [(0, 0), (1, 1)])",
         )
     return [as_terms(pair) for pair in pairs]  # type: ignore[misc]

@@ -19,9 +19,10 @@ from polyrhythm.errors import AxisError, DataIndexError, DTypeError, IndexingErr
 from polyrhythm.ir import dtypes, sets
 from polyrhythm.ir.conditions import Condition as IrCondition
 from polyrhythm.ir.conditions import conjunction, ge
+from polyrhythm.ir.ops.checks import show
 from polyrhythm.ir.terms import ONE, ZERO, Term, maximum, minimum
 from polyrhythm.lang.functions.arithmetic import where
-from polyrhythm.lang.functions.support import as_tensor, cast_to, reshaped, shown
+from polyrhythm.lang.functions.support import as_tensor, cast_to, reshaped
 from polyrhythm.lang.index import Condition, Index, affine, index_of
 from polyrhythm.lang.tensor import Tensor, apply, domain, in_order, union
 
@@ -60,12 +61,12 @@ class Axes:
     def __getitem__(self, key: Entry | tuple[Entry, ...]) -> Tensor:
         x = self.tensor
         entries = _filled(x, key if isinstance(key, tuple) else (key,))
-        given = _known(x, entries)
+        given = _known(x, [entry for _, entry in entries])
         cuts: list[Cut] = []
         shape: list[Term] = []
         advanced: list[int] = []  # places of the entries that NumPy counts as arrays beside a tensor
         chosen: tuple[int, Tensor] | None = None
-        for place, entry in enumerate(entries):
+        for place, entry in entries:
             if entry is None:
                 shape.append(ONE)
                 continue
@@ -90,18 +91,22 @@ class Axes:
         return _taken(result, *chosen, apart=advanced[-1] - advanced[0] >= len(advanced))
 
 
-def _filled(x: Tensor, entries: tuple[Any, ...]) -> list[Any]:
-    """One entry per axis, besides those that add one: the ellipsis and the axes left out become full slices."""
+def _filled(x: Tensor, entries: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    """One entry per axis, besides those that add one, each with the place where it was written.
+
+    The ellipsis and the axes left out become full slices.
+    """
     dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     named = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if len(dots) > 1 or named > x.rank:
         what = "more than one ellipsis" if len(dots) > 1 else f"{named} {'entry' if named == 1 else 'entries'}"
         raise AxisError(
-            f"{what} for a value with {x.rank} axes, of shape {shown(x.type.shape)}",
+            f"{what} for a value with {x.rank} axes, of shape {show(x.type.shape)}",
             fix="give at most one entry per axis, and at most one ellipsis; steps are indexed with x[...]",
         )
     place = dots[0] if dots else len(entries)
-    return [*entries[:place], *[slice(None)] * (x.rank - named), *entries[place + 1 :]]
+    written = list(enumerate(entries))
+    return [*written[:place], *[(place, slice(None))] * (x.rank - named), *written[place + 1 :]]
 
 
 def _cut(x: Tensor, cuts: list[Cut]) -> Tensor:
@@ -131,7 +136,7 @@ def _point(entry: Any, length: Term, x: Tensor) -> Cut:
     place = position + length if position.constant < 0 else position
     if length.is_constant and not 0 <= place.constant < length.constant:
         raise OutOfRangeError(
-            f"position {entry} of an axis of length {length}, in a value of shape {shown(x.type.shape)}",
+            f"position {entry} of an axis of length {length}, in a value of shape {show(x.type.shape)}",
             fix=f"use a position from -{length} to {length - 1}"
             if length.constant
             else "take a slice: the axis is empty",

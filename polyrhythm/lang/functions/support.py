@@ -11,7 +11,7 @@ import numpy as np
 from polyrhythm.errors import AxisError, DTypeError, OperandError, ShapeError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.dtypes import FLOAT32
-from polyrhythm.ir.terms import Term
+from polyrhythm.ir.ops.checks import show
 from polyrhythm.ir.types import Array, Shape
 from polyrhythm.lang.index import Condition, Index, term_of
 from polyrhythm.lang.tensor import Tensor, apply
@@ -115,6 +115,17 @@ def as_float(value: TensorLike) -> Tensor:
     return apply("cast", operand, dtype=FLOAT32, weak=operand.weak)
 
 
+def as_integers(value: TensorLike, what: str, dtype: np.dtype | None = None) -> Tensor:
+    """An operand that must be integers, such as positions; in a dtype if one is given."""
+    number = as_number(value)
+    if dtype is not None and number is not None and isinstance(number, int):
+        return literal(number, dtype)
+    operand = as_tensor(value)
+    if dtypes.kind(operand.dtype) != "int":
+        raise DTypeError(f"{what} must be integers, not {operand.dtype}", fix='cast them, x.cast("int32")')
+    return operand if dtype is None else cast_to(operand, dtype)
+
+
 def accumulated(x: Tensor) -> Tensor:
     """x in the type that sums of it are kept in: float32 for the narrow floats."""
     return cast_to(x, dtypes.accumulator(x.dtype))
@@ -142,7 +153,7 @@ def one_axis(x: Tensor, axis: int, rank: int | None = None) -> int:
         raise AxisError(f"an axis is an integer, not {axis!r}", fix="count axes from 0, or from -1 backwards")
     if not -count <= axis < count:
         legal = f"use an axis from {-count} to {count - 1}" if count else "a scalar has no axes: leave the axis out"
-        raise AxisError(f"axis {axis} of a value with {count} axes, of shape {shown(x.type.shape)}", fix=legal)
+        raise AxisError(f"axis {axis} of a value with {count} axes, of shape {show(x.type.shape)}", fix=legal)
     return int(axis) % count
 
 
@@ -156,16 +167,6 @@ def some_axes(x: Tensor, axis: Axis, rank: int | None = None) -> tuple[int, ...]
     if len(set(axes)) < len(axes):
         raise AxisError(f"the axes {given} name one axis twice", fix="name each axis once")
     return tuple(sorted(axes))
-
-
-def shown(shape: Shape) -> str:
-    """A shape as a user writes it."""
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-
-
-def is_one(length: Term) -> bool:
-    """Whether a length is the constant 1, the only one that broadcasts."""
-    return length.is_constant and length.constant == 1
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from polyrhythm.errors import ShapeError
+from polyrhythm.ir.ops.checks import show
 from polyrhythm.ir.terms import Term, maximum
 from polyrhythm.lang.functions.arithmetic import add, divide
 from polyrhythm.lang.functions.creation import ones
@@ -21,7 +22,6 @@ from polyrhythm.lang.functions.support import (
     as_terms,
     cast_to,
     promoted,
-    shown,
 )
 from polyrhythm.lang.index import Index, index_of
 from polyrhythm.lang.tensor import Tensor, apply
@@ -130,7 +130,7 @@ def _convolved(
     if operand.rank not in (axes + 1, axes + 2) or kernel.rank != axes + 2:
         wanted = "(batch, channels, length)" if axes == 1 else "(batch, channels, height, width)"
         raise ShapeError(
-            f"{name} of shapes {shown(operand.type.shape)} and {shown(kernel.type.shape)}",
+            f"{name} of shapes {show(operand.type.shape)} and {show(kernel.type.shape)}",
             fix=f"give x the shape {wanted} and the weight as many axes: outputs, channels / groups, window",
         )
     batched = operand.rank == axes + 2
@@ -149,7 +149,7 @@ def _pooled(
     sizes = _sizes(window)
     if len(sizes) > x.rank:
         raise ShapeError(
-            f"a window over {len(sizes)} axes of a value of shape {shown(x.type.shape)}",
+            f"a window over {len(sizes)} axes of a value of shape {show(x.type.shape)}",
             fix="give the window at most one entry per axis",
         )
     steps = sizes if stride is None else _each(stride, len(sizes), "stride")

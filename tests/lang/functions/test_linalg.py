@@ -108,3 +108,11 @@ def test_wrong_products() -> None:
         pr.zeros(()) @ pr.zeros((2,))
     with pytest.raises(ShapeError, match="vectors"):
         pr.dot(pr.zeros((2, 2)), pr.zeros((2,)))
+
+
+def test_only_axes_under_an_ellipsis_broadcast() -> None:
+    _, T = pr.dim("t")
+    with pytest.raises(ShapeError, match="lengths 1 and T"):
+        pr.zeros((2, 1)) @ pr.zeros((T, 3))
+    with pytest.raises(ShapeError, match="lengths 1 and 3"):
+        pr.einsum("i,i->", pr.zeros(1), pr.zeros(3))

@@ -187,6 +187,7 @@ def test_refusals() -> None:
         (lambda: x.pad(-1), ShapeError, "negative"),
         (lambda: pr.pad(pr.constant([1]), 1, 0.5), DTypeError, "0.5"),
         (lambda: x.unsqueeze(4), AxisError, "from -3 to 2"),
+        (lambda: x.roll(0.5, 0), DTypeError, "integers"),
     ]:
         with pytest.raises(kind, match=text):
             wrong()

@@ -58,6 +58,8 @@ def test_one_integer_tensor_as_in_numpy(shape: tuple[int, ...], data: st.DataObj
             entries.append(slice(None) if isinstance(entry, int) and n == 0 else entry)
         if data.draw(st.integers(0, 5)) == 0:
             entries.append(None)
+        if data.draw(st.integers(0, 5)) == 0 and not any(entry is Ellipsis for entry in entries):
+            entries.append(Ellipsis)
     x = numbered(shape)
     assert_close(on_constants(lambda x: x.axes[tuple(entries)], x), x[tuple(entries)])
 
