@@ -11,7 +11,7 @@ from typing import Literal
 
 from polyrhythm.errors import DTypeError
 from polyrhythm.ir import dtypes
-from polyrhythm.lang.functions.arithmetic import divide, less_equal, maximum, multiply, not_equal, where
+from polyrhythm.lang.functions.arithmetic import divide, less_equal, multiply, not_equal, where
 from polyrhythm.lang.functions.support import TensorLike, as_float, as_tensor
 from polyrhythm.lang.tensor import Tensor, apply
 
@@ -237,7 +237,8 @@ def softplus(x: TensorLike) -> Tensor:
     array([1000.], dtype=float32)
     """
     operand = as_float(x)
-    return maximum(operand, 0) + log1p(exp(-abs(operand)))
+    # Not abs and maximum: whatever their gradients are at 0, this one's is 1/2.
+    return relu(operand) + log1p(exp(where(operand > 0, -operand, operand)))
 
 
 def silu(x: TensorLike) -> Tensor:
