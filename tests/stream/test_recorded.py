@@ -1,0 +1,57 @@
+"""Cycles against the recorded figures, with one set of constants for all studies.
+
+Calibrated were the write latency, on the coarse rows of batch 16, and nothing else; all other rows are predictions.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from polyrhythm.stream import Hardware
+from polyrhythm.stream.directives import Policy
+from polyrhythm.stream.moe import MIXTRAL, QWEN
+from polyrhythm.stream.studies import POLICIES, TileSize, attention_point, moe_point, tiling_hardware
+from polyrhythm.stream.traces import Trace, find_traces
+from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX
+
+TRACES = find_traces()
+pytestmark = pytest.mark.skipif(
+    TRACES.folder is None, reason="the recorded comparisons need the published traces (POLYRHYTHM_STEP_DATA)"
+)
+TOLERANCE: dict[Policy, float] = {"coarse": 0.02, "interleave": 0.10, "dynamic": 0.02}
+
+
+def _kv(name: str) -> Trace:
+    return next(trace for trace in TRACES.kv_lengths() if trace.name == name)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ATTENTION_B16)
+def test_attention(name: str, policy: Policy) -> None:
+    recorded = ATTENTION_B16[name][POLICIES.index(policy)]
+    assert attention_point(_kv(name), policy).run.cycles == pytest.approx(recorded, rel=TOLERANCE[policy])
+
+
+@pytest.mark.parametrize("size", MIXTRAL_B64)
+def test_dynamic_tiling(size: TileSize) -> None:
+    hardware = tiling_hardware("mixtral", 64, size, "authors")
+    point = moe_point(MIXTRAL, TRACES.routing("routing_mixtral_b64"), size, 64, hardware)
+    assert point.run.cycles == pytest.approx(MIXTRAL_B64[size][0], rel=0.05)
+    assert point.seconds < 5
+
+
+@pytest.mark.parametrize("regions", TIME_MULTIPLEX)
+def test_time_multiplexing(regions: int) -> None:
+    trace = TRACES.routing("routing_qwen_b64")
+    point = moe_point(QWEN, trace, 32, 48, Hardware(compute=1024), regions)
+    assert point.run.cycles == pytest.approx(TIME_MULTIPLEX[regions][0], rel=0.05)
+    assert point.seconds < 5
+
+
+def test_a_service_is_82_cycles_a_tile_and_169_a_request() -> None:
+    """What the recorded coarse rows say exactly; here it emerges from loads, appends and acknowledged writes."""
+    for name, (recorded, _, _) in ATTENTION_B16.items():
+        lengths = _kv(name).values
+        tiles = int((-(-(lengths + 1) // 32)).sum())
+        assert 82 * tiles + 169 * len(lengths) + 4 == recorded
+        assert attention_point(_kv(name), "coarse").run.cycles == pytest.approx(recorded, abs=20)
