@@ -1,0 +1,177 @@
+"""Blocks: what the scheduler moves as one.
+
+A block is a list of definitions with one iteration space, computed one after the other at each of its points. Few
+blocks keep scheduling fast. A plain node joins the block of its readers when they are all in one block, share its
+dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
+operands (constants, index values) are made anew in every block that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from polyrhythm.ir.conditions import Condition, conjunction
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.ir.ops.record import map_attribute
+from polyrhythm.ir.sets import points, simplified
+from polyrhythm.ir.terms import Symbol, Term, ordered
+
+REMADE = frozenset({"constant", "index", "iota"})
+"""Operations without operands that cost nothing: made where they are read instead of being kept."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A definition computed in a block. `steps` gives the point of its node in terms of the block's dims."""
+
+    node: str
+    number: int
+    steps: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Statements computed together at every point of `domain`, in order.
+
+    `piece_of` names the recurrent tensor of which this is one definition; `host` marks a call of a host function.
+    """
+
+    name: str
+    dims: tuple[Symbol, ...]
+    domain: Condition
+    statements: tuple[Statement, ...]
+    piece_of: str | None = None
+    host: bool = False
+
+    @property
+    def current(self) -> tuple[Term, ...]:
+        return tuple(Term.of(symbol) for symbol in self.dims)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A read of a stored value by a block: the access in terms of the block's dims."""
+
+    statement: Statement
+    operand: int
+    access: Access
+
+
+def definition_of(graph: Graph, statement: Statement) -> Definition:
+    """The definition a statement computes, rewritten in terms of the block's dims."""
+    node = graph[statement.node]
+    definition = node.definitions[statement.number]
+    mapping = dict(zip(node.symbols, statement.steps, strict=True))
+    if all(term is Term.of(symbol) for symbol, term in mapping.items()):
+        return definition
+    attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}
+    operands = tuple(access.substitute(mapping) for access in definition.operands)
+    return Definition(definition.domain.substitute(mapping), definition.op, operands, attributes, definition.at)
+
+
+def local_source(block: Block, access: Access) -> Statement | None:
+    """The statement of the same block whose value an access reads, if it does so at that very point."""
+    if any(isinstance(step, Range) for step in access.steps):
+        return None
+    for statement in block.statements:
+        if statement.node == access.source and statement.steps == access.steps:
+            return statement
+    return None
+
+
+def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:
+    """The reads of a block that are not served inside it."""
+    for statement in block.statements:
+        for position, access in enumerate(definition_of(graph, statement).operands):
+            if local_source(block, access) is None:
+                yield Read(statement, position, access)
+
+
+def make_blocks(graph: Graph) -> dict[str, Block]:
+    """The blocks of a graph, by name. Inputs are outside and have none."""
+    domains = {node.name: _domains(node) for node in graph}
+    remade = _remade(graph)
+    home = _homes(graph, domains)
+    members: dict[tuple[str, int], list[Statement]] = {}
+    for node in graph:  # the order of the graph is an order of evaluation within a block
+        for number, definition in enumerate(node.definitions):
+            if definition.op == "input" or node.name in remade or domains[node.name][number] is None:
+                continue
+            current = tuple(Term.of(symbol) for symbol in node.symbols)
+            members.setdefault(home[node.name, number], []).append(Statement(node.name, number, current))
+    blocks = {}
+    for (name, number), statements in members.items():
+        node = graph[name]
+        label = name if len(node.definitions) == 1 else f"{name}.{number}"
+        domain = domains[name][number]
+        assert domain is not None
+        host = node.definitions[number].op == "host"
+        computed = _with_remade(graph, statements, remade)
+        blocks[label] = Block(label, node.symbols, domain, computed, name if node.recurrent else None, host)
+    return blocks
+
+
+def _domains(node: Node) -> list[Condition | None]:
+    """The iteration space of each definition; None where it is empty."""
+    found: list[Condition | None] = []
+    for definition in node.definitions:
+        condition = conjunction(node.points, definition.domain)
+        empty = points(condition, ordered(condition.symbols | set(node.symbols))).is_empty
+        found.append(None if empty else conjunction(node.rectangle, simplified(condition, node.rectangle)))
+    return found
+
+
+def _remade(graph: Graph) -> set[str]:
+    """The nodes that are made where they are read: cheap ones, read at single points only."""
+    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].op in REMADE}
+    accesses = (access for node in graph for d in node.definitions for access in d.operands)
+    return cheap - {access.source for access in accesses if access.ranges} - _kept(graph)
+
+
+def _kept(graph: Graph) -> set[str]:
+    """The nodes whose values are wanted from outside."""
+    return {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
+
+
+def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[tuple[str, int], tuple[str, int]]:
+    """For each definition, the one that names its block."""
+    readers: dict[str, list[tuple[str, int, Access]]] = {node.name: [] for node in graph}
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            if domains[node.name][number] is not None:
+                for access in definition.operands:
+                    readers[access.source].append((node.name, number, access))
+    kept = _kept(graph)
+    home: dict[tuple[str, int], tuple[str, int]] = {}
+    for node in reversed(list(graph)):
+        for number, definition in enumerate(node.definitions):
+            home[node.name, number] = (node.name, number)
+        if node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
+            continue
+        current = tuple(Term.of(symbol) for symbol in node.symbols)
+        targets = set()
+        for name, number, access in readers[node.name]:
+            reader = graph[name]
+            same = reader.symbols == node.symbols and access.steps == current and not _external(reader)
+            same = same and domains[name][number] is domains[node.name][0]
+            targets.add(home.get((name, number)) if same else None)
+        if len(targets) == 1 and None not in targets:
+            home[node.name, 0] = targets.pop()  # type: ignore[assignment]
+    return home
+
+
+def _external(node: Node) -> bool:
+    return any(definition.op in ("input", "host") for definition in node.definitions)
+
+
+def _with_remade(graph: Graph, statements: list[Statement], remade: set[str]) -> tuple[Statement, ...]:
+    """The statements with those they read and that cost nothing made just before their first use."""
+    result: dict[Statement, None] = {}
+    for statement in statements:
+        for access in definition_of(graph, statement).operands:
+            if access.source in remade:
+                steps = tuple(step for step in access.steps if isinstance(step, Term))
+                result[Statement(access.source, 0, steps)] = None
+        result[statement] = None
+    return tuple(result)

@@ -1,0 +1,127 @@
+"""Which block must wait for which, and how far apart they are.
+
+A dependence says that a block at point p needs another block at point `steps(p, k)`, for every p and k (a position in each
+range read) that satisfy `condition`. They come from the accesses, and from effects: host calls that share an effect are ordered
+by their dims, then as written. Only true dependences exist here, since a graph assigns every value once; what storage adds
+comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
+from polyrhythm.ir.graph import Graph, Range
+from polyrhythm.ir.sets import facts, solutions
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.schedule.blocks import Block, stored_reads
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """`reader` at p needs `source` at `steps`, wherever `condition` holds. `why` is the value read, or an effect."""
+
+    source: str
+    reader: str
+    condition: Condition
+    steps: Mapping[Symbol, Term]
+    why: str
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.condition.symbols
+
+
+def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependence]:
+    """Every dependence between blocks."""
+    writers: dict[str, list[Block]] = {}
+    for block in blocks.values():
+        for statement in block.statements:
+            if all(step is Term.of(s) for step, s in zip(statement.steps, graph[statement.node].symbols, strict=True)):
+                writers.setdefault(statement.node, []).append(block)
+    found: dict[tuple[str, str, Condition, tuple[Term, ...]], Dependence] = {}
+    for block in blocks.values():
+        for read in stored_reads(graph, block):
+            node = graph[read.access.source]
+            steps, known = positioned(dict(zip(node.symbols, read.access.steps, strict=True)))
+            for writer in writers.get(node.name, ()):
+                condition = conjunction(block.domain, known, writer.domain.substitute(steps))
+                condition = conjunction(condition, facts(condition.symbols))
+                key = (writer.name, block.name, condition, tuple(steps.values()))
+                if key not in found and not solutions(condition).is_empty:
+                    found[key] = Dependence(writer.name, block.name, condition, steps, node.name)
+    return [*found.values(), *_effect_dependences(graph, blocks)]
+
+
+def positioned(steps: Mapping[Symbol, Term | Range]) -> tuple[dict[Symbol, Term], Condition]:
+    """Ranges as points at a position symbol, and what is known of the positions."""
+    pointed: dict[Symbol, Term] = {}
+    known: list[Condition] = []
+    for number, (symbol, step) in enumerate(steps.items()):
+        if isinstance(step, Range):
+            position = Term.of(Symbol(f"k{number}", "dim", serial=-1))
+            known += [ge(position, 0), lt(position, step.length)]
+            step = step.at(position)
+        pointed[symbol] = step
+    return pointed, conjunction(*known)
+
+
+def least(term: Term, condition: Condition) -> int | None:
+    """The smallest value of a term where a condition holds; None when there is none."""
+    if term.is_constant:
+        return term.constant
+    value = Symbol("value", "dim", serial=-2)
+    largest = solutions(conjunction(condition, eq(Term.of(value), -term))).largest_value(Term.of(value))
+    return None if largest is None else -largest
+
+
+def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:
+    calls: dict[str, list[tuple[int, Block]]] = {}
+    for block in blocks.values():
+        for statement in block.statements:
+            definition = graph[statement.node].definitions[statement.number]
+            if definition.op == "host" and definition.attributes["function"].effect is not None:
+                effect = calls.setdefault(definition.attributes["function"].effect, [])
+                effect.append((definition.attributes["call"], block))
+    for effect, members in calls.items():
+        members.sort(key=lambda entry: entry[0])
+        dims = tuple(dict.fromkeys(symbol for _, block in members for symbol in block.dims))
+        for late, later in members:
+            for early, earlier in members:
+                for condition, steps in _before(dims, (early, earlier), (late, later), members):
+                    full = conjunction(condition, facts(condition.symbols))
+                    if not solutions(full).is_empty:
+                        yield Dependence(earlier.name, later.name, full, steps, f"effect {effect}")
+
+
+def _before(
+    dims: tuple[Symbol, ...], early: tuple[int, Block], late: tuple[int, Block], members: list[tuple[int, Block]]
+) -> Iterator[tuple[Condition, dict[Symbol, Term]]]:
+    """The points of one call that come before a point of another, one level of the order at a time."""
+    source, reader = early[1], late[1]
+    at = {s: Term.of(Symbol(f"{s.name}_before", "dim", serial=-5)) for s in source.dims}
+    inside = conjunction(reader.domain, source.domain.substitute(at))
+    equal: Condition = TRUE
+    for symbol in dims:
+        first = next(call for call, block in members if symbol in block.dims)
+        places = []
+        for call, block in (early, late):
+            own = at[symbol] if block is source and (call, block) == early else Term.of(symbol)
+            places.append(own if symbol in block.dims else (-1 if call < first else 1))
+        a, b = places
+        if isinstance(a, Term) and isinstance(b, Term):
+            yield conjunction(inside, equal, lt(a, b)), at
+            equal = conjunction(equal, eq(a, b))
+        elif isinstance(a, Term) or isinstance(b, Term):
+            # One of them is outside the loop over this dim: entirely before it, or entirely after.
+            outside_first = (a == -1) if not isinstance(a, Term) else (b == 1)
+            if outside_first:
+                yield conjunction(inside, equal), at
+            return
+        elif a != b:
+            if a < b:
+                yield conjunction(inside, equal), at
+            return
+    if early[0] < late[0]:
+        yield conjunction(inside, equal), at

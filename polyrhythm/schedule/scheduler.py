@@ -1,0 +1,377 @@
+"""The scheduler: an order of all blocks as a tree of loops.
+
+At every level of the tree the blocks are grouped, from the last consumer back to the first producer. A group is a
+single block, or a loop over one dim that all its members have. A producer joins the group of its first consumer
+when the distance between them along the dim is bounded, and gets a loop of its own, before it, when it is not.
+Inside a loop every member has a rate and a shift: it handles its step `(c - shift) / rate` in iteration c, so that
+reads of the future become delays. Shifts are the smallest that the dependences allow (longest paths), then moved
+so that values wait as little as possible. What is not settled by the loop goes to the next level.
+
+Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards always;
+a backward recurrence has a negative rate.
+
+The method is the component-wise retiming of Darte, Robert and Vivien, with fusion in the manner of Kennedy and
+McKinley. What it returns is checked by `legality.py`, which knows nothing of how it was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import lcm
+
+from polyrhythm.errors import PolyrhythmError
+from polyrhythm.ir.conditions import conjunction, eq
+from polyrhythm.ir.sets import solutions
+from polyrhythm.ir.terms import FloorDiv, Symbol, Term
+from polyrhythm.lang.progress import components
+from polyrhythm.schedule.blocks import Block
+from polyrhythm.schedule.dependences import Dependence, least
+
+
+@dataclass(frozen=True)
+class Member:
+    """How a block takes part in a loop: iteration `rate * dim + shift` handles its step `dim`."""
+
+    dim: Symbol
+    rate: int
+    shift: int
+
+    @property
+    def time(self) -> Term:
+        return Term.of(self.dim) * self.rate + self.shift
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of the schedule: its counter, how each block takes part, and what one iteration does, in order."""
+
+    counter: Symbol
+    members: Mapping[str, Member]
+    body: tuple[Item, ...]
+
+
+Item = Loop | str
+"""A loop, or the name of a block."""
+
+
+class ScheduleError(PolyrhythmError):
+    """No order was found for the program. Every program that passes the checks should have one: please report it."""
+
+
+def schedule(blocks: Mapping[str, Block], dependences: Sequence[Dependence]) -> tuple[Item, ...]:
+    """A tree of loops that respects every dependence."""
+    remaining = {name: block.dims for name, block in blocks.items()}
+    return _Scheduler(blocks).nest(list(blocks), dependences, remaining)
+
+
+@dataclass
+class _Group:
+    """Blocks that share a loop (or one block alone): rates along the dim for either direction still possible."""
+
+    members: list[str]
+    dims: dict[str, Symbol] = field(default_factory=dict)
+    rates: dict[int, dict[str, int]] = field(default_factory=dict)  # by direction
+
+    @property
+    def is_loop(self) -> bool:
+        return bool(self.rates)
+
+    @property
+    def dim(self) -> Symbol:
+        return next(iter(self.dims.values()))
+
+
+class _Scheduler:
+    def __init__(self, blocks: Mapping[str, Block]) -> None:
+        self.blocks = blocks
+        self.loops = 0
+
+    def nest(
+        self,
+        names: Sequence[str],
+        dependences: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+        settled: Sequence[Dependence] = (),
+    ) -> tuple[Item, ...]:
+        """Order some blocks, given the dependences among them that outer loops leave open, and those they settle."""
+        groups = self._groups(names, dependences, remaining)
+        groups = _old_before_new(groups, dependences, settled)
+        return tuple(self._loop(g, dependences, remaining) if g.is_loop else g.members[0] for g in groups)
+
+    def _groups(
+        self, names: Sequence[str], dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
+    ) -> list[_Group]:
+        """Groups in order of execution; built from the last consumers backwards."""
+        consumers: dict[str, list[str]] = {name: [] for name in names}
+        for dependence in dependences:
+            consumers[dependence.source].append(dependence.reader)
+        groups: list[_Group] = []
+        place: dict[str, _Group] = {}
+        # Tarjan yields a component after all it points to: consumers first.
+        for component in components(consumers):
+            inside = set(component)
+            own = [d for d in dependences if d.source in inside and d.reader in inside]
+            fresh = self._new_group(component, own, remaining)
+            readers = [place[c] for name in component for c in consumers[name] if c not in inside]
+            target = min(readers, key=groups.index) if readers else self._sibling(component, dependences, groups)
+            joined = target is not None and self._join(target, fresh, dependences)
+            group = target if joined and target is not None else fresh
+            if not joined:
+                at = groups.index(target) if target is not None and readers else len(groups)
+                groups.insert(at, fresh)
+            place.update(dict.fromkeys(component, group))
+        return groups
+
+    def _sibling(
+        self, component: Sequence[str], dependences: Sequence[Dependence], groups: Sequence[_Group]
+    ) -> _Group | None:
+        """For what nobody reads here: a loop that reads the same values."""
+        sources = {d.source for d in dependences if d.reader in component}
+        for group in groups:
+            shared = any(d.reader in group.members and d.source in sources for d in dependences)
+            if group.is_loop and shared:
+                return group
+        return None
+
+    def _new_group(
+        self, component: Sequence[str], own: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
+    ) -> _Group:
+        """A group for one component: a loop over the first dim that carries all its dependences one way."""
+        members = sorted(component, key=list(self.blocks).index)
+        common = [s for s in remaining[members[0]] if all(s in remaining[name] for name in members)]
+        for symbol in common:
+            dims = dict.fromkeys(members, symbol)
+            rates = {}
+            for direction in (1, -1):
+                speed = {name: direction * rate for name, rate in _rates(members, own, symbol).items()}
+                if self._shifts(members, own, dims, speed) is not None:
+                    rates[direction] = speed
+            if rates:
+                return _Group(members, dims, rates)
+        if own or common:
+            raise ScheduleError(
+                f"no loop carries all the dependences among {', '.join(members)}",
+                fix="make the recurrence go one way along some dim; please report a program that should work",
+            )
+        return _Group(members)
+
+    def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence]) -> bool:
+        """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
+        if not (target.is_loop and fresh.is_loop and target.dim is fresh.dim):
+            return False
+        members = fresh.members + target.members
+        among = [d for d in dependences if d.source in members and d.reader in members]
+        crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
+        dims = {**fresh.dims, **target.dims}
+        rates = {}
+        for direction in fresh.rates.keys() & target.rates.keys():
+            scaled = _matched(fresh.rates[direction], target.rates[direction], crossing, fresh.dim)
+            if scaled is not None and self._shifts(members, among, dims, scaled) is not None:
+                rates[direction] = scaled
+        if not rates:
+            return False
+        target.members, target.dims, target.rates = members, dims, rates
+        return True
+
+    def _shifts(
+        self,
+        members: Sequence[str],
+        among: Sequence[Dependence],
+        dims: Mapping[str, Symbol],
+        rates: Mapping[str, int],
+    ) -> dict[str, int] | None:
+        """The earliest shift of each member such that nothing runs before what it needs; None if there is none."""
+        distances = []
+        for d in among:
+            drop = Term.of(dims[d.reader]) * rates[d.reader] - d.steps[dims[d.source]] * rates[d.source]
+            smallest = least(drop, d.condition)
+            if smallest is None:
+                return None
+            distances.append((d.source, d.reader, smallest))
+        shifts = dict.fromkeys(members, 0)
+        for _ in range(len(members) + 1):
+            changed = False
+            for source, reader, smallest in distances:
+                if shifts[reader] < shifts[source] - smallest:
+                    shifts[reader] = shifts[source] - smallest
+                    changed = True
+            if not changed:
+                self._shorten(members, shifts, distances)
+                return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
+        return None
+
+    def _shorten(
+        self, members: Sequence[str], shifts: dict[str, int], distances: Sequence[tuple[str, str, int]]
+    ) -> None:
+        """Shift members within what the dependences allow so that values wait less between being made and read.
+
+        All definitions of a recurrent tensor move together, so that it is written at one time: as early as it can be where
+        that costs nothing, because then the iteration that computes `y[t + 1]` also writes it.
+        """
+        units: dict[str, list[str]] = {}
+        for name in members:
+            units.setdefault(self.blocks[name].piece_of or name, []).append(name)
+        for owner, parts in units.items():
+            if self.blocks[parts[0]].piece_of == owner and len({shifts[name] for name in parts}) > 1:
+                together = {**shifts, **dict.fromkeys(parts, max(shifts[name] for name in parts))}
+                if all(together[r] >= together[s] - gap for s, r, gap in distances):
+                    shifts.update(together)
+        for _ in range(len(units)):
+            moved = False
+            for parts in units.values():
+                waits = [shifts[s] - gap for s, r, gap in distances if r in parts and s not in parts]
+                limits = [shifts[r] + gap for s, r, gap in distances if s in parts and r not in parts]
+                piece = self.blocks[parts[0]].piece_of is not None
+                if len({shifts[name] for name in parts}) > 1:
+                    continue
+                for wish in (max(waits, default=None), min(limits, default=None)):
+                    if wish is None or wish == shifts[parts[0]]:
+                        continue
+                    trial = {**shifts, **dict.fromkeys(parts, wish)}
+                    if not all(trial[r] >= trial[s] - gap for s, r, gap in distances):
+                        continue
+                    gain = self._waiting(shifts, distances) - self._waiting(trial, distances)
+                    if gain > 0 or (gain == 0 and piece and wish < shifts[parts[0]]):
+                        shifts.update(trial)
+                        moved = True
+            if not moved:
+                return
+
+    def _waiting(self, shifts: Mapping[str, int], distances: Sequence[tuple[str, str, int]]) -> int:
+        """How many iterations values wait for their last reader, in total."""
+        longest: dict[str, int] = {}
+        for source, reader, gap in distances:
+            owner = self.blocks[source].piece_of or source
+            longest[owner] = max(longest.get(owner, 0), shifts[reader] - shifts[source] + gap)
+        return sum(longest.values())
+
+    def _loop(
+        self, group: _Group, dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
+    ) -> Loop:
+        among = [d for d in dependences if d.source in group.members and d.reader in group.members]
+        direction = 1 if 1 in group.rates else -1
+        rates = group.rates[direction]
+        shifts = self._shifts(group.members, among, group.dims, rates)
+        assert shifts is not None
+        members = {name: Member(group.dims[name], rates[name], shifts[name]) for name in group.members}
+        self.loops += 1
+        counter = Symbol(group.dim.name, "dim", serial=-10 - self.loops)
+        inner = list(_open(among, members))
+        left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
+        unchanged = {(d.source, d.reader) for d in inner}
+        settled = [d for d in among if (d.source, d.reader) not in unchanged]
+        return Loop(counter, members, self.nest(group.members, inner, left, settled))
+
+
+def _open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
+    """The part of each dependence whose two ends fall into one iteration."""
+    for d in among:
+        source = members[d.source]
+        distance = members[d.reader].time - source.time.substitute({source.dim: d.steps[source.dim]})
+        if distance.is_constant and distance.constant:
+            continue
+        condition = conjunction(d.condition, eq(distance, 0))
+        if not solutions(condition).is_empty:
+            yield replace(d, condition=condition)
+
+
+def _anchored(
+    members: Sequence[str], shifts: Mapping[str, int], distances: Sequence[tuple[str, str, int]], pieces: set[str]
+) -> dict[str, int]:
+    """The same shifts counted from the first recurrence, so that the loop counts the user's steps."""
+    _, recurrent = _by_component(members, distances)
+    main = [name for name in members if name in recurrent and name not in pieces] or list(members)
+    first = min(shifts[name] for name in main)
+    return {name: shift - first for name, shift in shifts.items()}
+
+
+def _by_component(
+    members: Sequence[str], distances: Sequence[tuple[str, str, int]]
+) -> tuple[list[list[str]], set[str]]:
+    """Components of the members, consumers first, and the members that depend on themselves."""
+    graph: dict[str, list[str]] = {name: [] for name in members}
+    for source, reader, _ in distances:
+        graph[source].append(reader)
+    order = components(graph)
+    return order, {name for part in order for name in part if len(part) > 1 or name in graph[name]}
+
+
+def _old_before_new(
+    groups: Sequence[_Group], dependences: Sequence[Dependence], settled: Sequence[Dependence]
+) -> list[_Group]:
+    """Reorder so that a value of an earlier iteration is read before its successor is written, where that is possible.
+
+    A value then needs one place instead of two.
+    """
+    place = {name: number for number, group in enumerate(groups) for name in group.members}
+    before: dict[int, set[int]] = {number: set() for number in range(len(groups))}
+    for d in dependences:
+        if place[d.source] != place[d.reader]:
+            before[place[d.reader]].add(place[d.source])
+    for d in settled:
+        reader, writer = place[d.reader], place[d.source]
+        if reader != writer and not _reaches(before, reader, writer):
+            before[writer].add(reader)
+    ordered: list[int] = []
+    while len(ordered) < len(groups):
+        ready = next(n for n in before if n not in ordered and before[n] <= set(ordered))
+        ordered.append(ready)
+    return [groups[number] for number in ordered]
+
+
+def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
+    """Whether `goal` must come before `start` already."""
+    waiting, seen = [start], {start}
+    while waiting:
+        for other in before[waiting.pop()]:
+            if other == goal:
+                return True
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return False
+
+
+def _rates(members: Sequence[str], own: Sequence[Dependence], symbol: Symbol) -> dict[str, int]:
+    """Integer rates so that a read of step `a*t // b` joins rate a/b with rate 1."""
+    rates: dict[str, Fraction] = {members[0]: Fraction(1)}
+    for _ in members:
+        for d in own:
+            slope = _slope(d.steps[symbol], symbol)
+            if slope is None:
+                continue
+            if d.source in rates and d.reader not in rates:
+                rates[d.reader] = rates[d.source] * slope
+            elif d.reader in rates and d.source not in rates:
+                rates[d.source] = rates[d.reader] / slope
+    scale = lcm(*(rate.denominator for rate in rates.values()))
+    return {name: int(rates.get(name, Fraction(1)) * scale) for name in members}
+
+
+def _matched(
+    producer: Mapping[str, int], consumer: Mapping[str, int], crossing: Sequence[Dependence], symbol: Symbol
+) -> dict[str, int] | None:
+    """Both sets of rates on one scale, so that steps read together run together."""
+    ratio = Fraction(1)
+    for d in crossing:
+        slope = _slope(d.steps[symbol], symbol)
+        if slope is not None:
+            ratio = Fraction(abs(consumer[d.reader])) / (slope * abs(producer[d.source]))
+            break
+    up, down = ratio.numerator, ratio.denominator
+    return {name: rate * up for name, rate in producer.items()} | {n: rate * down for n, rate in consumer.items()}
+
+
+def _slope(term: Term, symbol: Symbol) -> Fraction | None:
+    """How fast a term grows with a symbol on average; None where it does not grow or has no fixed rate."""
+    total = Fraction(term.coefficient(symbol))
+    for monomial, coefficient in term.monomials:
+        atom = monomial[0]
+        if not isinstance(atom, Symbol) and symbol in Term(0, ((monomial, 1),)).symbols:
+            inner = _slope(atom.dividend, symbol) if isinstance(atom, FloorDiv) else None
+            if not isinstance(atom, FloorDiv) or inner is None:
+                return None
+            total += coefficient * inner / atom.divisor
+    return total if total > 0 else None
