@@ -115,7 +115,8 @@ class Points:
         if self.is_empty:
             return None
         least = self.isl_set
-        if all(least.dim_has_lower_bound(isl.dim_type.set, i) for i in range(len(self.columns))):
+        # Constraints such as i == j bound each from below and neither in the end; the least values decide.
+        if not any(least.dim_min_val(i).is_neginfty() for i in range(len(self.columns))):
             least = least.lexmin()
         return self._values(least.sample_point())
 
