@@ -14,10 +14,10 @@ First come the symbols, then one paragraph per node, then what the program is fo
     output y
 
 A node has its type, its dims with their extents, the part of these `where` it has values, and its definitions.
-`start +: length by step` is a range of steps. Attributes are written so that their type shows: `[3, T]` is a tuple of index terms, `(0, 1)` any other tuple,
-`{3}` a constant index term where `3` is a plain integer, `f32[2](0.5, 1.0)` a literal array, `f32` a dtype, `@log` a
-host function. Large arrays are written in base64. Names that are no identifiers stand in backquotes, and of symbols
-with the same name all but one get another one here.
+`start +: length by step` is a range of steps. Attributes are written so that their type shows: `[3, T]` is a tuple of
+index terms, `(0, 1)` any other tuple, `{3}` a constant index term where `3` is a plain integer, `f32[2](0.5, 1.0)` a
+literal array, `f32` a dtype, `@log` a host function. Large arrays are written in base64. Names that are no
+identifiers stand in backquotes, and of symbols with the same name all but one get another one here.
 
 Two things cannot be written: host functions, which go by name, and the stored values of parameters, which are no
 part of a graph's identity. `parse` takes both as arguments.

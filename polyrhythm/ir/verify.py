@@ -21,12 +21,15 @@ from polyrhythm.errors import PolyrhythmError
 from polyrhythm.ir import dtypes, sets
 from polyrhythm.ir.conditions import Compare, Condition, Junction, conjunction, disjunction, ge, lt
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, Range, operand_type
-from polyrhythm.ir.ops import TABLE
+from polyrhythm.ir.ops import TABLE, elementwise
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
 
 EXTERNAL = frozenset({"input", "host"})
 """Operations whose values come from outside, which the op table does not have."""
+
+ARITIES = {op.name: 1 for op in elementwise.UNARY} | {op.name: 2 for op in elementwise.BINARY}
+"""The number of operands where the type rule takes any."""
 
 Complaints = Iterator[tuple[str, str]]
 """What a rule finds wrong: the name of a node (or of the graph's own part), and the fault."""
@@ -190,6 +193,9 @@ def _operations(subject: _Subject) -> Complaints:
     for node, definition in subject.pieces:
         if definition.op not in TABLE and definition.op not in EXTERNAL:
             yield node.name, f"there is no operation {definition.op}"
+        given, wanted = len(definition.operands), ARITIES.get(definition.op)
+        if wanted is not None and given != wanted:
+            yield node.name, f"{definition.op} takes {wanted} operands, not {given}"
 
 
 def _attributes(subject: _Subject) -> Complaints:
