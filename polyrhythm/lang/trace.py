@@ -60,7 +60,9 @@ def _plain(tensor: Tensor) -> Tensor:
     """A tensor of its own for what is wanted over its whole domain, whatever else the expression is used for."""
     if isinstance(tensor, Recurrent) or (isinstance(tensor, Computed) and tensor.op == "input"):
         return tensor
-    return apply("broadcast", tensor, shape=tensor.type.shape)
+    plain = apply("broadcast", tensor, shape=tensor.type.shape)
+    plain.at = tensor.at
+    return plain
 
 
 @dataclass

@@ -162,7 +162,7 @@ def some_axes(x: Tensor, axis: Axis, rank: int | None = None) -> tuple[int, ...]
     count = x.rank if rank is None else rank
     if axis is None:
         return tuple(range(count))
-    given = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     axes = tuple(one_axis(x, a, rank) for a in given)
     if len(set(axes)) < len(axes):
         raise AxisError(f"the axes {given} name one axis twice", fix="name each axis once")
