@@ -439,5 +439,5 @@ def _other_lengths(inside: Condition, source: Node, access: Access) -> tuple[Con
     for dim in source.dims:
         for bound in dim.extent.symbols:
             if any(steps.get(owner) is not Term.of(owner) for owner in bound.over):
-                other[bound] = Symbol(f"{bound.name} there", "bound", max=bound.max, serial=-4)
+                other[bound] = Symbol(f"{bound.name}_there", "bound", max=bound.max, serial=-4)
     return inside.substitute({old: Term.of(new) for old, new in other.items()}), tuple(other.values())

@@ -1,0 +1,1027 @@
+"""Every message a user can meet, as a golden file: each program below makes one mistake.
+
+The golden files hold the messages with this file called `program.py` and without line numbers. Every message must
+show lines of this file only, never one inside the package.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm import errors
+from polyrhythm.errors import PolyrhythmError
+
+Program = Callable[[], object]
+CASES: dict[str, tuple[type[PolyrhythmError], Program]] = {}
+
+t, T = pr.dim("t")
+i, I = pr.dim("i")
+b, B = pr.dim("b")
+x = pr.input("x", (), (t,))
+v = pr.input("v", (3,), (t,))
+table = pr.input("table", (), ((t, T + 1),))
+lengths = pr.input("lengths", (), (b,), "int32")
+s, S = pr.dim("s", extent=lengths, max=4)
+X = {"x": [1.0, 2.0, 4.0]}
+
+
+def raises(error: type[PolyrhythmError]) -> Callable[[Program], Program]:
+    def register(program: Program) -> Program:
+        CASES[program.__name__] = error, program
+        return program
+
+    return register
+
+
+# The definitions of a recurrent tensor.
+
+
+@raises(errors.UndefinedError)
+def no_definition() -> None:
+    y = pr.recurrent((), (t,))
+    pr.evaluate(y + 1, bounds={T: 3})
+
+
+@raises(errors.UndefinedError)
+def no_definition_of_a_nameless_tensor() -> None:
+    pr.evaluate([pr.recurrent((), (t,)), x], X)
+
+
+@raises(errors.GapError)
+def gap_at_the_start() -> None:
+    y = pr.recurrent((), (t,))
+    y[t + 1] = y + 1
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.GapError)
+def gap_at_the_end() -> None:
+    y = pr.recurrent((), ((t, T + 1),))
+    y[t] = 1
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.GapError)
+def gap_along_an_edge() -> None:
+    y = pr.recurrent((), (i, t))
+    y[0, t] = 0
+    y[i + 1, t + 1] = y + 1
+    pr.evaluate(y, bounds={T: 3, I: 3})
+
+
+@raises(errors.GapError)
+def gap_between_even_steps() -> None:
+    y = pr.recurrent((), (t,))
+    y[2 * t] = 1
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.OverlapError)
+def overlap_at_a_point() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = 0
+    y[t] = x
+    pr.evaluate(y, X)
+
+
+@raises(errors.OverlapError)
+def overlap_of_conditions() -> None:
+    y = pr.recurrent((), (t,))
+    y[t < 5] = 0
+    y[t > 2] = x
+    y[pr.otherwise] = 3
+    pr.evaluate(y, X)
+
+
+@raises(errors.DefinitionError)
+def second_otherwise() -> None:
+    y = pr.recurrent((), (t,))
+    y[pr.otherwise] = 0
+    y[pr.otherwise] = 1
+
+
+@raises(errors.UnboundDimError)
+def right_side_with_a_free_dim() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = x
+
+
+@raises(errors.UnboundDimError)
+def condition_on_another_dim() -> None:
+    y = pr.recurrent((), (t,))
+    y[i > 0] = 1
+
+
+@raises(errors.UnboundDimError)
+def shape_with_a_free_dim() -> None:
+    pr.recurrent((t + 1,), (i,))
+
+
+@raises(errors.DTypeError)
+def right_side_of_a_wider_type() -> None:
+    y = pr.recurrent((), (t,), "int32")
+    y[0] = 0.5
+
+
+@raises(errors.ShapeError)
+def right_side_of_another_shape() -> None:
+    y = pr.recurrent((2,), (t,))
+    y[t] = v
+
+
+@raises(errors.LeftSideError)
+def slice_on_the_left() -> None:
+    y = pr.recurrent((), (t,))
+    y[0:3] = 1
+
+
+@raises(errors.LeftSideError)
+def quotient_on_the_left() -> None:
+    y = pr.recurrent((), (t,))
+    y[t // 2] = 1
+
+
+@raises(errors.LeftSideError)
+def ragged_dim_shifted_on_the_left() -> None:
+    y = pr.recurrent((), (b, s))
+    y[b + 1, s] = 1
+
+
+@raises(errors.NotInjectiveError)
+def two_steps_to_one_point() -> None:
+    y = pr.recurrent((), (t,))
+    y[i + t] = 1
+
+
+# Reads.
+
+
+@raises(errors.OutOfRangeError)
+def read_before_the_first_step() -> None:
+    y = x[t - 1] * 2
+    pr.evaluate(y, X)
+
+
+@raises(errors.OutOfRangeError)
+def read_behind_the_last_step_of_a_plain_value() -> None:
+    doubled = x * 2
+    ahead = doubled[t + 1] + 1
+    pr.evaluate(ahead, X)
+
+
+@raises(errors.OutOfRangeError)
+def read_to_define_a_recurrent_tensor() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = 0
+    y[t + 1] = x[t + 2]
+    pr.evaluate(y, X)
+
+
+@raises(errors.OutOfRangeError)
+def slice_that_is_too_long() -> None:
+    total = x[t : t + 3].sum(0)
+    pr.evaluate(total, X)
+
+
+@raises(errors.OutOfRangeError)
+def slice_of_a_size_nothing_bounds() -> None:
+    P = pr.size("P")
+    pr.evaluate(x[0:P].sum(0), X, bounds={P: 1})
+
+
+@raises(errors.OutOfRangeError)
+def negative_step() -> None:
+    pr.evaluate(x[-1], X)
+
+
+@raises(errors.OutOfRangeError)
+def data_condition_does_not_narrow() -> None:
+    pr.evaluate(pr.where(x > 0, x[t - 1], 0), X)
+
+
+@raises(errors.OutOfRangeError)
+def ragged_read_at_another_row() -> None:
+    y = pr.where(b > 0, pr.value(s)[b - 1, s], 0)
+    pr.evaluate(y, {"lengths": [1, 2]})
+
+
+@raises(errors.OutOfRangeError)
+def position_outside_an_axis() -> None:
+    v.axes[5]
+
+
+@raises(errors.OutOfRangeError)
+def symbolic_position_outside_an_axis() -> None:
+    pr.evaluate(v.axes[t], {"v": np.zeros((2, 3))})
+
+
+@raises(errors.ShapeError)
+def negative_length() -> None:
+    y = pr.zeros((t - 1,)).sum(0)
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.EmptyAxisError)
+def argmax_of_what_may_be_nothing() -> None:
+    best = x[0:t].argmax(0)
+    pr.evaluate(best, X)
+
+
+@raises(errors.EmptyAxisError)
+def argmax_of_nothing() -> None:
+    pr.zeros((0, 2)).argmax(0)
+
+
+@raises(errors.RequirementError)
+def too_few_steps() -> None:
+    last = x[T - 1]
+    pr.evaluate(last, {"x": []})
+
+
+@raises(errors.RequirementError)
+def too_few_steps_of_a_plain_value() -> None:
+    doubled = x * 2
+    fourth = doubled[3]
+    pr.evaluate(fourth, X)
+
+
+@raises(errors.RequirementError)
+def argmax_of_too_few_steps() -> None:
+    best = x[0:T].argmax(0)
+    pr.evaluate(best, {"x": []})
+
+
+# Cycles.
+
+
+@raises(errors.CycleError)
+def cycle_of_two() -> None:
+    y = pr.recurrent((), (t,))
+    z = pr.recurrent((), (t,))
+    y[t] = z + 1
+    z[t] = y * 2
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.CycleError)
+def cycle_through_a_plain_value() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = 1
+    doubled = y * 2
+    y[t + 1] = doubled[t + 1]
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.CycleError)
+def cycle_through_a_slice() -> None:
+    y = pr.recurrent((), (t,))
+    y[t] = y[0:T].sum(0)
+    pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.ProgressError)
+def both_ways_in_one_definition() -> None:
+    y = pr.recurrent((), ((t, 4 * T),))
+    y[t % 4 == 0] = 1
+    y[t % 4 > 0] = 2 * pr.where(t % 4 == 2, y[t + 1], pr.where(t % 4 == 3, y[t - 2], y[t - 1]))
+    pr.evaluate(y, bounds={T: 3})
+
+
+# Indices and conditions.
+
+
+@raises(errors.IndexingError)
+def too_many_indices() -> None:
+    v[t, 0]
+
+
+@raises(errors.IndexingError)
+def index_without_dims() -> None:
+    pr.zeros((3,))[0]
+
+
+@raises(errors.IndexingError)
+def condition_as_an_index() -> None:
+    x[t > 0]
+
+
+@raises(errors.IndexingError)
+def slice_with_step_zero() -> None:
+    x[0:T:0]
+
+
+@raises(errors.IndexingError)
+def two_tensors_in_axes() -> None:
+    pr.zeros((3, 3)).axes[pr.constant([0]), pr.constant([1])]
+
+
+@raises(errors.IndexingError)
+def axis_slice_with_step_zero() -> None:
+    v.axes[::0]
+
+
+@raises(errors.UnknownDimError)
+def index_by_another_dim() -> None:
+    x[{i: 0}]
+
+
+@raises(errors.DataIndexError)
+def step_chosen_by_data() -> None:
+    x[x[0:T].argmax(0)]
+
+
+@raises(errors.DataIndexError)
+def mask_on_an_axis() -> None:
+    v.axes[v > 0]
+
+
+@raises(errors.IndexValueError)
+def index_of_a_float() -> None:
+    x[0.5]
+
+
+@raises(errors.IndexValueError)
+def index_plus_a_float() -> None:
+    half: Any = 0.5
+    t + half
+
+
+@raises(errors.IndexValueError)
+def index_maximum_of_a_tensor() -> None:
+    tensor: Any = x
+    pr.max(tensor, 0)
+
+
+@raises(errors.IndexValueError)
+def axis_indexed_by_a_string() -> None:
+    position: Any = "a"
+    v.axes[position]
+
+
+@raises(errors.NonAffineError)
+def product_of_symbols() -> None:
+    x[i * t]
+
+
+@raises(errors.NonAffineError)
+def quotient_by_a_symbol() -> None:
+    x[t // T]
+
+
+@raises(errors.ConditionValueError)
+def condition_in_an_if() -> None:
+    if t > 0:
+        pass
+
+
+@raises(errors.ConditionValueError)
+def chained_comparison() -> None:
+    0 < t < 3
+
+
+@raises(errors.ConditionValueError)
+def truth_of_an_index() -> None:
+    bool(t)
+
+
+@raises(errors.ConditionValueError)
+def truth_of_a_tensor() -> None:
+    assert x
+
+
+@raises(errors.IterationError)
+def unpacked_tensor() -> None:
+    _first, _second = pr.zeros((2,))
+
+
+@raises(errors.RaggedShapeError)
+def stacked_prefixes() -> None:
+    x[0 : t + 1][0:T]
+
+
+@raises(errors.RaggedShapeError)
+def sliced_under_a_ragged_dim() -> None:
+    pr.value(s)[0:B, s]
+
+
+@raises(errors.RaggedShapeError)
+def output_ragged_twice() -> None:
+    prefixes = pr.zeros((s + 1,))
+    pr.evaluate(prefixes, {"lengths": [1, 2]})
+
+
+# Declarations.
+
+
+@raises(errors.DeclarationError)
+def bound_instead_of_a_dim() -> None:
+    dims: Any = (T,)
+    pr.input("y", (), dims)
+
+
+@raises(errors.DeclarationError)
+def dim_listed_twice() -> None:
+    pr.recurrent((), (t, t))
+
+
+@raises(errors.DeclarationError)
+def ragged_extent_of_floats() -> None:
+    pr.dim("u", extent=x)
+
+
+@raises(errors.DeclarationError)
+def host_with_too_many_dtypes() -> None:
+    pr.host(print, [], shape=[()], dtype=["int32", "int32"])
+
+
+@raises(errors.UnboundDimError)
+def host_without_the_dim_of_an_input() -> None:
+    pr.host(print, [x], dims=(b,))
+
+
+@raises(errors.ShapeError)
+def input_of_changing_shape() -> None:
+    pr.input("y", (t,), (t,))
+
+
+@raises(errors.ShapeError)
+def parameter_of_symbolic_shape() -> None:
+    pr.parameter("w", (T,))
+
+
+@raises(errors.ShapeError)
+def parameter_with_another_value() -> None:
+    pr.parameter("w", (2,), init=[1.0, 2.0, 3.0])
+
+
+@raises(errors.DuplicateNameError)
+def two_inputs_of_one_name() -> None:
+    other = pr.input("x", (), (t,))
+    pr.evaluate(x + other, X)
+
+
+@raises(errors.DuplicateNameError)
+def two_random_sites_of_one_name() -> None:
+    first = pr.uniform((), name="noise")
+    second = pr.uniform((), name="noise")
+    pr.evaluate(first + second)
+
+
+# Calls.
+
+
+@raises(errors.MissingInputError)
+def missing_input() -> None:
+    pr.evaluate(v)
+
+
+@raises(errors.UnknownInputError)
+def unknown_input() -> None:
+    pr.evaluate(x, {**X, "z": 1.0})
+
+
+@raises(errors.InputShapeError)
+def input_with_too_many_axes() -> None:
+    pr.evaluate(x, {"x": [[1.0]]})
+
+
+@raises(errors.InputShapeError)
+def input_with_a_wrong_length() -> None:
+    pr.evaluate(v, {"v": np.zeros((2, 4))})
+
+
+@raises(errors.InputShapeError)
+def input_length_no_bound_explains() -> None:
+    pr.evaluate(table, {"table": []})
+
+
+@raises(errors.InputShapeError)
+def rows_of_different_lengths() -> None:
+    pr.evaluate(v, {"v": [[1.0, 2.0, 3.0], [1.0]]})
+
+
+@raises(errors.InputDTypeError)
+def integers_for_floats() -> None:
+    pr.evaluate(x, {"x": np.array([1, 2])})
+
+
+@raises(errors.MissingBoundError)
+def missing_bound() -> None:
+    pr.evaluate(pr.value(t))
+
+
+@raises(errors.BoundsError)
+def bounds_and_input_disagree() -> None:
+    pr.evaluate(x, X, bounds={T: 4})
+
+
+@raises(errors.BoundsError)
+def two_inputs_disagree() -> None:
+    pr.evaluate(x + table[t + 1], {**X, "table": [0.0, 1.0, 2.0]})
+
+
+@raises(errors.BoundsError)
+def bound_above_its_maximum() -> None:
+    P = pr.size("P", max=T)
+    pr.evaluate(x[0:P], X, bounds={P: 4})
+
+
+@raises(errors.BoundsError)
+def bound_above_a_fixed_maximum() -> None:
+    P = pr.size("P", max=3)
+    pr.evaluate(pr.zeros((P,)), bounds={P: 4})
+
+
+@raises(errors.BoundsError)
+def negative_bound() -> None:
+    pr.evaluate(pr.value(t), bounds={T: -1})
+
+
+@raises(errors.BoundsError)
+def dim_instead_of_its_bound() -> None:
+    pr.evaluate(pr.value(t), bounds={t: 3})
+
+
+@raises(errors.OperandError)
+def output_that_is_no_tensor() -> None:
+    pr.evaluate([x, 3], X)
+
+
+@raises(errors.UntilError)
+def until_depends_on_its_length() -> None:
+    done = pr.value(t) == T - 1
+    pr.evaluate(x, X, until={t: done})
+
+
+@raises(errors.UntilError)
+def until_of_floats() -> None:
+    pr.evaluate(x, X, until={t: x})
+
+
+@raises(errors.UntilError)
+def until_by_a_string() -> None:
+    until: Any = {"t": x > 0}
+    pr.evaluate(x, X, until=until)
+
+
+@raises(errors.LengthError)
+def length_above_its_maximum() -> None:
+    pr.evaluate(pr.value(s), {"lengths": [1, 5]})
+
+
+@raises(errors.LengthError)
+def negative_ragged_length() -> None:
+    pr.evaluate(pr.value(s), {"lengths": [1, -2]})
+
+
+@raises(errors.HostError)
+def host_result_of_another_shape() -> None:
+    def pair(value: Any) -> Any:
+        return np.zeros(2, "float32")
+
+    pr.evaluate(pr.host(pair, [x]), X)
+
+
+@raises(errors.HostError)
+def host_result_of_another_kind() -> None:
+    def half(value: Any) -> Any:
+        return value / 2
+
+    pr.evaluate(pr.host(half, [x], dtype="int32"), X)
+
+
+@raises(errors.HostError)
+def host_with_too_few_results() -> None:
+    def one(value: Any) -> Any:
+        return (value,)
+
+    first, second = pr.host(one, [x], shape=[(), ()])
+    pr.evaluate(first + second, X)
+
+
+@raises(errors.HostError)
+def host_without_a_tuple() -> None:
+    def one(value: Any) -> Any:
+        return float(value)
+
+    first, second = pr.host(one, [x], shape=[(), ()])
+    pr.evaluate(first + second, X)
+
+
+@raises(errors.EffectError)
+def effect_against_its_order() -> None:
+    def read(value: Any) -> Any:
+        return value
+
+    def write(value: Any) -> Any:
+        return value
+
+    first = pr.host(read, [x], effect="file")
+    second = pr.host(write, [first[T - 1 - t]], effect="file")
+    pr.evaluate(second, X)
+
+
+# Functions.
+
+
+@raises(errors.OperandError)
+def list_as_an_operand() -> None:
+    weights: Any = [1, 2, 3]
+    v * weights
+
+
+@raises(errors.OperandError)
+def constant_of_a_tensor() -> None:
+    pr.constant(x)
+
+
+@raises(errors.DTypeError)
+def unknown_dtype() -> None:
+    pr.zeros((2,), "complex64")
+
+
+@raises(errors.DTypeError)
+def number_that_does_not_fit() -> None:
+    pr.value(t) + 2**40
+
+
+@raises(errors.DTypeError)
+def constant_that_does_not_fit() -> None:
+    pr.constant([2**40])
+
+
+@raises(errors.DTypeError)
+def where_on_floats() -> None:
+    pr.where(x, 1, 2)
+
+
+@raises(errors.DTypeError)
+def integer_to_a_negative_power() -> None:
+    pr.value(t) ** -1
+
+
+@raises(errors.DTypeError)
+def indices_that_are_floats() -> None:
+    pr.take(v, x, 0)
+
+
+@raises(errors.DTypeError)
+def random_integers_as_floats() -> None:
+    pr.randint((), 0, 3, dtype="float32")
+
+
+@raises(errors.DTypeError)
+def random_floats_as_integers() -> None:
+    pr.uniform((), dtype="int32")
+
+
+@raises(errors.DTypeError)
+def norm_of_an_odd_order() -> None:
+    pr.norm(v, order=3)
+
+
+@raises(errors.DTypeError)
+def range_without_progress() -> None:
+    pr.arange(0, 3, 0)
+
+
+@raises(errors.DTypeError)
+def symbolic_range_of_floats() -> None:
+    pr.arange(0, T, 0.5)
+
+
+@raises(errors.DTypeError)
+def padding_of_another_type() -> None:
+    pr.pad(pr.constant([1, 2]), 1, 0.5)
+
+
+@raises(errors.AxisError)
+def missing_axis() -> None:
+    v.sum(1)
+
+
+@raises(errors.AxisError)
+def axis_that_is_no_integer() -> None:
+    axis: Any = 0.5
+    v.sum(axis)
+
+
+@raises(errors.AxisError)
+def axis_named_twice() -> None:
+    pr.zeros((2, 3)).sum((0, -2))
+
+
+@raises(errors.AxisError)
+def transpose_without_an_axis() -> None:
+    pr.transpose(pr.zeros((2, 3)), (0, 0))
+
+
+@raises(errors.AxisError)
+def cumsum_of_a_scalar() -> None:
+    x.cumsum()
+
+
+@raises(errors.AxisError)
+def axes_of_a_scalar() -> None:
+    x.axes[0]
+
+
+@raises(errors.ShapeError)
+def no_broadcast() -> None:
+    v + pr.zeros((4,))
+
+
+@raises(errors.ShapeError)
+def no_symbolic_broadcast() -> None:
+    x[0:T] + pr.zeros((I,))
+
+
+@raises(errors.ShapeError)
+def no_broadcast_to() -> None:
+    pr.broadcast_to(v, (2,))
+
+
+@raises(errors.ShapeError)
+def matrices_that_do_not_fit() -> None:
+    v @ pr.zeros((4, 2))
+
+
+@raises(errors.ShapeError)
+def matmul_of_a_scalar() -> None:
+    v @ x
+
+
+@raises(errors.ShapeError)
+def dot_of_matrices() -> None:
+    pr.dot(pr.zeros((2, 2)), v)
+
+
+@raises(errors.ShapeError)
+def einsum_of_too_few_operands() -> None:
+    pr.einsum("i,i->", v)
+
+
+@raises(errors.ShapeError)
+def einsum_of_no_letters() -> None:
+    pr.einsum("1->1", v)
+
+
+@raises(errors.ShapeError)
+def einsum_of_too_many_letters() -> None:
+    pr.einsum("ij->i", v)
+
+
+@raises(errors.ShapeError)
+def einsum_with_a_new_label() -> None:
+    pr.einsum("i->j", v)
+
+
+@raises(errors.ShapeError)
+def einsum_of_two_lengths() -> None:
+    pr.einsum("i,i->", v, pr.zeros((4,)))
+
+
+@raises(errors.ShapeError)
+def reshape_to_another_size() -> None:
+    v.reshape((2,))
+
+
+@raises(errors.ShapeError)
+def reshape_that_does_not_divide() -> None:
+    v.reshape((2, -1))
+
+
+@raises(errors.ShapeError)
+def reshape_with_two_unknowns() -> None:
+    v.reshape((-1, -1))
+
+
+@raises(errors.ShapeError)
+def shape_with_a_negative_length() -> None:
+    pr.zeros((-2,))
+
+
+@raises(errors.ShapeError)
+def squeezed_axis_of_length_three() -> None:
+    v.squeeze(0)
+
+
+@raises(errors.ShapeError)
+def concat_of_scalars() -> None:
+    pr.concat([x, x])
+
+
+@raises(errors.ShapeError)
+def concat_of_different_ranks() -> None:
+    pr.concat([v, pr.zeros((3, 3))])
+
+
+@raises(errors.ShapeError)
+def concat_of_different_lengths() -> None:
+    pr.concat([pr.zeros((2, 3)), pr.zeros((2, 4))])
+
+
+@raises(errors.ShapeError)
+def concat_of_nothing() -> None:
+    pr.concat([])
+
+
+@raises(errors.ShapeError)
+def stack_of_different_shapes() -> None:
+    pr.stack([v, x])
+
+
+@raises(errors.ShapeError)
+def split_into_unequal_parts() -> None:
+    pr.split(v, 2)
+
+
+@raises(errors.ShapeError)
+def pad_of_an_axis_too_many() -> None:
+    pr.pad(v, [(0, 0), (1, 1)])
+
+
+@raises(errors.ShapeError)
+def triangle_of_a_vector() -> None:
+    pr.tril(v)
+
+
+@raises(errors.ShapeError)
+def top_of_too_few() -> None:
+    pr.topk(v, 4)
+
+
+@raises(errors.ShapeError)
+def scatter_of_another_shape() -> None:
+    pr.scatter_add(v, pr.constant([0, 1]), pr.zeros((3,)))
+
+
+@raises(errors.ShapeError)
+def convolution_without_channels() -> None:
+    pr.conv1d(v, pr.zeros((1, 1, 2)))
+
+
+@raises(errors.ShapeError)
+def convolution_of_other_channels() -> None:
+    pr.conv1d(pr.zeros((1, 2, 8)), pr.zeros((1, 3, 2)))
+
+
+@raises(errors.ShapeError)
+def pool_over_too_many_axes() -> None:
+    pr.max_pool(v, (2, 2))
+
+
+@raises(errors.ShapeError)
+def stride_of_zero() -> None:
+    pr.max_pool(v, 2, stride=0)
+
+
+@raises(errors.ShapeError)
+def padding_of_too_many_axes() -> None:
+    pr.max_pool(v, 2, padding=[(0, 0), (1, 1)])
+
+
+def shown(error: PolyrhythmError) -> str:
+    """A message that does not change when this file moves or grows."""
+    text = f"{type(error).__name__}: {error}"
+    return re.sub(r"\S*test_errors\.py:\d+", "program.py", text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message(name: str, golden: Callable[[str, str], None]) -> None:
+    kind, program = CASES[name]
+    with pytest.raises(kind) as caught:
+        program()
+    assert type(caught.value) is kind
+    for source in (caught.value.at, *(source for _, source in caught.value.also)):
+        assert source.file == __file__
+        assert source.text
+    golden(name, shown(caught.value))
+
+
+CLASSES: list[type[PolyrhythmError]] = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, PolyrhythmError) and kind is not PolyrhythmError
+]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_class_has_a_snapshot(kind: type[PolyrhythmError]) -> None:
+    assert kind in {error for error, _ in CASES.values()}
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_class_shows_a_failing_and_a_corrected_example(kind: type[PolyrhythmError]) -> None:
+    page = kind.__doc__ or ""
+    assert f"polyrhythm.errors.{kind.__name__}:" in page
+    _, corrected = page.split("fix:", 1)
+    assert ">>> " in corrected
+
+
+def test_no_snapshot_is_left_over() -> None:
+    folder = Path(__file__).parent / "golden" / "test_errors"
+    assert {path.stem for path in folder.iterdir()} == set(CASES)
+
+
+def test_no_name_of_ours_is_shown() -> None:
+    """Values the user did not name are called after the user's line, not after a node of the graph."""
+    for name in CASES:
+        _, program = CASES[name]
+        with pytest.raises(PolyrhythmError) as caught:
+            program()
+        assert not re.search(r"\b(add|mul|sub|index|choice|broadcast|reduce|host|recurrent)_\d+\b", str(caught.value))
+        assert "k0" not in str(caught.value)
+
+
+# The index page.
+
+INDEX = Path(__file__).parents[1] / "docs" / "errors.md"
+
+
+def index_page() -> str:
+    """One line per error, in the order of the module."""
+    lines = [f"- `{kind.__name__}`: {(kind.__doc__ or '').splitlines()[0]}" for kind in in_order()]
+    return "\n".join(lines)
+
+
+def in_order() -> list[type[PolyrhythmError]]:
+    return sorted(CLASSES, key=lambda kind: inspect.getsourcelines(kind)[1])
+
+
+def test_the_index_page_lists_every_error(request: pytest.FixtureRequest) -> None:
+    """`--update-golden` rewrites the list on the page."""
+    before, _, rest = INDEX.read_text(encoding="utf-8").partition("<!-- errors -->\n")
+    listed, _, after = rest.partition("\n<!-- end -->")
+    if request.config.getoption("--update-golden"):
+        page = f"{before}<!-- errors -->\n{index_page()}\n<!-- end -->{after}"
+        INDEX.write_text(page, encoding="utf-8")
+    else:
+        assert listed == index_page()
+
+
+# The counterexample of a message really is one.
+
+
+def point_of(program: Program) -> dict[str, int]:
+    with pytest.raises(PolyrhythmError) as caught:
+        program()
+    assert caught.value.point is not None
+    return caught.value.point
+
+
+def test_a_gap_is_covered_by_nothing() -> None:
+    at = point_of(gap_along_an_edge)
+    assert 0 <= at["i"] < at["I"]
+    assert 0 <= at["t"] < at["T"]
+    covered = at["i"] == 0 or (at["i"] >= 1 and at["t"] >= 1)
+    assert not covered
+    assert point_of(gap_at_the_end) == {"T": 0, "t": 0}
+    assert point_of(gap_between_even_steps)["t"] % 2 == 1
+
+
+def test_an_overlap_is_covered_twice() -> None:
+    at = point_of(overlap_of_conditions)
+    assert at["t"] < at["T"]
+    assert 2 < at["t"] < 5
+
+
+@pytest.mark.parametrize(
+    ("program", "first", "last"),
+    [
+        (read_before_the_first_step, -1, -1),
+        (read_behind_the_last_step_of_a_plain_value, 1, 1),
+        (slice_that_is_too_long, 0, 2),
+    ],
+)
+def test_a_read_out_of_range_is_one(program: Program, first: int, last: int) -> None:
+    at = point_of(program)
+    assert 0 <= at["t"] < at["T"]
+    assert at["t"] + first < 0 or at["t"] + last >= at["T"]
+
+
+def test_the_counterexample_of_a_definition_is_in_its_own_steps() -> None:
+    at = point_of(read_to_define_a_recurrent_tensor)
+    assert 1 <= at["t"] < at["T"]
+    assert at["t"] + 1 >= at["T"]
+
+
+def test_a_requirement_fails_below_and_holds_at_its_minimum() -> None:
+    assert point_of(too_few_steps_of_a_plain_value) == {"T": 3}
+    fourth = (x * 2)[3]
+    assert pr.evaluate(fourth, {"x": [1.0, 2.0, 3.0, 4.0]}) == 8
+
+
+def test_a_counterexample_is_small() -> None:
+    for name in CASES:
+        _, program = CASES[name]
+        with pytest.raises(PolyrhythmError) as caught:
+            program()
+        if isinstance(caught.value, (errors.GapError, errors.OverlapError, errors.OutOfRangeError)):
+            assert all(value <= 5 for value in (caught.value.point or {}).values())
