@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import CycleError, EffectError, HostError, LengthError, RaggedShapeError
+from polyrhythm.errors import CycleError, EffectError, HostError, InputShapeError, LengthError, RaggedShapeError
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
@@ -152,7 +152,7 @@ class _Run:
         if definition is None:
             raise AssertionError(f"{name} at {point} is read but not demanded: the checks are wrong")
         if definition.op == "input":
-            return np.asarray(self.call.inputs[definition.attributes["name"]][point])
+            return self._input(definition.attributes["name"], node, point)
         operands = self._operands(definition, lookup)
         attributes = concrete(definition.attributes, lookup)
         if definition.op == "host":
@@ -160,6 +160,18 @@ class _Run:
         if definition.op == "random_bits":
             attributes.update(seed=self.seed, step=point)
         return np.asarray(TABLE[definition.op].numpy(*operands, **attributes))
+
+    def _input(self, name: str, node: Node, point: Point) -> np.ndarray:
+        array = self.call.inputs[name]
+        for symbol, step, length in zip(node.symbols, point, array.shape, strict=False):
+            if step >= length:  # only a length that is data can be longer than the array
+                raise InputShapeError(
+                    f"the input {name!r} has {length} steps along {symbol}, but step {step} is read",
+                    fix="pass an array that reaches the longest of the lengths",
+                    point=dict(zip(node.symbols, point, strict=True)),
+                    also=(("declared at", node.at),) if node.at else (),
+                )
+        return np.asarray(array[point])
 
     def _operands(self, definition: Definition, lookup: Callable[[Symbol], int]) -> list[np.ndarray]:
         places = [self._places(access, lookup) for access in definition.operands]

@@ -42,7 +42,9 @@ class Ragged:
         arrays = [np.asarray(row) for row in rows]
         lengths = np.array([len(row) for row in arrays])
         trailing = arrays[0].shape[1:] if arrays else ()
-        dtype = np.result_type(*arrays) if arrays else np.dtype("float32")
+        # An empty list says nothing about its elements; NumPy would call them float64.
+        telling = [array for row, array in zip(rows, arrays, strict=True) if array.size or hasattr(row, "dtype")]
+        dtype = np.result_type(*telling) if telling else np.dtype("float32")
         values = np.zeros((len(arrays), int(lengths.max(initial=0)), *trailing), dtype)
         for row, array in zip(values, arrays, strict=True):
             row[: len(array)] = array
