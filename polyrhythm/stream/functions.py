@@ -81,7 +81,8 @@ def _first(*shapes: TileShape) -> TileShape:
 
 def _broadcast(left: TileShape, right: TileShape) -> TileShape:
     """The shape of an element-wise result; a side of 1 stretches."""
-    return tuple(b if _is_one(a) else a for a, b in zip(left, right, strict=True))  # type: ignore[return-value]
+    (left_rows, left_cols), (right_rows, right_cols) = left, right
+    return right_rows if _is_one(left_rows) else left_rows, right_cols if _is_one(left_cols) else left_cols
 
 
 def _is_one(side: Side) -> bool:

@@ -11,6 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from polyrhythm.stream.studies import Row
@@ -83,7 +84,7 @@ def _parallelization(rows: Sequence[Row], path: Path) -> Path:
     return _save(figure, path)
 
 
-def _save(figure: plt.Figure, path: Path) -> Path:
+def _save(figure: Figure, path: Path) -> Path:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

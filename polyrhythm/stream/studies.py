@@ -14,10 +14,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
@@ -194,7 +194,7 @@ def _conventions() -> tuple[Convention, ...]:
     return ("authors", "authors_v2", "like_for_like")
 
 
-def _row(labels: _Labels, point: Point, bindings: dict[str, object], active_only: bool) -> Row:
+def _row(labels: _Labels, point: Point, bindings: Mapping[str, Any], active_only: bool) -> Row:
     values = measure(point.program, point.run.hardware, active_only=active_only).evaluate(bindings)
     return Row(
         **asdict(labels),

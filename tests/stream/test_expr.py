@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -48,7 +49,7 @@ def test_sums_and_maxima_over_copies(counts: list[int], parts: int) -> None:
     assert np.array_equal(np.atleast_1d(largest(n, 6, parts).evaluate({"n": counts})), grouped.max(1))
 
 
-def _flat(values: np.ndarray) -> object:
+def _flat(values: np.ndarray) -> Any:
     return int(values[0]) if len(values) == 1 else values
 
 

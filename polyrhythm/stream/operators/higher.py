@@ -90,11 +90,15 @@ class Map(Operator):
             process.work(max(load, -(-flops // process.compute), store, function.cycles))
             process.work_done += flops
             data = self._result(values) if process.engine.functional else None
-            if function.valid_rows is not None:
-                valid = function.valid_rows(*values)
-            else:
-                valid = _first_tile(values[0]).valid if rows == shapes[0][0] else None
+            valid = self._valid_rows(values, rows)
             yield from process.put(out, TileValue(rows, cols, nbytes, valid, self.write_back, data), level)
+
+    def _valid_rows(self, values: Sequence[Any], rows: int) -> int:
+        """Padding stays where it was as long as the rows do."""
+        if self.function.valid_rows is not None:
+            return self.function.valid_rows(*values)
+        first = _first_tile(values[0])
+        return first.valid if rows == first.rows else rows
 
     def _result(self, values: Sequence[Any]) -> np.ndarray:
         arguments = [_data(value) for value in values]
