@@ -327,6 +327,7 @@ def _check_rectangular(tensor: Tensor, entries: Mapping[Symbol, Step]) -> None:
     """A dim that the shape, or the bound of a dim that stays, depends on cannot be sliced."""
     for symbol, entry in entries.items():
         if not isinstance(entry, Range):
+            _check_length_stays(tensor, symbol, entry)
             continue
         for length in tensor.type.shape:
             if symbol in dims_of(length):
@@ -340,6 +341,16 @@ def _check_rectangular(tensor: Tensor, entries: Mapping[Symbol, Step]) -> None:
                     f"the length of {other} differs along {symbol}, so {symbol} cannot be sliced while {other} stays",
                     fix=f"reduce over {other} first",
                 )
+
+
+def _check_length_stays(tensor: Tensor, symbol: Symbol, entry: Term) -> None:
+    """A ragged length in a shape is that of the current step; no term says what it is at another."""
+    for length in tensor.type.shape:
+        if entry is not Term.of(symbol) and any(symbol in s.over for s in length.symbols):
+            raise RaggedShapeError(
+                f"the axis length {length} differs along {symbol}, and at {symbol} = {entry} it is not known",
+                fix=f"reduce or pad the value to one shape for every {symbol} before reading another {symbol}",
+            )
 
 
 def _reindexed(view: View, entries: Mapping[Symbol, Step]) -> Tensor:
