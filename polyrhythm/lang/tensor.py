@@ -360,7 +360,10 @@ def _reindexed(view: View, entries: Mapping[Symbol, Step]) -> Tensor:
     ranges = {symbol: entry for symbol, entry in entries.items() if isinstance(entry, Range)}
     places = {symbol: _only_place(view, symbol) for symbol in ranges}
     taken = [place for place in places.values() if place is not None]
-    if len(taken) < len(ranges) or len(set(taken)) < len(taken):
+    # A ragged bound in the index is that of the view's own row, which substituting into the index would lose.
+    owners = {owner for step in view.steps for symbol in step.symbols for owner in symbol.over}
+    other_row = any(entries.get(owner, Term.of(owner)) is not Term.of(owner) for owner in owners)
+    if other_row or len(taken) < len(ranges) or len(set(taken)) < len(taken):
         return View(apply("broadcast", view, shape=view.type.shape), tuple(entries.values()))
     steps = [step.substitute(points) for step in view.steps]
     for symbol, entry in ranges.items():

@@ -278,6 +278,26 @@ def test_ragged_reads_of_another_row_are_not_proved() -> None:
         pr.evaluate(pr.where(b > 0, x[b - 1, t], 0), {"x": np.zeros((2, 3), "int32"), "lengths": np.array([3, 3])})
 
 
+def test_a_ragged_bound_in_an_index_is_that_of_the_row_read() -> None:
+    """`y[b, T]` taken at another row means that row's T."""
+    b, B = pr.dim("b")
+    lengths = pr.input("lengths", (), (b,), "int32")
+    _, T = pr.dim("t", extent=lengths, max=8)
+    s, _ = pr.dim("s")
+    y = pr.recurrent((), (b, (s, 9)), "int32")
+    y[pr.otherwise] = pr.value(s) + 10 * pr.value(b)
+    ends = y[b, T]
+    shifted = pr.recurrent((), ((b, B + 1),), "int32")
+    shifted[0] = -1
+    shifted[b + 1] = ends
+    outputs = {"ends": ends, "before": pr.where(b > 0, ends[b - 1], -1), "mirror": ends[B - 1 - b], "all": ends[:]}
+    have = pr.evaluate(outputs | {"shifted": shifted}, {"lengths": np.array([3, 2, 4, 1])})
+    assert have["ends"].tolist() == have["all"].tolist() == [3, 12, 24, 31]
+    assert have["before"].tolist() == [-1, 3, 12, 24]
+    assert have["mirror"].tolist() == [31, 24, 12, 3]
+    assert have["shifted"].tolist() == [-1, 3, 12, 24, 31]
+
+
 def test_empty_reductions_give_the_identity() -> None:
     t, _ = pr.dim("t")
     x = pr.input("x", (), (t,))
