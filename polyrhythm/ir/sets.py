@@ -135,6 +135,36 @@ class Points:
         value = self.isl_set.max_val(_affine_only(term, self.columns))
         return None if value.is_infty() else int(value.to_python())
 
+    def intervals(self, symbol: Symbol) -> list[tuple[Term, Term]]:
+        """For each convex part of the set, terms of the other columns between which a column lies: first and last.
+
+        They bound the column from outside; what the set demands besides, such as divisibility, is not in them.
+
+        >>> t, T = Symbol("t", "dim"), Symbol("T", "bound")
+        >>> box = points(conjunction(ge(Term.of(t), 2), le(Term.of(t) * 2, Term.of(T))), (T, t))
+        >>> [(str(first), str(last)) for first, last in box.intervals(t)]
+        [('2', 'T//2')]
+        """
+        place = self.columns.index(symbol)
+        found = []
+        for basic in self.isl_set.coalesce().compute_divs().get_basic_sets():
+            lowest: list[Term] = []
+            highest: list[Term] = []
+            for constraint in basic.remove_redundancies().get_constraints():
+                term = self._term_of(constraint.get_aff())
+                factor = term.coefficient(symbol)
+                rest = term - Term.of(symbol) * factor
+                if factor == 0 or symbol in rest.symbols:
+                    continue
+                if factor > 0 or constraint.is_equality():
+                    lowest.append(-((rest if factor > 0 else -rest) // abs(factor)))
+                if factor < 0 or constraint.is_equality():
+                    highest.append((rest if factor < 0 else -rest) // abs(factor))
+            if not lowest or not highest:
+                raise ValueError(f"{symbol} ({self.columns[place]}) has no bounds in {self.condition()}")
+            found.append((maximum(*lowest), minimum(*highest)))
+        return found
+
     def condition(self) -> Condition:
         """The set as a condition on its columns.
 

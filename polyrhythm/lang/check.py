@@ -197,7 +197,7 @@ class _Checker:
         names = [*graph.outputs, *graph.effects, *graph.until.values()]
         names += [access.source for access in graph.lengths.values()]
         for node in graph:
-            external = any(d.op == "input" or _has_effect(d) for d in node.definitions)
+            external = any(d.op == "input" or _called_everywhere(d) for d in node.definitions)
             if node.recurrent or external or node.name in names:
                 yield node
 
@@ -222,14 +222,23 @@ class _Checker:
         """The points of `source` that an access reads."""
         if all(step is Term.of(symbol) for step, symbol in zip(access.steps, source.symbols, strict=True)):
             image = here.without(s for s in node.symbols if s not in source.symbols)
-            return image.widened(self.columns(source))
+            return self._own_lengths(image.widened(self.columns(source)), access, source)
         positions, steps, known = _positions(access)
         targets = tuple(Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols)
         reads = conjunction(known, *(eq(Term.of(q), step) for q, step in zip(targets, steps, strict=True)))
         columns = self.columns(node, *positions, *targets)
         image = here.widened(columns) & points(reads, columns)
         image = image.without((*node.symbols, *positions))
-        return Points((*self.bounds, *source.symbols), image.isl_set)
+        return self._own_lengths(Points(self.columns(source), image.isl_set), access, source)
+
+    def _own_lengths(self, image: Points, access: Access, source: Node) -> Points:
+        """Forget the reader's ragged lengths that the source does not have, or has at another step."""
+        steps = source.steps(access)
+        others = [s for s in self.bounds if any(steps.get(owner) is not Term.of(owner) for owner in s.over)]
+        if not others:
+            return image
+        columns = self.columns(source)
+        return image.without(others).widened(columns) & points(self.facts, columns)
 
     def _inside(self, node: Node, access: Access) -> _Claim:
         """An access stays inside what it reads."""
@@ -351,8 +360,12 @@ class _Checker:
                         )
 
 
-def _has_effect(definition: Definition) -> bool:
-    return definition.op == "host" and definition.attributes["function"].effect is not None
+def _called_everywhere(definition: Definition) -> bool:
+    """A host function with an effect, or with several results, which are made by one call."""
+    if definition.op != "host":
+        return False
+    function = definition.attributes["function"]
+    return function.effect is not None or not function.single
 
 
 def _declared_extents(graph: Graph) -> dict[Symbol, list[Term]]:

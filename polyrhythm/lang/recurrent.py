@@ -21,7 +21,7 @@ from polyrhythm.ir.conditions import Condition as IrCondition
 from polyrhythm.ir.graph import NodeDim, Range
 from polyrhythm.ir.terms import Symbol, Term, dims_of
 from polyrhythm.ir.types import TensorType
-from polyrhythm.lang.functions.support import as_dtype, as_tensor
+from polyrhythm.lang.functions.support import as_dtype, as_tensor, cast_to
 from polyrhythm.lang.index import Condition, Dim, Index, affine, term_of
 from polyrhythm.lang.inverse import Collision, invert
 from polyrhythm.lang.tensor import Spans, Tensor, apply, domain, in_order, index, parse_key, shaped, union
@@ -56,7 +56,7 @@ class Recurrent(Tensor):
         self.assigned: list[Piece] = []
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        rhs = self._converted(as_tensor(value))
+        rhs = self._converted(value)
         condition: IrCondition | None
         bound: Sequence[Symbol]
         if isinstance(key, Otherwise):
@@ -99,14 +99,15 @@ class Recurrent(Tensor):
             (sets.simplified(rest if p.condition is None else p.condition, box), p.value, p.at) for p in self.assigned
         ]
 
-    def _converted(self, rhs: Tensor) -> Tensor:
+    def _converted(self, value: Any) -> Tensor:
+        rhs = as_tensor(value)
         joined, _ = dtypes.promote((self.dtype, False), (rhs.dtype, rhs.weak))
         if joined != self.dtype:
             raise DTypeError(
                 f"a {rhs.dtype} value cannot define {self._called}, which is {self.dtype}, without losing information",
                 fix=f"cast the right side, value.cast({str(self.dtype)!r}), or declare the tensor as {joined}",
             )
-        return rhs if rhs.dtype == self.dtype else apply("cast", rhs, dtype=self.dtype)
+        return cast_to(value, self.dtype)
 
     def _check_condition(self, condition: IrCondition) -> None:
         for symbol in condition.symbols:

@@ -143,10 +143,13 @@ def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[
                 for access in definition.operands:
                     readers[access.source].append((node.name, number, access))
     kept = _kept(graph)
+    calls = _first_results(graph)
     home: dict[tuple[str, int], tuple[str, int]] = {}
     for node in reversed(list(graph)):
         for number, definition in enumerate(node.definitions):
             home[node.name, number] = (node.name, number)
+        if node.name in calls:
+            home[node.name, 0] = (calls[node.name], 0)
         if node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
             continue
         current = tuple(Term.of(symbol) for symbol in node.symbols)
@@ -159,6 +162,17 @@ def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[
         if len(targets) == 1 and None not in targets:
             home[node.name, 0] = targets.pop()  # type: ignore[assignment]
     return home
+
+
+def _first_results(graph: Graph) -> dict[str, str]:
+    """For each node that a host call makes, the first one made by the same call."""
+    first: dict[int, str] = {}
+    found = {}
+    for node in graph:
+        for definition in node.definitions:
+            if definition.op == "host":
+                found[node.name] = first.setdefault(definition.attributes["call"], node.name)
+    return found
 
 
 def _external(node: Node) -> bool:

@@ -1,11 +1,12 @@
 """Where every value is kept: each dim of a stored tensor is folded to as few slots as its lifetimes allow.
 
-Two points of a tensor *conflict* when the second is written before the first has been read for the last time. Along each dim,
-in order, the number of slots is one more than the largest distance between conflicting points that agree on the dims before it
-(successive modulo, Lefebvre and Feautrier). One slot means that the dim needs no index at all; a distance without a bound means
-all its steps are kept. A tensor that needs one slot along every dim is a *variable*: it lives in a register of the loop. The
-others are *buffers*. A buffer is written before anything is read in the same iteration, because that is how a functional
-backend updates in place, so what is still to be read in that iteration counts as alive.
+Two points of a tensor *conflict* when the second is written before the first has been read for the last time.
+Along each dim, in order, the number of slots is one more than the largest distance between conflicting points that
+agree on the dims before it (successive modulo, Lefebvre and Feautrier). One slot means that the dim needs no index
+at all; a distance without a bound means that all its steps are kept. A tensor that needs one slot along every dim is
+a *variable*: it lives in a register of the loop. The others are *buffers*. A buffer is written before anything is
+read in the same iteration, because that is how a functional backend updates in place, so what is still to be read
+in that iteration counts as alive.
 
 Outputs are kept whole. Inputs come from outside and are not planned here.
 """
@@ -13,10 +14,10 @@ Outputs are kept whole. Inputs come from outside and are not planned here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyrhythm.ir.conditions import FALSE, Condition, conjunction, eq
-from polyrhythm.ir.graph import Graph, Node
+from polyrhythm.ir.graph import Graph, Node, Range
 from polyrhythm.ir.sets import facts, solutions
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.schedule.blocks import Block, stored_reads
@@ -27,11 +28,20 @@ from polyrhythm.schedule.times import Time, at, earlier, times
 
 @dataclass(frozen=True)
 class Slots:
-    """How one dim is kept: all steps (`count` is the extent), or `count` of them in turn."""
+    """How one dim is kept: all steps (`count` is the extent), or `count` of them in turn.
+
+    A dim of which ranges are read stays an axis even with a single slot.
+    """
 
     symbol: Symbol
     count: Term
     whole: bool
+    ranged: bool = False
+
+    @property
+    def is_axis(self) -> bool:
+        """Whether the storage has an axis for the dim."""
+        return self.whole or self.ranged or self.count.constant != 1
 
     def index(self, step: Term) -> Term:
         """The slot of a step."""
@@ -51,12 +61,12 @@ class Storage:
 
     @property
     def is_variable(self) -> bool:
-        return all(not slot.whole and slot.count.constant == 1 for slot in self.slots)
+        return not self.indexed
 
     @property
     def indexed(self) -> tuple[Slots, ...]:
         """The dims that need an index."""
-        return tuple(s for s in self.slots if s.whole or s.count.constant != 1)
+        return tuple(slot for slot in self.slots if slot.is_axis)
 
 
 @dataclass(frozen=True)
@@ -74,10 +84,13 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
     when = times(items)
     writers = _writers(graph, blocks)
     lives: dict[str, list[_Life]] = {}
+    ranged: dict[str, set[Symbol]] = {}
     for reader in blocks.values():
         for read in stored_reads(graph, reader):
             node = graph[read.access.source]
-            steps, known = positioned(dict(zip(node.symbols, read.access.steps, strict=True)))
+            entries = node.steps(read.access)
+            ranged.setdefault(node.name, set()).update(s for s, e in entries.items() if isinstance(e, Range))
+            steps, known = positioned(entries)
             for writer in writers.get(node.name, ()):
                 condition = conjunction(reader.domain, known, writer.domain.substitute(steps))
                 lives.setdefault(node.name, []).append(_Life(writer, reader, condition, steps))
@@ -90,7 +103,7 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             slots = tuple(Slots(dim.symbol, dim.extent, True) for dim in node.dims)
             plan[name] = Storage(name, slots, "output")
         elif name in lives or name in wanted:
-            plan[name] = _folded(node, lives.get(name, []), writers[name], when)
+            plan[name] = _folded(node, lives.get(name, []), writers[name], when, ranged.get(name, set()))
     return plan
 
 
@@ -104,10 +117,12 @@ def _writers(graph: Graph, blocks: Mapping[str, Block]) -> dict[str, list[Block]
     return found
 
 
-def _folded(node: Node, lives: Sequence[_Life], writers: Sequence[Block], when: Mapping[str, Time]) -> Storage:
+def _folded(
+    node: Node, lives: Sequence[_Life], writers: Sequence[Block], when: Mapping[str, Time], ranged: set[Symbol]
+) -> Storage:
     for write_first in (False, True):
         conflicts = [c for life in lives for c in _conflicts(node, life, writers, when, write_first)]
-        slots = _successive_modulo(node, conflicts)
+        slots = tuple(replace(s, ranged=s.symbol in ranged) for s in _successive_modulo(node, conflicts))
         storage = Storage(node.name, slots, _reason(node, lives, slots))
         if storage.is_variable:
             break
@@ -157,12 +172,11 @@ def _conflicts(
         written_first = at(when[life.writer.name], first)
         written_second = at(when[other.name], second)
         base = conjunction(*known, other.domain.substitute(second))
+        still_read = list(earlier(written_second, read_at))
         if write_first:
-            # Drop the positions inside the iteration: everything written in it counts as written at its start.
+            # Everything written in an iteration counts as written at its start.
             shared = _shared_loops(written_second, read_at)
-            still_read = [*earlier(written_second[:shared], read_at[:shared]), _equal(written_second, read_at, shared)]
-        else:
-            still_read = list(earlier(written_second, read_at))
+            still_read.append(_equal(written_second, read_at, shared))
         for after in earlier(written_first, written_second):
             for before in still_read:
                 condition = conjunction(base, after, before)

@@ -1,0 +1,204 @@
+"""Loop IR to Python source: what the NumPy and torch backends share.
+
+The source is one function: bounds are integers, places are arrays or plain variables, loops are Python loops, and
+each computation is a call of the operation's implementation. It can be read, printed, and stepped through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from polyrhythm.ir.ops.record import attribute_terms
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.types import Array, TensorType
+from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Place, Steps, Store
+from polyrhythm.loops.python import condition_source, term_source
+
+
+@dataclass
+class Source:
+    """The text of a generated module and the objects it refers to by name."""
+
+    program: LoopProgram
+    lines: list[str] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
+    names: dict[object, str] = field(default_factory=dict)
+
+    def name(self, thing: object, text: str) -> str:
+        """A Python identifier for a symbol, a place or a value."""
+        if thing not in self.names:
+            wish = re.sub(r"\W", "_", text)
+            taken = set(self.names.values())
+            number = 2
+            unique = wish
+            while unique in taken:
+                unique, number = f"{wish}_{number}", number + 1
+            self.names[thing] = unique
+        return self.names[thing]
+
+    def symbol(self, symbol: Symbol) -> str:
+        return self.name(symbol, symbol.name)
+
+    def term(self, term: Term) -> str:
+        return term_source(term, self.symbol)
+
+    def place(self, name: str) -> str:
+        return self.name(("place", name), f"{name}_kept")
+
+    def value(self, name: str) -> str:
+        return self.name(("value", name), name)
+
+    def constant(self, value: Any, text: str) -> str:
+        name = f"_{re.sub(r'[^0-9a-zA-Z]', '_', text)}_{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def generate(program: LoopProgram, implementations: Mapping[str, Any]) -> Source:
+    """The source of `run(inputs, bounds, seed, runtime)`, which returns the outputs in order.
+
+    `runtime` has the few functions that differ between array libraries: `new`, `load`, `store`, `own`, `call`.
+    """
+    source = Source(program)
+    write = source.lines.append
+    write("def run(inputs, bounds, seed, runtime):")
+    write("    new, load, own, call = runtime.new, runtime.load, runtime.own, runtime.call")
+    for symbol in program.bounds:
+        write(f"    {source.symbol(symbol)} = bounds[{symbol.name!r}]")
+    for given, name in program.inputs.items():
+        write(f"    {source.place(name)} = inputs[{given!r}]")
+    for place in program.places.values():
+        if place.kind != "input":
+            write(f"    {source.place(place.name)} = {_new(source, place)}")
+    for item in program.body:
+        source.lines += _item(source, item, "    ", implementations)
+    found = ", ".join(f"{s.name!r}: {source.symbol(s)}" for s in program.found)
+    outputs = ", ".join(source.place(name) for name in program.outputs)
+    write(f"    return [{outputs}], {{{found}}}")
+    return source
+
+
+def _new(source: Source, place: Place) -> str:
+    if place.kind == "variable":
+        return "None"
+    sizes = "".join(f"{source.term(n)}, " for n in place.whole)
+    return f"new(({sizes}), {str(place.type.dtype)!r})"
+
+
+def _item(source: Source, item: Item, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(item, Block):
+        yield from _block(source, item, indent, implementations)
+        return
+    if isinstance(item, If):
+        yield f"{indent}if {condition_source(item.condition, source.symbol)}:"
+    else:
+        counter = source.symbol(item.counter)
+        yield f"{indent}for {counter} in range({source.term(item.first)}, {source.term(item.end)}):"
+    for inner in item.body:
+        yield from _item(source, inner, indent + "    ", implementations)
+    if isinstance(item, For) and item.stop is not None:
+        yield f"{indent}    if bool({source.place(item.stop.done)}):"
+        yield f"{indent}        {source.symbol(item.stop.bound)} = {source.term(item.stop.length)}"
+        yield f"{indent}        break"
+
+
+def _block(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{indent}# {block.name}"
+    called: dict[int, str] = {}
+    for compute in block.body:
+        operands = [_operand(source, operand) for operand in compute.operands]
+        result = source.value(compute.result)
+        if compute.op == "host":
+            call = compute.attributes["call"]
+            if call not in called:
+                called[call] = f"results_{call}"
+                yield f"{indent}{called[call]} = {_host(source, compute, operands)}"
+            yield f"{indent}{result} = {called[call]}[{compute.attributes['result']}]"
+            continue
+        attributes = [f"{key}={_attribute(source, key, value)}" for key, value in compute.attributes.items()]
+        if compute.op == "random_bits":
+            attributes += ["seed=seed", f"step={_tuple(source, compute.step)}"]
+        function = f"_{compute.op}_"
+        source.constants[function] = implementations[compute.op]
+        yield f"{indent}{result} = {function}({', '.join([*operands, *attributes])})"
+    for store in block.stores:
+        yield indent + _store(source, store)
+
+
+def _host(source: Source, compute: Compute, operands: list[str]) -> str:
+    """One call of a host function; its declared shapes are those of its results, at this point."""
+    function = source.constant(compute.attributes["function"], f"host_{compute.result}")
+    shapes = ", ".join(_tuple(source, shape) for shape in compute.attributes["shapes"])
+    return f"call({function}, [{', '.join(operands)}], [{shapes}])"
+
+
+def _tuple(source: Source, terms: Iterable[Term]) -> str:
+    return f"({''.join(f'{source.term(term)}, ' for term in terms)})"
+
+
+def _store(source: Source, store: Store) -> str:
+    place = source.program.places[store.place]
+    value = source.value(store.value)
+    if place.kind == "variable":
+        return f"{source.place(store.place)} = own({value})"
+    if any(n.symbols for n in place.type.shape):
+        return f"runtime.store({source.place(store.place)}, {_tuple(source, store.index)}, {value})"
+    index = ", ".join(source.term(term) for term in store.index)
+    return f"{source.place(store.place)}[{index or '...'}] = {value}"
+
+
+def _operand(source: Source, operand: Load | Local) -> str:
+    if isinstance(operand, Local):
+        return source.value(operand.name)
+    place = source.program.places[operand.place]
+    name = source.place(operand.place)
+    trimmed = _trimmed(source, place, operand)
+    if not operand.index and not trimmed:
+        return name
+    if all(isinstance(entry, Term) for entry in operand.index) and not trimmed:
+        index = ", ".join(source.term(entry) for entry in operand.index if isinstance(entry, Term))
+        return f"{name}[{index}]"
+    if len(operand.index) == 1 and isinstance(operand.index[0], Steps) and not trimmed:
+        entry = operand.index[0]
+        if entry.ring is None and entry.step == 1 and entry.start.is_constant:
+            start, stop = source.term(entry.start), source.term(entry.start + entry.length)
+            return f"{name}[{start}:{stop}]"
+    entries = "".join(f"{_entry(source, entry)}, " for entry in operand.index)
+    return f"load({name}, ({entries}), ({trimmed}))"
+
+
+def _entry(source: Source, entry: Term | Steps) -> str:
+    if isinstance(entry, Term):
+        return source.term(entry)
+    return f"({source.term(entry.start)}, {source.term(entry.length)}, {entry.step}, {entry.ring})"
+
+
+def _trimmed(source: Source, place: Place, load: Load) -> str:
+    """The actual lengths of the value's axes, where they may be less than what the place has room for."""
+    own: TensorType = place.type
+    shape = load.type.shape[len(load.type.shape) - own.rank :] if own.rank else ()
+    if all(a is b for a, b in zip(shape, own.shape, strict=True)) or place.kind == "variable":
+        return ""
+    return "".join(f"{source.term(n)}, " for n in shape)
+
+
+def _attribute(source: Source, key: str, value: Any) -> str:
+    if isinstance(value, Array):
+        return source.constant(value.value, key)
+    if isinstance(value, (Term,)):
+        return source.term(value)
+    terms = attribute_terms(value)
+    if isinstance(value, tuple):
+        return "(" + "".join(f"{_attribute(source, key, part)}, " for part in value) + ")"
+    if terms:  # a condition
+        return condition_source(value, source.symbol)
+    if isinstance(value, (int, float, str, bool, type(None))) and repr(value) not in ("nan", "inf", "-inf"):
+        return repr(value)
+    return source.constant(value, key)

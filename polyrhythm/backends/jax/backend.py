@@ -1,0 +1,107 @@
+"""The JAX backend: one XLA program per set of capacities."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
+from polyrhythm.ir.terms import Symbol
+from polyrhythm.loops.ir import LoopProgram, blocks_of
+
+
+@dataclass
+class Compilation:
+    """One compilation by XLA: for which capacities, why, and how long it took."""
+
+    capacities: dict[str, int]
+    reason: str
+    seconds: float
+
+
+@dataclass
+class JaxBackend:
+    """Runs a Loop IR program as XLA programs."""
+
+    program: LoopProgram
+    compilations: list[Compilation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
+        self.others = [s for s in self.program.bounds if s not in self.sizing]
+        self.wide = _needs_wide(self.program)
+        self._compiled: dict[tuple[int, ...], Any] = {}
+
+    def run(
+        self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int
+    ) -> tuple[list[jax.Array], dict[str, int]]:
+        """The outputs, and the bounds found while running."""
+        capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
+        with _precision(self.wide):
+            padded = {}
+            for given, name in self.program.inputs.items():
+                place = self.program.places[name]
+                shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)
+                padded[name] = _padded(inputs[given], shape)
+            values = np.array([bounds[s.name] for s in self.program.bounds], np.int32)
+            compiled = self._compile(capacities, padded)
+            outputs = compiled(padded, values, seed_words(seed))
+            lookup = {s: bounds[s.name] for s in self.program.bounds}
+            cut = []
+            for name, output in zip(self.program.outputs, outputs, strict=True):
+                shape = tuple(max(0, n.evaluate(lookup.__getitem__)) for n in self.program.places[name].whole)
+                cut.append(output if output.shape == shape else output[tuple(slice(0, n) for n in shape)])
+        return cut, {}
+
+    def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array]) -> Any:
+        key = tuple(capacities[s] for s in self.sizing)
+        if key not in self._compiled:
+            started = time.perf_counter()
+            traced = jax.jit(lambda i, b, s: self._trace(capacities, i, b, s))
+            words = jax.ShapeDtypeStruct((2,), np.uint32)
+            values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
+            self._compiled[key] = traced.lower(dict(inputs), values, words).compile()
+            names = {s.name: n for s, n in capacities.items()}
+            reason = "first call" if not self.compilations else f"new capacities {names}"
+            self.compilations.append(Compilation(names, reason, time.perf_counter() - started))
+        return self._compiled[key]
+
+    def _trace(
+        self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
+    ) -> list[jax.Array]:
+        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.program.bounds)}
+        return Lowering(self.program, capacities, symbols, seed).run(inputs)
+
+
+def capacity(value: int) -> int:
+    """The power of two that holds a bound.
+
+    >>> [capacity(n) for n in (0, 1, 2, 3, 8, 9)]
+    [0, 1, 2, 4, 8, 16]
+    """
+    return 0 if value == 0 else 1 << (value - 1).bit_length()
+
+
+def _padded(array: Any, shape: tuple[int, ...]) -> jax.Array:
+    array = jnp.asarray(array)
+    if array.shape == shape:
+        return array
+    return jnp.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
+
+
+def _needs_wide(program: LoopProgram) -> bool:
+    """Whether any value has 64-bit elements."""
+    kinds = [place.type.dtype for place in program.places.values()]
+    kinds += [compute.type.dtype for block in blocks_of(program.body) for compute in block.body]
+    return any(dtype.itemsize == 8 for dtype in kinds)
+
+
+def _precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
+    return jax.enable_x64(True) if wide else jax.enable_x64(False)

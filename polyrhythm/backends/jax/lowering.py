@@ -1,0 +1,292 @@
+"""Loop IR to JAX: the whole program as one traced function, its loops as XLA loops.
+
+Shapes must be static for XLA, so every bound that sizes something has a *capacity*, a power of two at least as large; its value
+is a run-time scalar. Axes whose length is known only at run time are stored padded to their capacity (see `ops.py`). Loop
+counters and bounds are int32 scalars. Places that a loop changes are carried through it as values; XLA updates
+them in place because each is written and then read from its newest version only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from polyrhythm.backends.jax import ops
+from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.ir.conditions import Compare, Condition, Junction
+from polyrhythm.ir.intervals import Interval, interval
+from polyrhythm.ir.ops.record import map_attribute
+from polyrhythm.ir.terms import FloorDiv, Symbol, Term
+from polyrhythm.ir.types import Array
+from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Place, Steps, Store
+from polyrhythm.loops.liveness import carried, live_before, written
+
+Scalar = int | jax.Array
+State = dict[str, Padded]
+
+
+@dataclass
+class Lowering:
+    """One traced run of a program: capacities of the bounds, and the value of every symbol in scope."""
+
+    program: LoopProgram
+    capacities: Mapping[Symbol, int]
+    symbols: dict[Symbol, Scalar]
+    seed: Any
+    ranges: dict[Symbol, Interval] = field(default_factory=dict)
+
+    def run(self, inputs: Mapping[str, jax.Array]) -> list[jax.Array]:
+        """The outputs at capacity."""
+        state: State = {}
+        for name, place in self.program.places.items():
+            if place.kind == "input":
+                state[name] = Padded(inputs[name], self.lengths(place.whole))
+            elif place.kind != "variable":
+                state[name] = self.empty(place)
+        live = set(self.program.outputs)
+        self.items(self.program.body, state, live, None)
+        return [state[name].array for name in self.program.outputs]
+
+    def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
+        """Run items in order, changing the state."""
+        for number, item in enumerate(items):
+            after = live_before(items[number + 1 :], live, self.program)
+            if isinstance(item, Block):
+                self.block(item, state, mask)
+            elif isinstance(item, If):
+                holds = self.condition(item.condition)
+                if isinstance(holds, bool):
+                    if holds:
+                        self.items(item.body, state, after, mask)
+                else:
+                    self.items(item.body, state, after, holds if mask is None else mask & holds)
+            else:
+                self.loop(item, state, after, mask)
+
+    def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
+        """A loop; one of a single known iteration is done in place."""
+        first, end = self.scalar(loop.first), self.scalar(loop.end)
+        low, high = loop.first, loop.end - 1
+        self.ranges[loop.counter] = (interval(low, self.ranges)[0], interval(high, self.ranges)[1])
+        if loop.stop is None and isinstance(first, int) and isinstance(end, int) and end - first <= 1:
+            if end > first:
+                self.symbols[loop.counter] = first
+                self.items(loop.body, state, live, mask)
+            return
+        if mask is not None:
+            end = jnp.where(mask, end, first)
+        names = carried(loop, live, self.program)
+        for name in names:
+            if name not in state:
+                state[name] = self.empty(self.program.places[name])
+        kept = {name: state[name].lengths for name in names}
+
+        def body(counter: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            inner = dict(state)
+            inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+            for name in written(loop.body) - set(names):
+                inner.pop(name, None)
+            self.symbols[loop.counter] = counter
+            self.items(loop.body, inner, set(names), None)
+            return tuple(inner[name].array for name in names)
+
+        start = tuple(state[name].array for name in names)
+        results = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
+        state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+
+    def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
+        """Load, compute, store."""
+        values: dict[str, Padded] = {}
+        for compute in block.body:
+            operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
+            values[compute.result] = self.compute(compute, operands)
+        for store in block.stores:
+            self.store(store, values[store.value], state, mask)
+
+    def compute(self, compute: Compute, operands: Sequence[Padded]) -> Padded:
+        def settle(term: Any) -> Any:
+            return self.condition(term) if isinstance(term, Condition) else self.scalar(term)
+
+        attributes = {key: map_attribute(value, settle) for key, value in compute.attributes.items()}
+        attributes = {key: v.value if isinstance(v, Array) else v for key, v in attributes.items()}
+        if compute.op == "random_bits":
+            attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
+        shape = compute.type.shape
+        capacities = tuple(self.capacity(n) for n in shape)
+        return ops.apply(compute.op, operands, attributes, capacities, self.lengths(shape), compute.type.dtype)
+
+    def load(self, load: Load, state: State) -> Padded:
+        """Select slots axis by axis; what remains has the lengths of the value read."""
+        place = self.program.places[load.place]
+        if load.place not in state:
+            state[load.place] = self.empty(place)
+        array = state[load.place].array
+        axis = 0
+        for entry in load.index:
+            if isinstance(entry, Term):
+                array = _pick(array, self.scalar(entry), axis)
+            else:
+                array = self._several(array, entry, axis)
+                axis += 1
+        return Padded(array, (*self.lengths(load.type.shape[:axis]), *self.lengths(load.type.shape[axis:])))
+
+    def _several(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
+        """Several slots along an axis, as many as the length can be at most."""
+        capacity = self.capacity(entry.length)
+        start, size = self.scalar(entry.start), array.shape[axis]
+        if entry.ring is None and entry.step == 1 and isinstance(start, int):
+            if start == 0 and capacity == size:
+                return array
+            if start + capacity <= size:
+                return lax.slice_in_dim(array, start, start + capacity, axis=axis)
+        picked = start + jnp.arange(capacity, dtype=jnp.int32) * entry.step
+        if entry.ring is not None:
+            picked = picked % entry.ring
+        if size == 0:
+            return jnp.zeros((*array.shape[:axis], capacity, *array.shape[axis + 1 :]), array.dtype)
+        return jnp.take(array, jnp.clip(picked, 0, size - 1), axis=axis, mode="clip")
+
+    def store(self, store: Store, value: Padded, state: State, mask: jax.Array | None) -> None:
+        """Keep a value; under a mask the old contents stay where it is false."""
+        place = self.program.places[store.place]
+        room = tuple(self.capacity(n) for n in place.type.shape)
+        new = fitted(value.array, room)
+        if place.kind == "variable":
+            lengths = value.lengths
+            if mask is not None:
+                old = state.get(store.place)
+                old_array = fitted(old.array, room) if old is not None else jnp.zeros_like(new)
+                new = jnp.where(mask, new, old_array)
+            state[store.place] = Padded(new, lengths)
+            return
+        if store.place not in state:
+            state[store.place] = self.empty(place)
+        whole = state[store.place]
+        index = [self.scalar(term) for term in store.index]
+        array = whole.array
+        if array.size == 0:
+            return
+        start = [jnp.int32(i) for i in index] + [jnp.int32(0)] * len(room)
+        slot = new.reshape((1,) * len(index) + room)
+        if mask is not None:
+            old_slot = lax.dynamic_slice(array, start, slot.shape)
+            slot = jnp.where(mask, slot, old_slot)
+        state[store.place] = Padded(lax.dynamic_update_slice(array, slot, start), whole.lengths)
+
+    def empty(self, place: Place) -> Padded:
+        shape = tuple(self.capacity(n) for n in place.whole)
+        return Padded(jnp.zeros(shape, place.type.dtype), self.lengths(place.whole))
+
+    def lengths(self, shape: Sequence[Term]) -> tuple[Scalar, ...]:
+        return tuple(self.scalar(n) for n in shape)
+
+    def capacity(self, term: Term) -> int:
+        """The most a length can be: its upper bound, with the bounds at their capacities."""
+        if term.is_constant:
+            return max(0, term.constant)
+        high = interval(term, self.ranges)[1]
+        return max(0, high.evaluate(self.capacities.__getitem__))
+
+    def scalar(self, term: Term) -> Scalar:
+        """The value of a term: an int where it is known while tracing."""
+        total: Scalar = term.constant
+        for monomial, coefficient in term.monomials:
+            product: Scalar = coefficient
+            for atom in monomial:
+                product = product * self._atom(atom)
+            total = total + product
+        return total
+
+    def _atom(self, atom: Any) -> Scalar:
+        if isinstance(atom, Symbol):
+            return self.symbols[atom]
+        if isinstance(atom, FloorDiv):
+            return self.scalar(atom.dividend) // atom.divisor
+        values = [self.scalar(argument) for argument in atom.arguments]
+        if all(isinstance(value, int) for value in values):
+            return min(values) if atom.which == "min" else max(values)  # type: ignore[type-var]
+        choose: Callable[..., jax.Array] = jnp.minimum if atom.which == "min" else jnp.maximum
+        result = jnp.int32(values[0])
+        for value in values[1:]:
+            result = choose(result, jnp.int32(value))
+        return result
+
+    def condition(self, condition: Condition) -> bool | jax.Array:
+        """The truth of a condition: a bool where it is known while tracing."""
+        if isinstance(condition, Compare):
+            value = self.scalar(condition.term)
+            if condition.relation == ">=":
+                return value >= 0
+            return value == 0 if condition.relation == "==" else value != 0
+        assert isinstance(condition, Junction)
+        conjunctive = condition.word == "and"
+        result: bool | jax.Array = conjunctive
+        for part in condition.parts:
+            holds = self.condition(part)
+            if isinstance(holds, bool):
+                if holds != conjunctive:
+                    return holds
+            elif isinstance(result, bool):
+                result = holds
+            else:
+                result = (result & holds) if conjunctive else (result | holds)
+        return result
+
+
+def fitted(array: jax.Array, capacities: tuple[int, ...]) -> jax.Array:
+    """An array cut or padded to other capacities; what lies beyond its length does not matter."""
+    if array.shape == capacities:
+        return array
+    array = array[tuple(slice(0, n) for n in capacities)]
+    return jnp.pad(array, [(0, n - m) for n, m in zip(capacities, array.shape, strict=True)])
+
+
+def _pick(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
+    """One slot of an axis; of an empty axis, zeros, which are never used."""
+    if array.shape[axis] == 0:
+        return jnp.zeros((*array.shape[:axis], *array.shape[axis + 1 :]), array.dtype)
+    if isinstance(index, int):
+        index = min(max(index, 0), array.shape[axis] - 1)
+        return lax.index_in_dim(array, index, axis, keepdims=False)
+    return lax.dynamic_index_in_dim(array, index, axis, keepdims=False)
+
+
+def sizing_bounds(program: LoopProgram) -> set[Symbol]:
+    """The bounds that size a place or a value, directly or through a loop counter."""
+    found: set[Symbol] = set()
+    ranges: dict[Symbol, Interval] = {}
+
+    def note(term: Term) -> None:
+        for end in interval(term, ranges):
+            found.update(s for s in end.symbols if s.kind != "dim")
+
+    def visit(items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Block):
+                for compute in item.body:
+                    terms = [*compute.type.shape]
+                    terms += [n for o in compute.operands if isinstance(o, Load) for n in o.type.shape]
+                    for term in terms:
+                        note(term)
+            else:
+                if isinstance(item, For):
+                    low, high = interval(item.first, ranges)[0], interval(item.end - 1, ranges)[1]
+                    ranges[item.counter] = (low, high)
+                visit(item.body)
+
+    for place in program.places.values():
+        for term in place.whole:
+            note(term)
+    visit(program.body)
+    return found
+
+
+def seed_words(seed: int) -> np.ndarray:
+    """A seed as two 32-bit words, low and high."""
+    return np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)

@@ -1,0 +1,94 @@
+"""The NumPy backend: generated Python over preallocated arrays, for debugging and for machines with nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.backends.generated import Source, generate
+from polyrhythm.errors import HostError
+from polyrhythm.ir import dtypes
+from polyrhythm.ir.graph import HostFunction
+from polyrhythm.ir.ops import TABLE
+from polyrhythm.loops.ir import LoopProgram
+
+
+class NumpyBackend:
+    """Runs a Loop IR program with NumPy."""
+
+    def __init__(self, program: LoopProgram) -> None:
+        self.source: Source = generate(program, {name: op.numpy for name, op in TABLE.items()})
+        space: dict[str, Any] = dict(self.source.constants)
+        exec(compile(self.source.text, "<polyrhythm numpy>", "exec"), space)
+        self._run = space["run"]
+
+    def run(
+        self, inputs: Mapping[str, np.ndarray], bounds: Mapping[str, int], seed: int
+    ) -> tuple[list[np.ndarray], dict[str, int]]:
+        """The outputs, and the bounds found while running."""
+        outputs, found = self._run(inputs, bounds, seed, _Runtime)
+        return [np.asarray(output) for output in outputs], found
+
+
+class _Runtime:
+    """What generated code calls besides the operations."""
+
+    @staticmethod
+    def new(shape: Sequence[int], dtype: str) -> np.ndarray:
+        return np.zeros([max(0, n) for n in shape], dtypes.parse(dtype))
+
+    @staticmethod
+    def own(value: np.ndarray) -> np.ndarray:
+        """A value that no later store can change: a view of a buffer is copied."""
+        return np.array(value) if value.base is not None else value
+
+    @staticmethod
+    def load(array: np.ndarray, entries: Sequence[Any], trimmed: Sequence[int]) -> np.ndarray:
+        """Select slots axis by axis, then cut the value's own axes to their lengths."""
+        axis = 0
+        for entry in entries:
+            before = (slice(None),) * axis
+            if not isinstance(entry, tuple):
+                array = array[(*before, entry)]
+                continue
+            start, length, step, ring = entry
+            picked = start + np.arange(max(0, length)) * step
+            array = array[(*before, picked % ring if ring else picked)]
+            axis += 1
+        if trimmed:
+            array = array[(slice(None),) * axis + tuple(slice(0, n) for n in trimmed)]
+        return array
+
+    @staticmethod
+    def store(array: np.ndarray, index: Sequence[int], value: np.ndarray) -> None:
+        array[(*index, *map(slice, value.shape))] = value
+
+    @staticmethod
+    def call(function: HostFunction, operands: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> Any:
+        returned = function.call(*(np.array(operand) for operand in operands))
+        results = (returned,) if function.single else tuple(returned)
+        return checked_results(function, results, shapes)
+
+
+def checked_results(
+    function: HostFunction, returned: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> list[np.ndarray]:
+    """What a host function returned, as arrays of the declared types."""
+    if len(returned) != len(function.results):
+        raise HostError(
+            f"the host function {function.name} returned {len(returned)} values instead of {len(function.results)}",
+            fix="return one array per declared shape",
+        )
+    arrays = []
+    for value, declared, shape in zip(returned, function.results, shapes, strict=True):
+        array = np.asarray(value)
+        if array.shape != tuple(shape) or not np.can_cast(array.dtype, declared.dtype, "same_kind"):
+            raise HostError(
+                f"the host function {function.name} returned {array.dtype}{list(array.shape)} "
+                f"where {declared.dtype}{list(shape)} was declared",
+                fix="return the declared shape and dtype, or declare what is returned",
+            )
+        arrays.append(array.astype(declared.dtype))
+    return arrays

@@ -1,0 +1,48 @@
+"""Upper and lower bounds of terms by interval arithmetic.
+
+Used to size what varies: the capacity of an axis of length `t + 1` is the largest value it takes, `T`. The bounds hold always; they
+need not be the tightest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from polyrhythm.ir.terms import ZERO, Atom, Extremum, FloorDiv, Symbol, Term, maximum, minimum
+
+Interval = tuple[Term, Term]
+"""The least and the greatest value, as terms of bounds and sizes."""
+
+
+def interval(term: Term, ranges: Mapping[Symbol, Interval]) -> Interval:
+    """Between which values a term lies, given those of some symbols; other symbols stand for themselves.
+
+    >>> t, T = Symbol("t", "dim"), Term.of(Symbol("T", "bound"))
+    >>> low, high = interval(T - Term.of(t), {t: (ZERO, T - 1)})
+    >>> str(low), str(high)
+    ('1', 'T')
+    """
+    low = high = Term(term.constant)
+    for monomial, coefficient in term.monomials:
+        least, greatest = Term(1), Term(1)
+        for atom in monomial:
+            small, large = _atom(atom, ranges)
+            if len(monomial) > 1:  # products are of lengths, which are not negative
+                small, large = maximum(ZERO, small), maximum(ZERO, large)
+            least, greatest = least * small, greatest * large
+        if coefficient < 0:
+            least, greatest = greatest, least
+        low, high = low + least * coefficient, high + greatest * coefficient
+    return low, high
+
+
+def _atom(atom: Atom, ranges: Mapping[Symbol, Interval]) -> Interval:
+    if isinstance(atom, Symbol):
+        return ranges.get(atom, (Term.of(atom), Term.of(atom)))
+    if isinstance(atom, FloorDiv):
+        low, high = interval(atom.dividend, ranges)
+        return low // atom.divisor, high // atom.divisor
+    assert isinstance(atom, Extremum)
+    choose: Callable[..., Term] = minimum if atom.which == "min" else maximum
+    lows, highs = zip(*(interval(argument, ranges) for argument in atom.arguments), strict=True)
+    return choose(*lows), choose(*highs)

@@ -1,0 +1,211 @@
+"""From a schedule and a storage plan to the Loop IR.
+
+Loops of the schedule are cut into pieces whose members are all active (`segments.py`); blocks become code over
+places, in terms of the loop counters. A value that no other block needs is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq
+from polyrhythm.ir.graph import Access, Graph, Range, operand_type
+from polyrhythm.ir.intervals import interval
+from polyrhythm.ir.ops.record import map_attribute
+from polyrhythm.ir.sets import facts, points, simplified, simplified_term
+from polyrhythm.ir.terms import ZERO, Symbol, Term, maximum, minimum, ordered
+from polyrhythm.ir.types import TensorType
+from polyrhythm.loops import ir
+from polyrhythm.loops.segments import Segment, cut, nominal_value
+from polyrhythm.schedule.blocks import Block, Statement, definition_of, local_source
+from polyrhythm.schedule.scheduler import Item, Loop, Member
+from polyrhythm.schedule.storage import Storage
+
+
+def build(
+    graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item], storage: Mapping[str, Storage]
+) -> ir.LoopProgram:
+    """The Loop IR of a scheduled program."""
+    builder = _Builder(graph, blocks, storage)
+    whole = facts(frozenset(s for s in graph.symbols if s.kind != "dim"))
+    body = builder.items(items, {name: {} for name in blocks}, whole, {})
+    return ir.LoopProgram(
+        builder.places(),
+        {name: node.name for name, node in graph.inputs.items()},
+        graph.outputs,
+        body,
+        ordered(s for s in graph.symbols if s.kind != "dim"),
+        (),
+        graph.requirements,
+    )
+
+
+Joined = dict[str, dict[Symbol, Member]]
+"""For each block, how it takes part in the loops around it, by counter."""
+
+
+class _Builder:
+    def __init__(self, graph: Graph, blocks: Mapping[str, Block], storage: Mapping[str, Storage]) -> None:
+        self.graph, self.blocks, self.storage = graph, blocks, storage
+        self.bounds = ordered(s for s in graph.symbols if s.kind != "dim")
+
+    def places(self) -> dict[str, ir.Place]:
+        """Every place that the program uses."""
+        places = {}
+        for node in self.graph:
+            if any(definition.op == "input" for definition in node.definitions):
+                slots = tuple(dim.extent for dim in node.dims)
+                places[node.name] = ir.Place(node.name, "input", slots, node.type, at=node.at)
+            elif node.name in self.storage:
+                kept = self.storage[node.name]
+                output = node.name in (*self.graph.outputs, *self.graph.effects)
+                kind: Any = "output" if output else "variable" if kept.is_variable else "buffer"
+                ranges = {d.symbol: (ZERO, d.extent - 1) for d in node.dims}
+                shape = tuple(maximum(ZERO, interval(n, ranges)[1]) if n.symbols else n for n in node.shape)
+                places[node.name] = ir.Place(
+                    node.name,
+                    kind,
+                    tuple(slot.count for slot in kept.indexed),
+                    TensorType(shape, node.dtype),
+                    tuple(map(str, kept.slots)),
+                    kept.why,
+                    node.at,
+                )
+        return places
+
+    def items(
+        self,
+        items: Sequence[Item],
+        joined: Joined,
+        given: Condition,
+        nominal: Mapping[Symbol, int],
+    ) -> tuple[ir.Item, ...]:
+        """Code for some items; only blocks in `joined` are active here."""
+        built: list[ir.Item] = []
+        for item in items:
+            if isinstance(item, Loop):
+                built.extend(self._loop(item, joined, given, nominal))
+            elif item in joined:
+                built.extend(self._block(self.blocks[item], joined[item], given))
+        return tuple(built)
+
+    def _loop(self, loop: Loop, joined: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Iterator[ir.Item]:
+        inside = {n: {**joined[n], loop.counter: m} for n, m in loop.members.items() if n in joined}
+        ranges = {}
+        for name, members in inside.items():
+            span = self._range(self.blocks[name], members, loop.counter, given)
+            if span is not None:
+                ranges[name] = span
+        if not ranges:
+            return
+        for segment in cut(loop.counter, ranges, given, nominal):
+            yield from self._segment(loop, segment, inside, given, nominal)
+
+    def _segment(
+        self, loop: Loop, segment: Segment, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]
+    ) -> Iterator[ir.Item]:
+        counter = loop.counter
+        known = conjunction(given, segment.holds(counter))
+        middle = (nominal_value(segment.first, nominal) + nominal_value(segment.end, nominal)) // 2
+        members = {name: inside[name] for name in segment.active}
+        body = self.items(loop.body, members, known, {**nominal, counter: middle})
+        if body:
+            yield ir.For(counter, segment.first, segment.end, body)
+
+    def _range(
+        self, block: Block, members: Mapping[Symbol, Member], counter: Symbol, given: Condition
+    ) -> tuple[Term, Term] | None:
+        """The first counter value at which a block is active, and the one after the last; None if it never is."""
+        counters = tuple(members)
+        times = [eq(Term.of(c), member.time) for c, member in members.items()]
+        known = conjunction(block.domain, *times, given)
+        columns = (*self.bounds, *counters, *block.dims)
+        steps = points(known, columns).without(block.dims)
+        if steps.is_empty:
+            return None
+        parts = steps.intervals(counter)
+        first = simplified_term(minimum(*(low for low, _ in parts)), given)
+        end = simplified_term(maximum(*(high + 1 for _, high in parts)), given)
+        return first, end
+
+    def _block(self, block: Block, members: Mapping[Symbol, Member], given: Condition) -> Iterator[ir.Item]:
+        """The code of a block in terms of the counters, guarded where the loops around it do more than it needs."""
+        steps: dict[Symbol, Term] = {}
+        whole: list[Condition] = []
+        for counter, member in members.items():
+            offset = (Term.of(counter) - member.shift) * (1 if member.rate > 0 else -1)
+            steps[member.dim] = offset // abs(member.rate)
+            whole.append(eq(offset % abs(member.rate), 0))
+        domain = conjunction(block.domain.substitute(steps), *whole)
+        guard = simplified(domain, given)
+        columns = ordered(guard.symbols | given.symbols)
+        if points(conjunction(guard, given), columns).is_empty:
+            return
+        code = self._code(block, steps, conjunction(given, guard))
+        yield code if guard is TRUE else ir.If(guard, (code,))
+
+    def _code(self, block: Block, steps: Mapping[Symbol, Term], given: Condition) -> ir.Block:
+        names: dict[Statement, str] = {}
+        body: list[ir.Compute] = []
+        stores: list[ir.Store] = []
+        for statement in block.statements:
+            node = self.graph[statement.node]
+            definition = definition_of(self.graph, statement)
+            point = tuple(term.substitute(steps) for term in statement.steps)
+            names[statement] = name = node.name if statement.steps == block.current else f"{node.name}_{len(names)}"
+            operands = tuple(self._operand(block, access, names, steps, given) for access in definition.operands)
+            attributes = {
+                key: map_attribute(value, lambda term: _settle(term.substitute(steps), given))
+                for key, value in definition.attributes.items()
+            }
+            if definition.op == "host":
+                results = definition.attributes["function"].results
+                attributes["shapes"] = tuple(tuple(n.substitute(steps) for n in r.shape) for r in results)
+            at_point = dict(zip(node.symbols, point, strict=True))
+            shape = tuple(_settle(n.substitute(at_point), given) for n in node.shape)
+            kind = TensorType(shape, node.dtype)
+            body.append(ir.Compute(name, definition.op, operands, attributes, kind, point, definition.at))
+            kept = self.storage.get(node.name)
+            if kept is not None and statement.steps == tuple(Term.of(s) for s in node.symbols):
+                index = tuple(_settle(slot.index(at_point[slot.symbol]), given) for slot in kept.indexed)
+                stores.append(ir.Store(node.name, index, name))
+        return ir.Block(block.name, tuple(body), tuple(stores))
+
+    def _operand(
+        self,
+        block: Block,
+        access: Access,
+        names: Mapping[Statement, str],
+        steps: Mapping[Symbol, Term],
+        given: Condition,
+    ) -> ir.Operand:
+        local = local_source(block, access)
+        if local is not None:
+            return ir.Local(names[local])
+        source = self.graph[access.source]
+        here = access.substitute(steps)
+        kind = operand_type(here, source)
+        kind = TensorType(tuple(_settle(n, given) for n in kind.shape), kind.dtype)
+        if access.source not in self.storage:  # an input: all of it is there
+            index = tuple(_whole(step, given) for step in here.steps)
+            return ir.Load(access.source, index, kind)
+        entries: list[Term | ir.Steps] = []
+        for slot, step in zip(self.storage[access.source].slots, here.steps, strict=True):
+            if isinstance(step, Range):
+                ring = None if slot.whole else slot.count.constant
+                entries.append(ir.Steps(step.start, _settle(step.length, given), step.step, ring))
+            elif slot.is_axis:
+                entries.append(_settle(slot.index(step), given))
+        return ir.Load(access.source, tuple(entries), kind)
+
+
+def _whole(step: Term | Range, given: Condition) -> Term | ir.Steps:
+    if isinstance(step, Range):
+        return ir.Steps(step.start, _settle(step.length, given), step.step)
+    return _settle(step, given)
+
+
+def _settle(value: Any, given: Condition) -> Any:
+    """A term simplified by what is known; conditions stay as they are."""
+    return simplified_term(value, given) if isinstance(value, Term) else value

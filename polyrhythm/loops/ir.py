@@ -1,0 +1,175 @@
+"""The Loop IR: what a backend runs.
+
+A program is a sequence of items executed in order: `For` loops, `If` guards, and `Block`s. A block computes
+values in single assignment: first everything it loads is read, then values are computed one after the other, then results are stored. Places
+(inputs, variables, buffers, outputs) hold values between blocks. Index terms are over loop counters, bounds and sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from polyrhythm.ir.conditions import Condition
+from polyrhythm.ir.graph import Requirement
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.types import Shape, TensorType
+from polyrhythm.source import Source
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that holds values between blocks.
+
+    `slots` are the leading axes that an index selects from; `type` is the type of one slot, with each varying axis at its largest. A
+    place without slots that is neither input nor output is a variable.
+    """
+
+    name: str
+    kind: Literal["input", "variable", "buffer", "output"]
+    slots: Shape
+    type: TensorType
+    folded: tuple[str, ...] = ()  # how each dim of the tensor is kept, for people
+    why: str = ""
+    at: Source | None = field(default=None, compare=False)
+
+    @property
+    def whole(self) -> Shape:
+        """The shape of all slots together."""
+        return (*self.slots, *self.type.shape)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Several slots at once: `start, start + step, ...`, `length` of them, modulo the number of slots if `ring`."""
+
+    start: Term
+    length: Term
+    step: int = 1
+    ring: int | None = None
+
+    def __str__(self) -> str:
+        shown = f"{self.start} +: {self.length}" + (f" by {self.step}" if self.step != 1 else "")
+        return f"({shown}) % {self.ring}" if self.ring else shown
+
+
+@dataclass(frozen=True)
+class Load:
+    """A read of a place: one slot index, or several slots, per axis of slots; `type` is what is read."""
+
+    place: str
+    index: tuple[Term | Steps, ...]
+    type: TensorType
+
+    def __str__(self) -> str:
+        return f"{self.place}[{', '.join(map(str, self.index))}]" if self.index else self.place
+
+
+@dataclass(frozen=True)
+class Local:
+    """A value computed earlier in the same block."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Operand = Load | Local
+
+
+@dataclass(frozen=True)
+class Compute:
+    """`result = op(operands)`. `step` is the point of the tensor, which random numbers are keyed by."""
+
+    result: str
+    op: str
+    operands: tuple[Operand, ...]
+    attributes: Mapping[str, Any]
+    type: TensorType
+    step: tuple[Term, ...] = ()
+    at: Source | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Keep a value in a slot of a place."""
+
+    place: str
+    index: tuple[Term, ...]
+    value: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Loads, then computations, then stores."""
+
+    name: str
+    body: tuple[Compute, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def host(self) -> bool:
+        """Whether the block calls a host function."""
+        return any(compute.op == "host" for compute in self.body)
+
+
+@dataclass(frozen=True)
+class If:
+    """Do the body where a condition on the counters and bounds holds."""
+
+    condition: Condition
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End a loop early: when the variable `done` is true after an iteration, `bound` becomes `length`."""
+
+    done: str
+    bound: Symbol
+    length: Term
+
+
+@dataclass(frozen=True)
+class For:
+    """Count upwards from `first` to before `end`; with `stop`, until a condition holds."""
+
+    counter: Symbol
+    first: Term
+    end: Term
+    body: tuple[Item, ...]
+    stop: Stop | None = None
+
+
+Item = For | If | Block
+
+
+@dataclass(frozen=True)
+class LoopProgram:
+    """A whole program: its places, its inputs and outputs by place, and what to do.
+
+    `bounds` are the bounds and sizes it needs; `found` those it finds itself.
+    """
+
+    places: Mapping[str, Place]
+    inputs: Mapping[str, str]
+    outputs: tuple[str, ...]
+    body: tuple[Item, ...]
+    bounds: tuple[Symbol, ...]
+    found: tuple[Symbol, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+
+
+def walk(items: tuple[Item, ...]) -> Iterator[Item]:
+    """Every item of a tree, outer ones first."""
+    for item in items:
+        yield item
+        if not isinstance(item, Block):
+            yield from walk(item.body)
+
+
+def blocks_of(items: tuple[Item, ...]) -> Iterator[Block]:
+    """Every block of a tree, in order."""
+    return (item for item in walk(items) if isinstance(item, Block))

@@ -1,0 +1,88 @@
+"""Cutting a fused loop so that no statement needs a guard: prologue, steady state, epilogue.
+
+The members of a loop are active on different ranges of its counter. The loop is cut at the ends of those ranges,
+in the order they have for large bounds. That every member meets all of its iterations for small bounds too is
+proved; where the proof fails the loop stays whole. Guards that remain are added by the builder, for whatever the
+range of a piece does not imply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from polyrhythm.ir.conditions import Condition, conjunction, disjunction, ge, lt
+from polyrhythm.ir.sets import proves, simplified_term
+from polyrhythm.ir.terms import Symbol, Term, maximum, minimum, ordered
+
+LARGE = 10_007
+MOST_SEGMENTS = 12
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Iterations from `first` to before `end`, and the members that are active in them."""
+
+    first: Term
+    end: Term
+    active: tuple[str, ...]
+
+    def holds(self, counter: Symbol) -> Condition:
+        return conjunction(ge(Term.of(counter), self.first), lt(Term.of(counter), self.end))
+
+
+def cut(
+    counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
+) -> list[Segment]:
+    """The pieces of a loop in order; one piece with every member in it where it cannot be cut."""
+    ranges = {name: (first, maximum(first, end)) for name, (first, end) in ranges.items()}
+    segments = _segments(ranges, given, nominal)
+    if len(segments) <= MOST_SEGMENTS and _right(counter, ranges, segments, given):
+        return segments
+    first = simplified_term(minimum(*(first for first, _ in ranges.values())), given)
+    end = simplified_term(maximum(*(end for _, end in ranges.values())), given)
+    return [Segment(first, end, tuple(ranges))]
+
+
+def nominal_value(term: Term, nominal: Mapping[Symbol, int]) -> int:
+    """The value of a term when bounds are large."""
+    sizes = {s: LARGE + 1009 * i for i, s in enumerate(ordered(term.symbols))}
+    return term.evaluate(lambda symbol: nominal.get(symbol, sizes[symbol]))
+
+
+def _segments(
+    ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
+) -> list[Segment]:
+    values = {term: nominal_value(term, nominal) for ends in ranges.values() for term in ends}
+    cuts: dict[int, Term] = {}
+    for term, value in values.items():
+        cuts.setdefault(value, term)
+    places = sorted(cuts)
+    segments = []
+    first = cuts[places[0]]
+    for low, high in zip(places, places[1:], strict=False):
+        # For small bounds the cuts may come in another order: no piece begins before the one before it ended.
+        end = simplified_term(maximum(first, cuts[high]), given)
+        active = tuple(n for n, (start, stop) in ranges.items() if values[start] <= low and values[stop] >= high)
+        if active:
+            segments.append(Segment(first, end, active))
+        first = end
+    return segments
+
+
+def _right(
+    counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], segments: Sequence[Segment], given: Condition
+) -> bool:
+    """Whether every member meets all of its iterations, and the pieces come in order."""
+    for name, (first, end) in ranges.items():
+        own = conjunction(given, ge(Term.of(counter), first), lt(Term.of(counter), end))
+        covered = disjunction(*(s.holds(counter) for s in segments if name in s.active))
+        if not proves(own, covered):
+            return False
+    other = Symbol(counter.name, "dim", serial=-8)
+    for number, early in enumerate(segments):
+        for late in segments[number + 1 :]:
+            both = conjunction(given, early.holds(counter), late.holds(other))
+            if not proves(both, lt(Term.of(counter), Term.of(other))):
+                return False
+    return True
