@@ -1,0 +1,66 @@
+"""The table of functions in docs/language.md lists every public name."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import polyrhythm as pr
+
+PAGE = Path(__file__).parents[1] / "docs" / "language.md"
+
+GROUPS: dict[str, str] = {
+    "polyrhythm.lang.index": "Dims and index expressions",
+    "polyrhythm.lang.inputs": "Inputs and host functions",
+    "polyrhythm.lang.recurrent": "Recurrent tensors",
+    "polyrhythm.lang.tensor": "Tensors",
+    "polyrhythm.oracle": "Evaluating",
+    "polyrhythm.lang.calls": "Evaluating",
+    "polyrhythm.errors": "Evaluating",
+    "polyrhythm.lang.functions.creation": "Making tensors",
+    "polyrhythm.lang.functions.arithmetic": "Arithmetic, comparison, choice",
+    "polyrhythm.lang.functions.elementwise": "Element by element",
+    "polyrhythm.lang.functions.reductions": "Along axes",
+    "polyrhythm.lang.functions.indexing": "Positions that are data",
+    "polyrhythm.lang.functions.shapes": "Shapes",
+    "polyrhythm.lang.functions.linalg": "Products of matrices",
+    "polyrhythm.lang.functions.windows": "Convolution and pooling",
+    "polyrhythm.lang.functions.random": "Random numbers",
+}
+"""The heading under which the names of a module are listed."""
+
+
+def table() -> str:
+    listed: dict[str, list[str]] = {heading: [] for heading in GROUPS.values()}
+    for name in sorted(pr.__all__, key=lambda name: (name.lower(), name)):
+        public = getattr(pr, name)
+        module = public.__name__ if isinstance(public, ModuleType) else public.__module__
+        summary = (inspect.getdoc(public) or "").splitlines()[0].replace("|", "\\|")
+        listed[GROUPS[module]].append(f"| `{name}` | {summary} |")
+    parts = []
+    for heading, rows in listed.items():
+        parts.append("\n".join([f"### {heading}", "", "| name | meaning |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def test_the_table_lists_every_function(request: pytest.FixtureRequest) -> None:
+    """`--update-golden` rewrites the table on the page."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- functions -->\n")
+    listed, _, after = rest.partition("<!-- end -->")
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(f"{before}<!-- functions -->\n\n{table()}\n\n<!-- end -->{after}", encoding="utf-8")
+    else:
+        assert listed.strip() == table()
+
+
+@pytest.mark.parametrize("name", pr.__all__)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(pr, name))
+
+
+def test_methods_are_functions_too() -> None:
+    for name in ("sum", "reshape", "cast"):
+        function: Callable[..., object] = getattr(pr, name)
+        assert inspect.getdoc(getattr(pr.Tensor, name)) == inspect.getdoc(function)
