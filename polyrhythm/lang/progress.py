@@ -23,7 +23,7 @@ from polyrhythm.errors import CycleError, ProgressError
 from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, lt
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.ir.sets import facts, points, solutions
-from polyrhythm.ir.terms import FloorDiv, Symbol, Term, ordered
+from polyrhythm.ir.terms import FloorDiv, Symbol, Term, dims_of, ordered
 from polyrhythm.lang.describe import described
 from polyrhythm.source import Source
 
@@ -145,15 +145,40 @@ def _well_founded(graph: Graph, reads: Sequence[_Read]) -> bool:
 
 
 def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Read]) -> Iterator[dict[Statement, Term]]:
-    """Candidate rank functions: each common dim, forwards and backwards, at the rates the reads suggest."""
-    common = None
-    for name, _ in component:
-        symbols = set(graph[name].symbols)
-        common = symbols if common is None else common & symbols
-    for symbol in [s for s in graph[component[0][0]].symbols if s in (common or ())]:
-        ranks = _followed(component, edges, symbol)
-        yield ranks
-        yield {statement: -rank for statement, rank in ranks.items()}
+    """Candidate rank functions: each dim, forwards and backwards, at the rates the reads suggest.
+
+    Reads of one component may suggest different rates, as `y[t - 1] + y[t // 2]` does. Then the rank that follows only the reads
+    that keep the pace is the one that works: it falls along the others too.
+    """
+    symbols = dict.fromkeys(symbol for name, _ in component for symbol in graph[name].symbols)
+    for symbol in symbols:
+        along = [statement for statement in component if symbol in graph[statement[0]].symbols]
+        moving = [edge for edge in edges if edge.reader in along and edge.source in along]
+        steady = [edge for edge in moving if _keeps_pace(edge.steps[symbol], symbol)]
+        tried: list[dict[Statement, Term]] = []
+        for followed in (moving, steady):
+            ranks = _standing(_followed(along, followed, symbol), component, edges)
+            if ranks not in tried:
+                tried.append(ranks)
+                yield ranks
+                yield {statement: -rank for statement, rank in ranks.items()}
+
+
+def _standing(
+    ranks: dict[Statement, Term], component: Sequence[Statement], edges: Sequence[_Read]
+) -> dict[Statement, Term]:
+    """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does: that of what they read.
+
+    The shifts settle the rest.
+    """
+    ranks = dict(ranks)
+    for _ in component:
+        for edge in edges:
+            if edge.reader not in ranks and edge.source in ranks:
+                read = ranks[edge.source].substitute(edge.steps)
+                if not dims_of(read):
+                    ranks[edge.reader] = read
+    return {statement: ranks.get(statement, Term(0)) for statement in component}
 
 
 Line = dict[Symbol | None, Fraction]
@@ -189,6 +214,11 @@ def _followed(component: Sequence[Statement], edges: Sequence[_Read], symbol: Sy
         terms = (Term.of(symbol if key is None else key) * int(value * scale) for key, value in line.items())
         found[statement] = sum(terms, Term(0))
     return found
+
+
+def _keeps_pace(term: Term, symbol: Symbol) -> bool:
+    """Whether a term is the step itself, moved or mirrored."""
+    return abs(term.coefficient(symbol)) == 1 and term.linear_in(symbol)
 
 
 def _line(term: Term, symbol: Symbol) -> Line | None:

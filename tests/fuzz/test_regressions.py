@@ -1,0 +1,50 @@
+"""Programs that the fuzzer found, made small."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+
+
+def test_reads_at_different_rates() -> None:
+    t, T = pr.dim("t")
+    y = pr.recurrent((), (t,), "int32")
+    y[t] = pr.where(t >= 1, y[t - 1], 1) + pr.where(t // 2 < t, y[t // 2], 1)
+    np.testing.assert_array_equal(pr.evaluate(y, bounds={T: 6}), [2, 4, 8, 12, 20, 28])
+
+
+def test_exception_at_a_constant_step() -> None:
+    """The right side of `y[2]` has no dims, yet stands in the recursion."""
+    t, T = pr.dim("t")
+    y = pr.recurrent((), (t,), "int32")
+    y[2] = y[1] * 3
+    y[pr.otherwise] = pr.where(t > 0, y[pr.max(t - 1, 0)], 1) + 1
+    np.testing.assert_array_equal(pr.evaluate(y, bounds={T: 6}), [2, 3, 9, 10, 11, 12])
+
+
+def test_exception_at_a_step_counted_from_the_end() -> None:
+    t, T = pr.dim("t")
+    y = pr.recurrent((), (t,), "int32")
+    y[T - 2] = y[T - 1] * 3 - 1
+    y[t != T - 2] = pr.where(t < T - 1, y[pr.min(t + 1, T - 1)], 1) + 1
+    np.testing.assert_array_equal(pr.evaluate(y, bounds={T: 6}), [9, 8, 7, 6, 5, 2])
+
+
+def test_exception_that_closes_a_cycle() -> None:
+    t, T = pr.dim("t")
+    y = pr.recurrent((), (t,), "int32")
+    y[2] = y[3] * 3
+    y[pr.otherwise] = pr.where(t > 0, y[pr.max(t - 1, 0)], 1) + 1
+    with pytest.raises(pr.errors.CycleError):
+        pr.evaluate(y, bounds={T: 6})
+
+
+@pytest.mark.xfail(reason="expressions are simplified as if 0 <= t < T, but are demanded at t = T too", strict=True)
+def test_condition_on_the_extra_step() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,), "int32")
+    y = pr.recurrent((), ((t, T + 1),), "int32")
+    y[pr.otherwise] = pr.where(t < T, x[pr.min(t, T - 1)], 7)
+    np.testing.assert_array_equal(pr.evaluate(y, {"x": np.arange(3, dtype=np.int32)}), [0, 1, 2, 7])
