@@ -129,7 +129,7 @@ def mutual(inputs: Arrays, bounds: Bounds) -> Arrays:
 
 
 def build_even_odd() -> Built:
-    """Even steps look forward to odd ones, odd steps look back to even ones further left: two directions at once."""
+    """Two definitions by parity: even steps read even ones, odd steps read only even ones."""
     t, _ = pr.dim("t")
     x = pr.input("x", (), (t,), "int32")
     y = pr.recurrent((), (t,), "int32")

@@ -55,7 +55,7 @@ def common_subsequence(inputs: Arrays, bounds: Bounds) -> Arrays:
 
 
 def build_local_alignment() -> Built:
-    """Smith and Waterman with affine-free gaps; the score is the greatest anywhere."""
+    """Smith and Waterman with linear gaps; the score is the greatest anywhere."""
     i, _ = pr.dim("i")
     j, _ = pr.dim("j")
     a = pr.input("a", (), (i,), "int32")
