@@ -81,7 +81,9 @@ class FluidMemory:
 
     def _share(self) -> None:
         """Max-min shares: small caps are filled first, the rest is divided evenly."""
-        active = sorted((g for g in self._classes.values() if g.finishing), key=lambda group: group.cap)
+        active = [group for group in self._classes.values() if group.finishing]
+        if len(active) > 1:
+            active.sort(key=lambda group: group.cap)
         left, waiting = self.bandwidth, sum(len(group.finishing) for group in active)
         soonest: float | None = None
         for group in active:

@@ -51,7 +51,7 @@ def tokens_svg(nested: Sequence[Any], rank: int) -> str:
     True
     """
     shapes: list[str] = []
-    middle, right = 24 + 22 * rank, 16
+    middle, right = 14 + 11 * (rank + 1), 16
 
     def draw(item: Any, depth: int) -> None:
         nonlocal right
@@ -70,7 +70,7 @@ def tokens_svg(nested: Sequence[Any], rank: int) -> str:
 
     for group in nested:
         draw(group, 1)
-    line, x = 2 * middle + 18, 16
+    line, x = middle + 11 * (rank + 1) + 22, 16
     for value, level in encode(list(nested), rank):
         text = ("EMPTY" if value is EMPTY else str(value)) + (f", S{level}" if level else "")
         width = 16 + 7 * len(text)

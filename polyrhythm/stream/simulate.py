@@ -120,8 +120,6 @@ class _Wiring:
         self.program = program
         self.hardware = hardware
         self.written: dict[Stream, list[Channel]] = {}
-        self.drained = set(program.drains)
-        self._depths: dict[Stream, int] = {}
         for node in program.nodes:
             for port in range(len(node.outputs)):
                 if not node.operator.virtual:

@@ -71,6 +71,13 @@ def test_writing_back_makes_the_next_one_pay() -> None:
     assert run.cycles == 82 + 128 + 128  # f32 results: 8192 bytes at 64 a cycle, written and read
 
 
+@pytest.mark.parametrize(("write_back", "cycles"), [(False, 82 + 65 + 1), (True, 82 + 65 + 64 + 64)])
+def test_routing_reads_and_may_write_back(write_back: bool, cycles: int) -> None:
+    routes = source("routes", [[(0,)]], (static(1), static(1)), Selector("routes", 1))
+    routed = partition(_loads(1), routes, write_back=write_back)
+    assert simulate(Program(map_tiles("negate", routed)), functional=False).cycles == cycles
+
+
 def test_loaders_share_the_memory_fairly() -> None:
     """32 loaders ask for 64 bytes a cycle each and get half of it."""
     ends = [_loads(3, f"w{k}") for k in range(32)]

@@ -1,6 +1,6 @@
 """Cycles against the recorded figures, with one set of constants for all studies.
 
-Calibrated were the write latency, on the coarse rows of batch 16, and nothing else; all other rows are predictions.
+One constant is calibrated, the write latency, on the coarse attention rows of batch 16.
 """
 
 from __future__ import annotations

@@ -104,10 +104,13 @@ def store_cycles(process: Process, nbytes: int) -> int:
     return -(-nbytes // process.hardware.on_chip_bandwidth)
 
 
-def in_fifo(value: Any) -> Any:
-    """The same value after it was read from memory once."""
-    if type(value) is TileValue and value.from_memory:
-        return TileValue(value.rows, value.cols, value.nbytes, value.valid, False, value.data)
+def moved(process: Process, value: Any, write_back: bool) -> Any:
+    """A routed value, and the time of routing it: read it, switch, write it back if asked to."""
+    process.work(load_cycles(process, value) + process.hardware.switch_cycles)
+    if write_back:
+        process.work(store_cycles(process, value.nbytes))
+    if type(value) is TileValue and value.from_memory != write_back:
+        return TileValue(value.rows, value.cols, value.nbytes, value.valid, write_back, value.data)
     return value
 
 

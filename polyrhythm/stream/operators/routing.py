@@ -22,7 +22,7 @@ from polyrhythm.stream.engine import Channel, Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
 from polyrhythm.stream.expr import as_expr, concatenate, largest, symbol
 from polyrhythm.stream.graph import Operator, Port, Stream, make
-from polyrhythm.stream.operators.common import in_fifo, load_cycles, next_element, require_prefix, require_rank
+from polyrhythm.stream.operators.common import load_cycles, moved, next_element, require_prefix, require_rank
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import DynTile, Element, Selector, SelectorValue, tile_type
 
@@ -33,6 +33,7 @@ class Partition(Operator):
 
     label: ClassVar[str] = "partition"
     rank: int = 0
+    write_back: bool = False
 
     def run(self, process: Process) -> Steps:
         """Outer dims are flattened: levels are capped at the rank."""
@@ -47,8 +48,7 @@ class Partition(Operator):
                 process.work(load_cycles(process, selector))
                 targets = [process.outputs[0][target] for target in selector.targets]
             if value is not EMPTY:
-                process.work(load_cycles(process, value) + process.hardware.switch_cycles)
-                value = in_fifo(value)
+                value = moved(process, value, self.write_back)
             for target in targets:
                 yield from process.put(target, value, min(level, rank))
             if level >= rank:
@@ -61,6 +61,7 @@ class Reassemble(Operator):
 
     label: ClassVar[str] = "reassemble"
     rank: int = 0
+    write_back: bool = False
 
     def run(self, process: Process) -> Steps:
         """Waits until every selected input has a head element; ties of arrival go to the lowest input."""
@@ -88,8 +89,8 @@ class Reassemble(Operator):
             value, level = yield from process.get(channel)
             finished = level >= self.rank
             if value is not EMPTY:
-                process.work(load_cycles(process, value) + process.hardware.switch_cycles)
-                yield from process.put(out, in_fifo(value), final_level if finished else level)
+                value = moved(process, value, self.write_back)
+                yield from process.put(out, value, final_level if finished else level)
                 continue
             # A bare stop that only ends the group may rise with it; an empty group must be closed by itself first.
             yield from process.put(out, EMPTY, level)
@@ -137,10 +138,19 @@ class Parallelize(Operator):
                 turn = (turn + 1) % len(targets)
 
 
-def partition(stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = "") -> Stream:
+def partition(
+    stream: Stream,
+    selector: Stream,
+    rank: int = 0,
+    *,
+    write_back: bool = False,
+    name: str | None = None,
+    role: str = "",
+) -> Stream:
     """Route groups of `rank` by a selector; the result has one copy for each target.
 
-    The new outer dim is named after the selector, so two streams routed by one selector keep equal shapes.
+    The new outer dim is named after the selector, so two streams routed by one selector keep equal shapes. With
+    `write_back` what is routed goes to on-chip memory, and its reader pays for the read.
 
     >>> from polyrhythm.stream import source
     >>> data = source("data", [1, 2, 3], (static(3),))
@@ -162,10 +172,18 @@ def partition(stream: Stream, selector: Stream, rank: int = 0, *, name: str | No
     counts = dynamic(symbol(kind.name, copies))
     shape: Shape = (counts, *selected_part(inner, kind.name, copies))
     port = Port(shape, _spread(stream.element, stream.copies, kind.targets), copies, role)
-    return make(Partition(rank), (stream, selector), (port,), name)[0]
+    return make(Partition(rank, write_back), (stream, selector), (port,), name)[0]
 
 
-def reassemble(stream: Stream, selector: Stream, rank: int = 0, *, name: str | None = None, role: str = "") -> Stream:
+def reassemble(
+    stream: Stream,
+    selector: Stream,
+    rank: int = 0,
+    *,
+    write_back: bool = False,
+    name: str | None = None,
+    role: str = "",
+) -> Stream:
     """Join copies again: for every selector a new dim with one group of `rank` from each selected copy.
 
     The new dim is static when the selector always names equally many, else ragged.
@@ -188,7 +206,7 @@ def reassemble(stream: Stream, selector: Stream, rank: int = 0, *, name: str | N
     fresh = f"reassemble({kind.name})"
     count = static(kind.hot) if kind.hot is not None else ragged(fresh, joined[0].size)
     port = Port((*selector.shape, count, *joined[1:]), _joined_element(stream, copies), copies, role)
-    return make(Reassemble(rank), (stream, selector), (port,), name, copies)[0]
+    return make(Reassemble(rank, write_back), (stream, selector), (port,), name, copies)[0]
 
 
 def eager_merge(
