@@ -1,0 +1,150 @@
+"""`einsum` as `dot_general`: never a product that is broadcast, stored and then summed.
+
+A label that repeats within an operand becomes its diagonal, a label that only one operand has and the output has
+not is summed first; what both operands have is then a batch axis if the output has it and contracted if not. If
+nothing is contracted a product is left, and the compiler fuses it.
+
+Contracted axes of unknown length are masked with zeros. Integers are masked in one operand, since zero times garbage
+is zero; floats in both, since zero times NaN is not, unless the padding is known to be finite: masking an operand
+copies it, which matters for a large buffer that is read at every step. 16-bit floats are accumulated in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_static, masked
+from polyrhythm.backends.jax.ops_reductions import widened
+from polyrhythm.ir import dtypes
+from polyrhythm.ir.ops.contraction import parse_spec
+
+Array = jax.Array
+
+
+class _Labelled:
+    """An operand and the labels of its axes."""
+
+    def __init__(self, value: Padded, labels: str, capacities: Mapping[str, int]) -> None:
+        array = fit(value.array, [capacities[label] for label in labels])
+        self.value, self.labels = Padded(array, value.lengths, value.finite), labels
+        for label in dict.fromkeys(labels):
+            while self.labels.count(label) > 1:
+                self._take_diagonal(label)
+
+    def _take_diagonal(self, label: str) -> None:
+        first = self.labels.index(label)
+        second = self.labels.index(label, first + 1)
+        # jnp.diagonal puts the diagonal last.
+        array = jnp.diagonal(self.value.array, axis1=first, axis2=second)
+        kept = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
+        lengths = tuple(self.value.lengths[axis] for axis in (*kept, first))
+        self.value = Padded(array, lengths, self.value.finite)
+        self.labels = "".join(self.labels[axis] for axis in kept) + label
+
+    def axes(self, labels: str) -> tuple[int, ...]:
+        """Where some labels are."""
+        return tuple(self.labels.index(label) for label in labels)
+
+    def is_dynamic(self, label: str) -> bool:
+        """Whether the length of a label is known only at run time."""
+        return not is_static(self.value.lengths[self.labels.index(label)])
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether zero times the padding is zero."""
+        return self.value.finite or not dtypes.is_float(self.value.array.dtype)
+
+    def mask(self, labels: str) -> None:
+        """Zeros beyond the lengths of some labels."""
+        self.value = Padded(masked(self.value, self.axes(labels), 0), self.value.lengths, self.value.finite)
+
+    def sum_over(self, labels: str) -> None:
+        """Sum some labels away, in the dtype of the accumulator."""
+        if not labels:
+            return
+        axes = self.axes(labels)
+        self.value = widened(self.value)
+        self.mask(labels)
+        total = lax.reduce(self.value.array, np.zeros((), self.value.array.dtype), lax.add, axes)
+        lengths = tuple(n for axis, n in enumerate(self.value.lengths) if axis not in axes)
+        # Finite numbers may have an infinite sum: the promise ends here.
+        self.value = Padded(total, lengths)
+        self.labels = "".join(label for label in self.labels if label not in labels)
+
+
+def _einsum(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    words, output = parse_spec(attributes["spec"])
+    capacities = _capacities(operands, words, output, result)
+    parts = [_Labelled(value, word, capacities) for value, word in zip(operands, words, strict=True)]
+    for own, others in zip(parts, (parts[1:], parts[:1]), strict=False):
+        elsewhere = output + "".join(other.labels for other in others)
+        own.sum_over("".join(label for label in own.labels if label not in elsewhere))
+    if len(parts) == 1:
+        array, labels = parts[0].value.array, parts[0].labels
+    else:
+        array, labels = _product(parts[0], parts[1], output)
+    order = [labels.index(label) for label in output]
+    array = array if order == sorted(order) else lax.transpose(array, order)
+    return lax.convert_element_type(array, result.dtype)
+
+
+def _capacities(operands: Sequence[Padded], words: Sequence[str], output: str, result: Result) -> dict[str, int]:
+    """One capacity for each label: that of the result, else the least that any operand has."""
+    found: dict[str, int] = {}
+    for value, word in zip(operands, words, strict=True):
+        for label, capacity in zip(word, value.array.shape, strict=True):
+            found[label] = min(capacity, found.get(label, capacity))
+    return found | dict(zip(output, result.capacities, strict=True))
+
+
+def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
+    """The product of two operands, contracted over what both have and the output has not; and its labels."""
+    shared = "".join(label for label in a.labels if label in b.labels)
+    batch = "".join(label for label in shared if label in output)
+    contracted = "".join(label for label in shared if label not in output)
+    # The sum over one operand's own axes may have left it wider than the other.
+    wide = dtypes.accumulator(a.value.array.dtype)
+    if not contracted or a.value.array.dtype != b.value.array.dtype:
+        a.value, b.value = widened(a.value), widened(b.value)
+    if not contracted:
+        return _outer(a, b, batch)
+    _mask_contracted(a, b, contracted)
+    dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
+    array = lax.dot_general(a.value.array, b.value.array, dimensions, preferred_element_type=wide)
+    own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
+    return array, batch + own
+
+
+def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> None:
+    # Where one operand knows the length both have been cut to it, and hold no garbage.
+    labels = "".join(label for label in contracted if a.is_dynamic(label) and b.is_dynamic(label))
+    small, large = (a, b) if a.value.array.size <= b.value.array.size else (b, a)
+    if large.is_finite:
+        small.mask(labels)
+    elif small.is_finite:
+        large.mask(labels)
+    else:
+        small.mask(labels)
+        large.mask(labels)
+
+
+def _outer(a: _Labelled, b: _Labelled, batch: str) -> tuple[Array, str]:
+    """The product where nothing is summed."""
+    labels = batch + "".join(label for word in (a.labels, b.labels) for label in word if label not in batch)
+    sizes = {label: n for part in (a, b) for label, n in zip(part.labels, part.value.array.shape, strict=True)}
+    shape = tuple(sizes[label] for label in labels)
+    arrays = []
+    for part in (a, b):
+        order = sorted(range(len(part.labels)), key=lambda axis: labels.index(part.labels[axis]))
+        array = lax.transpose(part.value.array, order)
+        arrays.append(lax.broadcast_in_dim(array, shape, [labels.index(part.labels[axis]) for axis in order]))
+    return lax.mul(*arrays), labels
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {"einsum": _einsum}

@@ -1,0 +1,104 @@
+"""Operations along axes: reductions, arguments of extrema, cumulative reductions, sorting.
+
+An axis of unknown length is masked with the monoid's identity where elements beyond it would take part. A forward
+cumulative reduction needs no mask: an element depends on those before it only. Arguments of extrema need none but
+the identity either: of equal elements the first wins, and garbage comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_inside, masked, positions
+from polyrhythm.ir import dtypes
+
+Array = jax.Array
+
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lax.add,
+    "prod": lax.mul,
+    "max": lax.max,
+    "min": lax.min,
+    "any": lax.bitwise_or,
+    "all": lax.bitwise_and,
+}
+"""How a monoid combines two partial results."""
+
+_CUMULATIVE: dict[str, Callable[..., Array]] = {
+    "sum": lax.cumsum,
+    "prod": lax.cumprod,
+    "max": lax.cummax,
+    "min": lax.cummin,
+    "any": lax.cummax,
+    "all": lax.cummin,
+}
+
+
+def widened(operand: Padded) -> Padded:
+    """The operand in the dtype in which it is accumulated."""
+    wide = dtypes.accumulator(operand.array.dtype)
+    return Padded(lax.convert_element_type(operand.array, wide), operand.lengths, operand.finite)
+
+
+def _fitted(operand: Padded, reduced: Sequence[int], result: Result) -> Padded:
+    """The operand with the capacities of the result along the axes that stay."""
+    kept = iter(result.capacities)
+    capacities = [n if axis in reduced else next(kept) for axis, n in enumerate(operand.array.shape)]
+    return Padded(fit(operand.array, capacities), operand.lengths)
+
+
+def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    monoid, axes = attributes["monoid"], tuple(attributes["axes"])
+    x = widened(_fitted(operands[0], axes, result))
+    start = dtypes.identity(monoid, x.array.dtype)
+    if axes:
+        return lax.convert_element_type(lax.reduce(masked(x, axes, start), start, COMBINE[monoid], axes), result.dtype)
+    return fit(operands[0].array, result.capacities)
+
+
+def _argreduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    which, axis = attributes["which"], attributes["axis"]
+    x = widened(_fitted(operands[0], (axis,), result))
+    if 0 in x.array.shape:
+        return result.zeros()
+    array = masked(x, (axis,), dtypes.identity(which, x.array.dtype))
+    if array.dtype == dtypes.BOOL:
+        array = lax.convert_element_type(array, dtypes.INT8)
+    return (lax.argmax if which == "max" else lax.argmin)(array, axis, dtypes.INT32)
+
+
+def _cumulative(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    monoid, axis, reverse = attributes["monoid"], attributes["axis"], attributes["reverse"]
+    x = widened(Padded(fit(operands[0].array, result.capacities), operands[0].lengths))
+    array = x.array
+    if reverse:
+        array = masked(x, (axis,), dtypes.identity(monoid, array.dtype))
+    if array.dtype == dtypes.BOOL:
+        array = lax.convert_element_type(array, dtypes.INT8)
+    return lax.convert_element_type(_CUMULATIVE[monoid](array, axis, reverse=reverse), result.dtype)
+
+
+def _argsort(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    axis = attributes["axis"]
+    x = widened(Padded(fit(operands[0].array, result.capacities), operands[0].lengths))
+    key = x.array
+    if attributes["descending"]:
+        # The keys are reversed, not the result: equal elements stay in index order and NaN stays last.
+        key = lax.neg(key) if dtypes.is_float(key.dtype) else lax.bitwise_not(key)
+    inside = is_inside(key.shape, x.lengths, (axis,))
+    # Not a value that sorts last but a key of its own: garbage must come after infinity and NaN.
+    keys = [key] if inside is None else [lax.convert_element_type(lax.bitwise_not(inside), np.uint8), key]
+    return lax.sort((*keys, positions(key.shape, axis)), axis, is_stable=True, num_keys=len(keys))[-1]
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "reduce": _reduce,
+    "argreduce": _argreduce,
+    "cumulative": _cumulative,
+    "argsort": _argsort,
+}

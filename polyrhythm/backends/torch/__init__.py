@@ -1,0 +1,1 @@
+"""The torch backend: generated Python over preallocated tensors of exact shapes."""
