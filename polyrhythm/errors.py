@@ -527,10 +527,10 @@ class NotInjectiveError(PolyrhythmError):
 
 
 class ConditionValueError(PolyrhythmError):
-    """A condition, an index or a tensor was used where Python needs True or False.
+    """A condition, an index or a tensor was used where Python needs its value at once.
 
-    Its value is known only when the program runs. Python asks for it in `if`, `and`, `or`, `not` and in chained
-    comparisons such as `0 < t < 3`.
+    Its value is known only when the program runs. Python asks for it in `if`, `and`, `or`, `not`, in chained
+    comparisons such as `0 < t < 3`, and in `range(T)`.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -591,9 +591,10 @@ class DeclarationError(PolyrhythmError):
 
 
 class DefinitionError(PolyrhythmError):
-    """A second definition for `pr.otherwise`.
+    """A definition of a tensor that cannot have it.
 
-    `y[pr.otherwise] = ...` covers everything that no other definition covers, so there can be only one.
+    Only tensors made by `pr.recurrent` are defined by assignment. `y[pr.otherwise] = ...` covers everything that no
+    other definition covers, so there can be only one.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")

@@ -102,7 +102,8 @@ class _Run:
             try:
                 return attempt()
             except _Missing as missing:
-                self._compute(missing.places)
+                places = missing.places
+            self._compute(places)  # here, lest what a host function raises comes with our exception as its context
 
     def _compute(self, places: list[Place]) -> None:
         stack, waiting = list(places), set()

@@ -106,6 +106,17 @@ def second_otherwise() -> None:
     y[pr.otherwise] = 1
 
 
+@raises(errors.DefinitionError)
+def assignment_to_an_input() -> None:
+    x[0] = 1
+
+
+@raises(errors.DataIndexError)
+def definition_where_data_says() -> None:
+    y = pr.recurrent((), (t,))
+    y[x > 0] = 1
+
+
 @raises(errors.UnboundDimError)
 def right_side_with_a_free_dim() -> None:
     y = pr.recurrent((), (t,))
@@ -221,6 +232,11 @@ def symbolic_position_outside_an_axis() -> None:
     pr.evaluate(v.axes[t], {"v": np.zeros((2, 3))})
 
 
+@raises(errors.OutOfRangeError)
+def symbolic_position_never_inside_an_axis() -> None:
+    v.axes[t + 5]
+
+
 @raises(errors.ShapeError)
 def negative_length() -> None:
     y = pr.zeros((t - 1,)).sum(0)
@@ -283,6 +299,14 @@ def cycle_through_a_slice() -> None:
     y = pr.recurrent((), (t,))
     y[t] = y[0:T].sum(0)
     pr.evaluate(y, bounds={T: 3})
+
+
+@raises(errors.CycleError)
+def cycle_through_a_length() -> None:
+    n = pr.recurrent((), (b,), "int32")
+    u, U = pr.dim("u", extent=n, max=4)
+    n[b] = pr.value(u)[b, 0:U].sum(0)
+    pr.evaluate(n, bounds={B: 2})
 
 
 @raises(errors.ProgressError)
@@ -364,6 +388,32 @@ def axis_indexed_by_a_string() -> None:
     v.axes[position]
 
 
+@raises(errors.IndexValueError)
+def index_of_a_tensor() -> None:
+    step: Any = x
+    pr.value(step)
+
+
+@raises(errors.IndexValueError)
+def fraction_of_an_index() -> None:
+    x[t / 2]
+
+
+@raises(errors.IndexValueError)
+def fraction_by_an_index() -> None:
+    x[2 / t]
+
+
+@raises(errors.NonAffineError)
+def power_of_an_index() -> None:
+    x[t**2]
+
+
+@raises(errors.NonAffineError)
+def remainder_by_an_index() -> None:
+    x[5 % t]
+
+
 @raises(errors.NonAffineError)
 def product_of_symbols() -> None:
     x[i * t]
@@ -391,6 +441,12 @@ def truth_of_an_index() -> None:
 
 
 @raises(errors.ConditionValueError)
+def python_loop_over_steps() -> None:
+    for _ in range(T):
+        pass
+
+
+@raises(errors.ConditionValueError)
 def truth_of_a_tensor() -> None:
     assert x
 
@@ -408,6 +464,11 @@ def stacked_prefixes() -> None:
 @raises(errors.RaggedShapeError)
 def sliced_under_a_ragged_dim() -> None:
     pr.value(s)[0:B, s]
+
+
+@raises(errors.RaggedShapeError)
+def shape_of_another_row() -> None:
+    pr.zeros((S,))[b + 1]
 
 
 @raises(errors.RaggedShapeError)
@@ -433,6 +494,17 @@ def dim_listed_twice() -> None:
 @raises(errors.DeclarationError)
 def ragged_extent_of_floats() -> None:
     pr.dim("u", extent=x)
+
+
+@raises(errors.DeclarationError)
+def ragged_extent_of_an_index() -> None:
+    pr.dim("u", extent=T + 1)
+
+
+@raises(errors.DeclarationError)
+def dim_without_a_name() -> None:
+    name: Any = 3
+    pr.dim(name)
 
 
 @raises(errors.DeclarationError)
@@ -504,6 +576,12 @@ def input_length_no_bound_explains() -> None:
 @raises(errors.InputShapeError)
 def rows_of_different_lengths() -> None:
     pr.evaluate(v, {"v": [[1.0, 2.0, 3.0], [1.0]]})
+
+
+@raises(errors.InputShapeError)
+def ragged_input_that_is_too_short() -> None:
+    word = pr.input("word", (), (b, s))
+    pr.evaluate(word, {"lengths": [1, 3], "word": np.zeros((2, 2))})
 
 
 @raises(errors.InputDTypeError)
@@ -664,6 +742,22 @@ def where_on_floats() -> None:
 @raises(errors.DTypeError)
 def integer_to_a_negative_power() -> None:
     pr.value(t) ** -1
+
+
+@raises(errors.DTypeError)
+def sum_of_truth_values() -> None:
+    (x > 0) + (x > 1)
+
+
+@raises(errors.DTypeError)
+def axis_indexed_by_floats() -> None:
+    v.axes[x]
+
+
+@raises(errors.DTypeError)
+def unknown_approximation() -> None:
+    approximation: Any = "fast"
+    pr.gelu(v, approximation)
 
 
 @raises(errors.DTypeError)
@@ -848,6 +942,11 @@ def pad_of_an_axis_too_many() -> None:
 
 
 @raises(errors.ShapeError)
+def pad_of_a_negative_width() -> None:
+    pr.pad(v, -1)
+
+
+@raises(errors.ShapeError)
 def triangle_of_a_vector() -> None:
     pr.tril(v)
 
@@ -860,6 +959,31 @@ def top_of_too_few() -> None:
 @raises(errors.ShapeError)
 def scatter_of_another_shape() -> None:
     pr.scatter_add(v, pr.constant([0, 1]), pr.zeros((3,)))
+
+
+@raises(errors.ShapeError)
+def gather_of_another_rank() -> None:
+    pr.gather(v, pr.zeros((2, 2), "int32"), 0)
+
+
+@raises(errors.ShapeError)
+def scatter_along_another_shape() -> None:
+    pr.scatter_add_along(v, pr.zeros((2,), "int32"), pr.zeros((3,)), 0)
+
+
+@raises(errors.ShapeError)
+def convolution_into_unequal_groups() -> None:
+    pr.conv1d(pr.zeros((1, 2, 8)), pr.zeros((3, 1, 2)), groups=2)
+
+
+@raises(errors.ShapeError)
+def empty_window() -> None:
+    pr.max_pool(v, 0, stride=1)
+
+
+@raises(errors.ShapeError)
+def negative_padding() -> None:
+    pr.max_pool(v, 2, padding=-1)
 
 
 @raises(errors.ShapeError)
@@ -921,7 +1045,7 @@ def test_every_class_has_a_snapshot(kind: type[PolyrhythmError]) -> None:
 def test_every_class_shows_a_failing_and_a_corrected_example(kind: type[PolyrhythmError]) -> None:
     page = kind.__doc__ or ""
     assert f"polyrhythm.errors.{kind.__name__}:" in page
-    _, corrected = page.split("fix:", 1)
+    _, corrected = page.rsplit("Traceback", 1)
     assert ">>> " in corrected
 
 

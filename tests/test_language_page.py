@@ -19,6 +19,7 @@ GROUPS: dict[str, str] = {
     "polyrhythm.oracle": "Evaluating",
     "polyrhythm.lang.calls": "Evaluating",
     "polyrhythm.errors": "Evaluating",
+    "polyrhythm.runtime.program": "Compiling",
     "polyrhythm.lang.functions.creation": "Making tensors",
     "polyrhythm.lang.functions.arithmetic": "Arithmetic, comparison, choice",
     "polyrhythm.lang.functions.elementwise": "Element by element",
@@ -41,7 +42,8 @@ def table() -> str:
         listed[GROUPS[module]].append(f"| `{name}` | {summary} |")
     parts = []
     for heading, rows in listed.items():
-        parts.append("\n".join([f"### {heading}", "", "| name | meaning |", "|---|---|", *rows]))
+        if rows:
+            parts.append("\n".join([f"### {heading}", "", "| name | meaning |", "|---|---|", *rows]))
     return "\n\n".join(parts)
 
 

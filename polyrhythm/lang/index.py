@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polyrhythm.errors import ConditionValueError, IndexValueError, NonAffineError
+from polyrhythm.errors import ConditionValueError, DeclarationError, IndexValueError, NonAffineError
 from polyrhythm.ir import conditions
 from polyrhythm.ir.conditions import Condition as IrCondition
 from polyrhythm.ir.terms import Symbol, Term, fresh, maximum, minimum
@@ -100,6 +100,39 @@ class Index:
             fix="its value is known only when the program runs; compare it and use pr.where(condition, a, b)",
         )
 
+    def __index__(self) -> int:
+        raise ConditionValueError(
+            f"Python needs the value of {self} now, but it is known only when the program runs",
+            fix="write the equation for one step of a dim instead of a loop; inside a program its value is "
+            f"pr.value({self})",
+        )
+
+    __int__ = __float__ = __index__
+
+    def __truediv__(self, other: object) -> Index:
+        if _foreign(other):
+            return NotImplemented
+        raise IndexValueError(
+            f"{self} / {other} is not an integer",
+            fix=f"write {self} // {other} for an index, or pr.value({self}) / {other} for a number",
+        )
+
+    def __rtruediv__(self, other: object) -> Index:
+        raise IndexValueError(f"{other} / {self} is not an integer", fix=f"write {other} / pr.value({self})")
+
+    def __rfloordiv__(self, other: object) -> Index:
+        return Index(term_of(other) // _divisor(other, self, "//"))
+
+    def __rmod__(self, other: object) -> Index:
+        return Index(term_of(other) % _divisor(other, self, "%"))
+
+    def __pow__(self, other: object) -> Index:
+        if _foreign(other):
+            return NotImplemented
+        raise NonAffineError(
+            f"the index {self} ** {other} is not affine", fix=f"compute with the value, pr.value({self}) ** {other}"
+        )
+
     __array_ufunc__ = None  # let NumPy scalars and arrays defer to this class
 
 
@@ -182,7 +215,15 @@ def dim(name: str, *, max: int | Index | None = None, extent: Any = None) -> tup
     (t, T)
     """
     over: tuple[Symbol, ...] = ()
+    if not isinstance(name, str):
+        raise DeclarationError(f"the name of a dim is a string, not {name!r}", fix='write t, T = pr.dim("t")')
     if extent is not None:
+        if not hasattr(extent, "as_length"):
+            raise DeclarationError(
+                f"the extent of a ragged dim is a tensor of lengths, not {extent!r}",
+                fix="leave it out and give the bound at the call, bounds={T: 9}; other extents belong to a tensor, "
+                "as in dims=((t, T + 1),)",
+            )
         over = extent.symbols
     limit = None if max is None else term_of(max)
     bound = fresh(name.upper() if name.upper() != name else f"{name}_bound", "bound", max=limit, over=over)
@@ -236,7 +277,8 @@ def term_of(value: object) -> Term:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return Term(int(value))
     raise IndexValueError(
-        f"an index must be an integer or an index expression, not {type(value).__name__} {value!r}",
+        "an index must be an integer or an index expression, not "
+        + ("a tensor" if hasattr(value, "as_length") else f"{type(value).__name__} {value!r}"),
         fix="use integers and dims here; for arithmetic on values write pr.value(t) first",
     )
 
@@ -281,7 +323,7 @@ def _foreign(value: object) -> bool:
     return not isinstance(value, (int, np.integer, Index)) or isinstance(value, bool)
 
 
-def _divisor(dividend: Index, value: object, operator: str) -> int:
+def _divisor(dividend: object, value: object, operator: str) -> int:
     divisor = term_of(value)
     if not divisor.is_constant or divisor.constant <= 0:
         raise NonAffineError(

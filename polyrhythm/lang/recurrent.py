@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.errors import (
+    DataIndexError,
     DeclarationError,
     DefinitionError,
     DTypeError,
@@ -24,7 +25,7 @@ from polyrhythm.ir.types import TensorType
 from polyrhythm.lang.functions.support import as_dtype, as_tensor, cast_to
 from polyrhythm.lang.index import Condition, Dim, Index, affine, term_of
 from polyrhythm.lang.inverse import Collision, invert
-from polyrhythm.lang.tensor import Spans, Tensor, apply, domain, in_order, index, parse_key, shaped, union
+from polyrhythm.lang.tensor import Spans, Tensor, domain, in_order, index, parse_key, shaped, union
 from polyrhythm.source import Source, here
 
 
@@ -68,6 +69,11 @@ class Recurrent(Tensor):
                         also=(("the other is at", piece.at),),
                     )
             condition, bound = None, self.symbols
+        elif isinstance(key, Tensor):
+            raise DataIndexError(
+                f"data cannot say where a definition of {self._called} holds",
+                fix="define every step, and choose on the right: pr.where(condition, a, b)",
+            )
         elif isinstance(key, Condition):
             condition, bound = key.condition, self.symbols
             self._check_condition(condition)

@@ -27,7 +27,7 @@ def flattened(outputs: Any) -> tuple[list[Tensor], Callable[[list[Any]], Any]]:
         return _joined(parts), lambda results: dict(zip(outputs, _split(parts, results), strict=True))
     raise OperandError(
         f"an output must be a tensor, not {type(outputs).__name__}",
-        fix="pass a tensor, or a tuple, list or dict of tensors",
+        fix="pass a tensor, or a tuple, list or dict of tensors; of an index expression make pr.value(...)",
     )
 
 

@@ -19,6 +19,7 @@ from polyrhythm.errors import (
     ConditionValueError,
     DataIndexError,
     DeclarationError,
+    DefinitionError,
     IndexingError,
     IterationError,
     RaggedShapeError,
@@ -84,6 +85,12 @@ class Tensor(_Methods):
 
     def __getitem__(self, key: Any) -> Tensor:
         return index(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise DefinitionError(
+            "only tensors made by pr.recurrent are defined by assignment",
+            fix="make a recurrent tensor, or choose values with pr.where(condition, a, b)",
+        )
 
     def __repr__(self) -> str:
         over = f" over ({', '.join(map(str, self.dims))})" if self.spans else ""

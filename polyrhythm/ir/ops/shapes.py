@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyrhythm.errors import AxisError, DTypeError, ShapeError
+from polyrhythm.errors import AxisError, DTypeError, OutOfRangeError, ShapeError
 from polyrhythm.ir import dtypes, sets
 from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, disjunction, eq, ge, lt, negation
 from polyrhythm.ir.ops.checks import (
@@ -229,10 +229,10 @@ def _slice_type(operands: Types, attributes: Attributes, given: Condition) -> Te
     if 0 in steps:
         raise ShapeError(f"slice: steps {steps} contain 0", fix="step by a number other than 0")
     if _never(slice_in_range(x, attributes), given):
-        raise ShapeError(
-            f"slice: {show(lengths)} elements from {show(starts)} in steps of {show(steps)} do not lie inside shape "
-            f"{show(x.shape)}",
-            fix="slice within the shape",
+        lasts = [a + (n - 1) * step for a, n, step in zip(starts, lengths, steps, strict=True)]
+        raise OutOfRangeError(
+            f"positions {show(starts)} to {show(lasts)} do not lie inside shape {show(x.shape)}",
+            fix="keep positions inside the axis; index expressions do not count from the end",
         )
     return TensorType(lengths, x.dtype)
 

@@ -337,4 +337,4 @@ def _pairs(x: Tensor, widths: Length | Sequence[Length] | Sequence[Sequence[Leng
             f"the widths {widths} do not give a (before, after) pair for each axis of shape {show(x.type.shape)}",
             fix="write one width, one pair, or one pair per axis, as in pr.pad(x, [(0, 0), (1, 1)])",
         )
-    return [as_terms(pair) for pair in pairs]  # type: ignore[misc]
+    return [(term_of(before), term_of(after)) for before, after in pairs]

@@ -19,11 +19,10 @@ from polyrhythm.lang.functions.support import (
     accumulated,
     as_float,
     as_tensor,
-    as_terms,
     cast_to,
     promoted,
 )
-from polyrhythm.lang.index import Index, index_of
+from polyrhythm.lang.index import Index, index_of, term_of
 from polyrhythm.lang.tensor import Tensor, apply
 
 Padding = Length | Sequence[Length] | Sequence[Sequence[Length]] | Literal["same", "valid"]
@@ -189,7 +188,7 @@ def _padding(
             f"the padding {padding!r} over {len(lengths)} axes",
             fix='write one width, one per axis, one (before, after) pair per axis, "same" or "valid"',
         )
-    return tuple((before, after) for before, after in map(as_terms, pairs))
+    return tuple((term_of(before), term_of(after)) for before, after in pairs)
 
 
 def _same(length: Term, window: Term, stride: int, dilation: int) -> tuple[Term, Term]:
