@@ -47,7 +47,7 @@ class Condition(Interned):
         """The truth value, given the value of each symbol."""
         raise NotImplementedError
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         """What orders conditions: the text, then the serials of its symbols, which the text does not show."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class Compare(Condition):
         value = self.term.evaluate(lookup)
         return value >= 0 if self.relation == ">=" else (value == 0) == (self.relation == "==")
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         return f"{self}\0{self.term.sort_key()}"
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Junction(Condition):
         combine = all if self.word == "and" else any
         return combine(part.evaluate(lookup) for part in self.parts)
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         return f"{self}\0{' '.join(part.sort_key() for part in self.parts)}"
 
     def __str__(self) -> str:

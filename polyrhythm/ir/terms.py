@@ -29,10 +29,11 @@ _WORDS = frozenset({"and", "or", "true", "false", "True", "False", "None"})
 class Interned:
     """An immutable object of which there is one per value, so that equality is identity."""
 
-    __slots__ = ("__weakref__", "_hash", "fields")
+    __slots__ = ("__weakref__", "_hash", "_sort_key", "fields")
     _pool: ClassVar[WeakValueDictionary[tuple[Any, ...], Interned]] = WeakValueDictionary()
     _hash: int
     fields: tuple[Any, ...]
+    _sort_key: str
 
     def __new__(cls, *fields: Any) -> Any:
         key = (cls, *fields)
@@ -49,6 +50,17 @@ class Interned:
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def sort_key(self) -> str:
+        """What orders objects of one kind; remembered, for it is asked for often and made of text."""
+        try:
+            return self._sort_key
+        except AttributeError:
+            self._sort_key = self._order()
+            return self._sort_key
+
+    def _order(self) -> str:
+        raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.fields
@@ -105,7 +117,7 @@ class Symbol(Interned):
     def serial(self) -> int:
         return self.fields[5]  # type: ignore[no-any-return]
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         return f"{self.name}#{self.serial}"
 
     def __repr__(self) -> str:
@@ -144,7 +156,7 @@ class FloorDiv(Interned):
     def divisor(self) -> int:
         return self.fields[1]  # type: ignore[no-any-return]
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         return f"~{self!r}\0{self.dividend.sort_key()}"
 
     def __repr__(self) -> str:
@@ -164,7 +176,7 @@ class Extremum(Interned):
     def arguments(self) -> tuple[Term, ...]:
         return self.fields[1]  # type: ignore[no-any-return]
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         return f"~{self!r}\0{' '.join(argument.sort_key() for argument in self.arguments)}"
 
     def __repr__(self) -> str:
@@ -313,7 +325,7 @@ class Term(Interned):
     def __repr__(self) -> str:
         return f"Term({self})"
 
-    def sort_key(self) -> str:
+    def _order(self) -> str:
         """What orders terms: the text, then the serials of its symbols, which the text does not show."""
         return f"{self}\0{' '.join(atom.sort_key() for monomial, _ in self.monomials for atom in monomial)}"
 

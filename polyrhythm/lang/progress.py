@@ -147,8 +147,8 @@ def _well_founded(graph: Graph, reads: Sequence[_Read]) -> bool:
 def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Read]) -> Iterator[dict[Statement, Term]]:
     """Candidate rank functions: each dim, forwards and backwards, at the rates the reads suggest.
 
-    Reads of one component may suggest different rates, as `y[t - 1] + y[t // 2]` does. Then the rank that follows only the reads
-    that keep the pace is the one that works: it falls along the others too.
+    Reads of one component may suggest different rates, as `y[t - 1] + y[t // 2]` does. Then the rank that follows only
+    the reads that keep the pace is the one that works: it falls along the others too.
     """
     symbols = dict.fromkeys(symbol for name, _ in component for symbol in graph[name].symbols)
     for symbol in symbols:
@@ -167,9 +167,9 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
 def _standing(
     ranks: dict[Statement, Term], component: Sequence[Statement], edges: Sequence[_Read]
 ) -> dict[Statement, Term]:
-    """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does: that of what they read.
+    """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
 
-    The shifts settle the rest.
+    Theirs is the rank of what they read; the shifts settle the rest.
     """
     ranks = dict(ranks)
     for _ in component:
