@@ -131,6 +131,7 @@ from polyrhythm.lang.inputs import host, input, parameter
 from polyrhythm.lang.recurrent import Recurrent, otherwise, recurrent
 from polyrhythm.lang.tensor import Tensor, window
 from polyrhythm.oracle import evaluate
+from polyrhythm.runtime.program import Program, compile
 
 __version__ = "0.1.0"
 
@@ -139,6 +140,7 @@ __all__ = [
     "Condition",
     "Dim",
     "Index",
+    "Program",
     "Ragged",
     "Recurrent",
     "Tensor",
@@ -160,6 +162,7 @@ __all__ = [
     "categorical",
     "ceil",
     "clip",
+    "compile",
     "concat",
     "constant",
     "conv1d",

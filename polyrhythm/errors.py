@@ -895,3 +895,26 @@ class EffectError(PolyrhythmError):
     >>> pr.evaluate(second, {"x": [1.0, 2.0]}).tolist()
     [2.0, 1.0]
     """
+
+
+class UnsupportedError(PolyrhythmError):
+    """A construct that compiled programs cannot run yet.
+
+    The oracle, `pr.evaluate`, runs every program. A compiled program refuses by name what its backend cannot do,
+    rather than do it wrongly.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> pr.compile(x[0:t + 1], backend="numpy")
+    Traceback (most recent call last):
+        ...
+    polyrhythm.errors.UnsupportedError: compiled programs cannot return a value whose shape differs from step to step yet
+    ...
+
+    Reduce or pad the value to one shape for every step:
+
+    >>> program = pr.compile(x[0:t + 1].sum(0), backend="numpy")
+    >>> program(x=[1.0, 2.0, 3.0])
+    array([1., 3., 6.], dtype=float32)
+    """

@@ -104,7 +104,7 @@ def _item(source: Source, item: Item, indent: str, implementations: Mapping[str,
     for inner in item.body:
         yield from _item(source, inner, indent + "    ", implementations)
     if isinstance(item, For) and item.stop is not None:
-        yield f"{indent}    if bool({source.place(item.stop.done)}):"
+        yield f"{indent}    if bool({_operand(source, item.stop.done)}):"
         yield f"{indent}        {source.symbol(item.stop.bound)} = {source.term(item.stop.length)}"
         yield f"{indent}        break"
 

@@ -12,13 +12,14 @@ from polyrhythm.errors import HostError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.graph import HostFunction
 from polyrhythm.ir.ops import TABLE
-from polyrhythm.loops.ir import LoopProgram
+from polyrhythm.loops.ir import LoopProgram, output_shapes
 
 
 class NumpyBackend:
     """Runs a Loop IR program with NumPy."""
 
     def __init__(self, program: LoopProgram) -> None:
+        self.program = program
         self.source: Source = generate(program, {name: op.numpy for name, op in TABLE.items()})
         space: dict[str, Any] = dict(self.source.constants)
         exec(compile(self.source.text, "<polyrhythm numpy>", "exec"), space)
@@ -29,7 +30,8 @@ class NumpyBackend:
     ) -> tuple[list[np.ndarray], dict[str, int]]:
         """The outputs, and the bounds found while running."""
         outputs, found = self._run(inputs, bounds, seed, _Runtime)
-        return [np.asarray(output) for output in outputs], found
+        shapes = output_shapes(self.program, {**bounds, **found})
+        return [o[tuple(map(slice, shape))] for o, shape in zip(outputs, shapes, strict=True)], found
 
 
 class _Runtime:

@@ -201,7 +201,7 @@ class Graph:
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
-        """Every symbol of the program, with the bounds of its dims."""
+        """Every symbol of the program."""
         found = set(self.mentioned)
         for symbol in self.mentioned:
             found |= {symbol.bound} if symbol.bound else set()

@@ -154,17 +154,17 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
     for symbol in symbols:
         along = [statement for statement in component if symbol in graph[statement[0]].symbols]
         moving = [edge for edge in edges if edge.reader in along and edge.source in along]
-        steady = [edge for edge in moving if _keeps_pace(edge.steps[symbol], symbol)]
+        steady = [edge for edge in moving if keeps_pace(edge.steps[symbol], symbol)]
         tried: list[dict[Statement, Term]] = []
         for followed in (moving, steady):
-            ranks = _standing(_followed(along, followed, symbol), component, edges)
+            ranks = standing_ranks(follow_ranks(along, followed, symbol), component, edges)
             if ranks not in tried:
                 tried.append(ranks)
                 yield ranks
                 yield {statement: -rank for statement, rank in ranks.items()}
 
 
-def _standing(
+def standing_ranks(
     ranks: dict[Statement, Term], component: Sequence[Statement], edges: Sequence[_Read]
 ) -> dict[Statement, Term]:
     """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
@@ -185,7 +185,7 @@ Line = dict[Symbol | None, Fraction]
 """How fast a rank grows with a dim (the entry None) and with each bound."""
 
 
-def _followed(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, Term]:
+def follow_ranks(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, Term]:
     """Ranks that follow the reads along a dim: what reads step `a*t // b` ranks at the rate a/b of what it reads.
 
     A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. Where the reads do not
@@ -194,7 +194,7 @@ def _followed(component: Sequence[Statement], edges: Sequence[_Read], symbol: Sy
     ranks: dict[Statement, Line] = {component[0]: {None: Fraction(1)}}
     for _ in component:
         for edge in edges:
-            line = _line(edge.steps[symbol], symbol)
+            line = growth(edge.steps[symbol], symbol)
             if line is None:
                 continue
             if edge.source in ranks and edge.reader not in ranks:
@@ -216,12 +216,12 @@ def _followed(component: Sequence[Statement], edges: Sequence[_Read], symbol: Sy
     return found
 
 
-def _keeps_pace(term: Term, symbol: Symbol) -> bool:
+def keeps_pace(term: Term, symbol: Symbol) -> bool:
     """Whether a term is the step itself, moved or mirrored."""
     return abs(term.coefficient(symbol)) == 1 and term.linear_in(symbol)
 
 
-def _line(term: Term, symbol: Symbol) -> Line | None:
+def growth(term: Term, symbol: Symbol) -> Line | None:
     """How fast a term grows with a dim and with the bounds, on average; None where there is no fixed rate."""
     total: Line = {None: Fraction(0)}
     for monomial, coefficient in term.monomials:
@@ -232,7 +232,7 @@ def _line(term: Term, symbol: Symbol) -> Line | None:
             elif atom.kind != "dim" and len(monomial) == 1:
                 total = _added(total, {atom: Fraction(coefficient)})
         elif isinstance(atom, FloorDiv):
-            inner = _line(atom.dividend, symbol)
+            inner = growth(atom.dividend, symbol)
             if inner is not None:
                 total = _added(total, {key: coefficient * value / atom.divisor for key, value in inner.items()})
         elif symbol in Term(0, ((monomial, 1),)).symbols:

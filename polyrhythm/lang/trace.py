@@ -29,14 +29,17 @@ Piece = tuple[Condition, str, tuple[Tensor, ...], Mapping[str, Any], Source]
 
 
 def trace(
-    outputs: Sequence[Tensor], effects: Sequence[Tensor] = (), until: Mapping[Dim, Tensor] | None = None
+    outputs: Sequence[Tensor],
+    effects: Sequence[Tensor] = (),
+    until: Mapping[Dim, Tensor] | None = None,
+    fixed: Mapping[Symbol, Term] | None = None,
 ) -> Graph:
-    """The graph that computes some tensors."""
+    """The graph that computes some tensors, with some bounds fixed for good."""
     stops = {d.symbol: _plain(done) for d, done in map(_stop, (until or {}).items())}
     roots = [_plain(tensor) for tensor in (*outputs, *effects)]
     walk = _Walk()
     walk.visit([*roots, *stops.values()])
-    return walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops)
+    return walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops, fixed or {})
 
 
 def _stop(entry: tuple[Dim, Tensor]) -> tuple[Dim, Tensor]:
@@ -111,8 +114,14 @@ class _Walk:
             self.renamed[symbol] = Symbol(name, symbol.kind, bound, limit, over)
         return self.renamed[symbol]
 
-    def graph(self, outputs: list[Tensor], effects: list[Tensor], until: Mapping[Symbol, Tensor]) -> Graph:
-        mapping = {old: Term.of(new) for old, new in self.renamed.items()}
+    def graph(
+        self,
+        outputs: list[Tensor],
+        effects: list[Tensor],
+        until: Mapping[Symbol, Tensor],
+        fixed: Mapping[Symbol, Term],
+    ) -> Graph:
+        mapping = {old: Term.of(new) for old, new in self.renamed.items()} | dict(fixed)
         self._name()
         calls = {call: rank for rank, call in enumerate(sorted(_host_calls(self.order)))}
         nodes = {self.names[t]: self._node(t, mapping, calls) for t in self.order}

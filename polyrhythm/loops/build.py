@@ -35,8 +35,8 @@ def build(
         {name: node.name for name, node in graph.inputs.items()},
         graph.outputs,
         body,
-        ordered(s for s in graph.symbols if s.kind != "dim"),
-        (),
+        ordered(s for s in graph.mentioned if s.kind != "dim"),
+        tuple(d.bound for d in graph.until if d.bound is not None),
         graph.requirements,
     )
 
@@ -99,6 +99,11 @@ class _Builder:
                 ranges[name] = span
         if not ranges:
             return
+        stopper = self._stopper(loop, inside)
+        if stopper is not None:
+            # Members that run ahead of the stopping condition go on until it holds: nobody reads what they add.
+            last = ranges[stopper][1]
+            ranges = {name: (first, maximum(end, last)) for name, (first, end) in ranges.items()}
         for segment in cut(loop.counter, ranges, given, nominal):
             yield from self._segment(loop, segment, inside, given, nominal)
 
@@ -111,7 +116,27 @@ class _Builder:
         members = {name: inside[name] for name in segment.active}
         body = self.items(loop.body, members, known, {**nominal, counter: middle})
         if body:
-            yield ir.For(counter, segment.first, segment.end, body)
+            stopper = self._stopper(loop, members)
+            stop = self._stop(loop, stopper) if stopper is not None else None
+            yield ir.For(counter, segment.first, segment.end, body, stop)
+
+    def _stopper(self, loop: Loop, members: Joined) -> str | None:
+        """The member of a loop whose value ends it."""
+        for dim, node in self.graph.until.items():
+            for name in members:
+                if loop.members[name].dim is dim and any(s.node == node for s in self.blocks[name].statements):
+                    return name
+        return None
+
+    def _stop(self, loop: Loop, name: str) -> ir.Stop:
+        member = loop.members[name]
+        assert member.dim is not None and member.dim.bound is not None
+        assert member.rate == 1, "a stopping condition goes forwards"
+        step = Term.of(loop.counter) - member.offset
+        node = self.graph[self.graph.until[member.dim]]
+        kept = self.storage[node.name]
+        index = tuple(slot.index(step) for slot in kept.indexed)
+        return ir.Stop(ir.Load(node.name, index, node.type), member.dim.bound, step + 1)
 
     def _range(
         self, block: Block, members: Mapping[Symbol, Member], counter: Symbol, given: Condition
@@ -134,9 +159,13 @@ class _Builder:
         steps: dict[Symbol, Term] = {}
         whole: list[Condition] = []
         for counter, member in members.items():
-            offset = (Term.of(counter) - member.shift) * (1 if member.rate > 0 else -1)
-            steps[member.dim] = offset // abs(member.rate)
-            whole.append(eq(offset % abs(member.rate), 0))
+            since = Term.of(counter) - member.offset
+            if member.dim is None:
+                whole.append(eq(since, 0))
+                continue
+            forwards = since if member.rate > 0 else -since
+            steps[member.dim] = forwards // abs(member.rate)
+            whole.append(eq(forwards % abs(member.rate), 0))
         domain = conjunction(block.domain.substitute(steps), *whole)
         guard = simplified(domain, given)
         columns = ordered(guard.symbols | given.symbols)

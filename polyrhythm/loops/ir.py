@@ -1,8 +1,10 @@
 """The Loop IR: what a backend runs.
 
 A program is a sequence of items executed in order: `For` loops, `If` guards, and `Block`s. A block computes
-values in single assignment: first everything it loads is read, then values are computed one after the other, then results are stored. Places
-(inputs, variables, buffers, outputs) hold values between blocks. Index terms are over loop counters, bounds and sizes.
+values in single assignment: what it loads is read, values are computed one after the other, then results are
+stored: a block never reads what it stores. Places
+(inputs, variables, buffers, outputs) hold values between blocks. Index terms are over loop counters, bounds and
+sizes.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from polyrhythm.source import Source
 class Place:
     """Something that holds values between blocks.
 
-    `slots` are the leading axes that an index selects from; `type` is the type of one slot, with each varying axis at its largest. A
-    place without slots that is neither input nor output is a variable.
+    `slots` are the leading axes that an index selects from; `type` is the type of one slot, with each varying axis
+    at its largest. A place without slots that is neither input nor output is a variable.
     """
 
     name: str
@@ -125,9 +127,9 @@ class If:
 
 @dataclass(frozen=True)
 class Stop:
-    """End a loop early: when the variable `done` is true after an iteration, `bound` becomes `length`."""
+    """End a loop early: when what `done` reads is true after an iteration, `bound` becomes `length`."""
 
-    done: str
+    done: Load
     bound: Symbol
     length: Term
 
@@ -160,6 +162,16 @@ class LoopProgram:
     bounds: tuple[Symbol, ...]
     found: tuple[Symbol, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+
+
+def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """The shape of each output for given bounds, those found while running included."""
+
+    def lookup(symbol: Symbol) -> int:
+        return bounds[symbol.name]
+
+    places = (program.places[name] for name in program.outputs)
+    return [tuple(max(0, n.evaluate(lookup)) for n in place.whole) for place in places]
 
 
 def walk(items: tuple[Item, ...]) -> Iterator[Item]:

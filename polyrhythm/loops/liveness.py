@@ -1,8 +1,8 @@
 """Which places a loop must carry from one iteration to the next.
 
 A functional backend threads places through its loops as values. A place is carried when the body writes it and
-someone reads what was there: the body itself before writing it, or whatever comes after the loop. A buffer is only ever changed in
-part, so writing it reads it too.
+someone reads what was there: the body itself before writing it, or whatever comes after the loop. A buffer is only
+ever changed in part, so writing it reads it too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ def written(items: Sequence[Item]) -> set[str]:
             found |= {store.place for store in item.stores}
         else:
             found |= written(item.body)
-            if isinstance(item, For) and item.stop is not None:
-                found.discard("")
     return found
 
 
@@ -52,7 +50,7 @@ def carried(loop: For, live_after: set[str], program: LoopProgram) -> list[str]:
 
 def _loop_live(loop: For, live_after: set[str], program: LoopProgram) -> set[str]:
     """What matters before a loop: also what one iteration leaves for the next."""
-    done = {loop.stop.done} if loop.stop is not None else set()
+    done = {loop.stop.done.place} if loop.stop is not None else set()
     live = set(live_after)
     while True:
         again = live | live_before(loop.body, live | done, program)

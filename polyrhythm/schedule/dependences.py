@@ -1,21 +1,22 @@
 """Which block must wait for which, and how far apart they are.
 
-A dependence says that a block at point p needs another block at point `steps(p, k)`, for every p and k (a position in each
-range read) that satisfy `condition`. They come from the accesses, and from effects: host calls that share an effect are ordered
-by their dims, then as written. Only true dependences exist here, since a graph assigns every value once; what storage adds
-comes later.
+A dependence says that a block at point p needs another block at point `steps(p, k)`, for every p and k (a position
+in each range read) that satisfy `condition`. They come from the accesses; from effects, since host calls that share
+an effect are ordered by their dims, then as written; and from stopping conditions, which decide a length. Only true
+dependences exist here, since a graph assigns every value once; what storage adds comes later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
 from polyrhythm.ir.graph import Graph, Range
 from polyrhythm.ir.sets import facts, solutions
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.schedule.blocks import Block, stored_reads
+from polyrhythm.schedule.blocks import Block, Statement, definition_of, stored_reads
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
                 key = (writer.name, block.name, condition, tuple(steps.values()))
                 if key not in found and not solutions(condition).is_empty:
                     found[key] = Dependence(writer.name, block.name, condition, steps, node.name)
-    return [*found.values(), *_effect_dependences(graph, blocks)]
+    return [*found.values(), *_effect_dependences(graph, blocks), *_stop_dependences(graph, blocks)]
 
 
 def positioned(steps: Mapping[Symbol, Term | Range]) -> tuple[dict[Symbol, Term], Condition]:
@@ -67,6 +68,7 @@ def positioned(steps: Mapping[Symbol, Term | Range]) -> tuple[dict[Symbol, Term]
     return pointed, conjunction(*known)
 
 
+@lru_cache(1 << 14)
 def least(term: Term, condition: Condition) -> int | None:
     """The smallest value of a term where a condition holds; None when there is none."""
     if term.is_constant:
@@ -76,12 +78,45 @@ def least(term: Term, condition: Condition) -> int | None:
     return None if largest is None else -largest
 
 
+def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:
+    """A length that a stopping condition decides is known only after the loop; no effect runs beyond it."""
+    for dim, name in graph.until.items():
+        (stopper,) = [b for b in blocks.values() if any(s.node == name for s in b.statements)]
+        assert dim.bound is not None
+        for block in blocks.values():
+            if dim.bound in _mentioned(graph, block):
+                at = Term.of(Symbol(f"{dim.name}_before", "dim", serial=-5))
+                known = conjunction(block.domain, ge(at, 0), lt(at, Term.of(dim.bound)))
+            elif dim in block.dims and any(_has_effect(graph, statement) for statement in block.statements):
+                at = Term.of(dim) - 1
+                known = conjunction(block.domain, ge(at, 0))
+            else:
+                continue
+            condition = conjunction(known, facts(known.symbols))
+            yield Dependence(stopper.name, block.name, condition, {dim: at}, f"the length {dim.bound}")
+
+
+def _mentioned(graph: Graph, block: Block) -> set[Symbol]:
+    """The symbols whose values a block needs, apart from the limits of where it runs."""
+    found: set[Symbol] = set()
+    for statement in block.statements:
+        definition = definition_of(graph, statement)
+        shape = graph[statement.node].shape
+        found = found.union(definition.symbols, *(length.symbols for length in shape))
+    return found
+
+
+def _has_effect(graph: Graph, statement: Statement) -> bool:
+    definition = graph[statement.node].definitions[statement.number]
+    return definition.op == "host" and definition.attributes["function"].effect is not None
+
+
 def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:
     calls: dict[str, list[tuple[int, Block]]] = {}
     for block in blocks.values():
         for statement in block.statements:
             definition = graph[statement.node].definitions[statement.number]
-            if definition.op == "host" and definition.attributes["function"].effect is not None:
+            if _has_effect(graph, statement):
                 effect = calls.setdefault(definition.attributes["function"].effect, [])
                 effect.append((definition.attributes["call"], block))
     for effect, members in calls.items():
@@ -105,11 +140,8 @@ def _before(
     equal: Condition = TRUE
     for symbol in dims:
         first = next(call for call, block in members if symbol in block.dims)
-        places = []
-        for call, block in (early, late):
-            own = at[symbol] if block is source and (call, block) == early else Term.of(symbol)
-            places.append(own if symbol in block.dims else (-1 if call < first else 1))
-        a, b = places
+        a = at[symbol] if symbol in source.dims else (-1 if early[0] < first else 1)
+        b = Term.of(symbol) if symbol in reader.dims else (-1 if late[0] < first else 1)
         if isinstance(a, Term) and isinstance(b, Term):
             yield conjunction(inside, equal, lt(a, b)), at
             equal = conjunction(equal, eq(a, b))

@@ -3,8 +3,8 @@
 At every level of the tree the blocks are grouped, from the last consumer back to the first producer. A group is a
 single block, or a loop over one dim that all its members have. A producer joins the group of its first consumer
 when the distance between them along the dim is bounded, and gets a loop of its own, before it, when it is not.
-Inside a loop every member has a rate and a shift: it handles its step `(c - shift) / rate` in iteration c, so that
-reads of the future become delays. Shifts are the smallest that the dependences allow (longest paths), then moved
+Inside a loop every member has a rank, `rate * t + offset`: it handles step t in that iteration, so that reads of the
+future become delays. Shifts are the smallest that the dependences allow (longest paths), then moved
 so that values wait as little as possible. What is not settled by the loop goes to the next level.
 
 Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards always;
@@ -19,28 +19,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import lcm
 
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.ir.conditions import conjunction, eq
 from polyrhythm.ir.sets import solutions
-from polyrhythm.ir.terms import FloorDiv, Symbol, Term
-from polyrhythm.lang.progress import components
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.lang.progress import components, follow_ranks, growth, keeps_pace, standing_ranks
 from polyrhythm.schedule.blocks import Block
 from polyrhythm.schedule.dependences import Dependence, least
 
 
 @dataclass(frozen=True)
 class Member:
-    """How a block takes part in a loop: iteration `rate * dim + shift` handles its step `dim`."""
+    """How a block takes part in a loop: iteration `time` handles its step of `dim`.
 
-    dim: Symbol
-    rate: int
-    shift: int
+    `time` is `rate * dim + offset`; the offset may contain bounds. A block without the dim runs in one iteration.
+    """
+
+    dim: Symbol | None
+    time: Term
 
     @property
-    def time(self) -> Term:
-        return Term.of(self.dim) * self.rate + self.shift
+    def rate(self) -> int:
+        return 0 if self.dim is None else self.time.coefficient(self.dim)
+
+    @property
+    def offset(self) -> Term:
+        return self.time if self.dim is None else self.time - Term.of(self.dim) * self.rate
 
 
 @dataclass(frozen=True)
@@ -66,21 +71,21 @@ def schedule(blocks: Mapping[str, Block], dependences: Sequence[Dependence]) -> 
     return _Scheduler(blocks).nest(list(blocks), dependences, remaining)
 
 
+Ranks = dict[str, Term]
+"""For each block, an affine function of its steps that no dependence lets fall by more than a constant."""
+
+
 @dataclass
 class _Group:
-    """Blocks that share a loop (or one block alone): rates along the dim for either direction still possible."""
+    """Blocks that share a loop, with the rankings it may follow; or one block alone, without any."""
 
     members: list[str]
-    dims: dict[str, Symbol] = field(default_factory=dict)
-    rates: dict[int, dict[str, int]] = field(default_factory=dict)  # by direction
+    dims: dict[str, Symbol | None] = field(default_factory=dict)
+    candidates: list[Ranks] = field(default_factory=list)
 
     @property
     def is_loop(self) -> bool:
-        return bool(self.rates)
-
-    @property
-    def dim(self) -> Symbol:
-        return next(iter(self.dims.values()))
+        return bool(self.candidates)
 
 
 class _Scheduler:
@@ -140,17 +145,21 @@ class _Scheduler:
     ) -> _Group:
         """A group for one component: a loop over the first dim that carries all its dependences one way."""
         members = sorted(component, key=list(self.blocks).index)
-        common = [s for s in remaining[members[0]] if all(s in remaining[name] for name in members)]
-        for symbol in common:
-            dims = dict.fromkeys(members, symbol)
-            rates = {}
-            for direction in (1, -1):
-                speed = {name: direction * rate for name, rate in _rates(members, own, symbol).items()}
-                if self._shifts(members, own, dims, speed) is not None:
-                    rates[direction] = speed
-            if rates:
-                return _Group(members, dims, rates)
-        if own or common:
+        symbols = dict.fromkeys(symbol for name in members for symbol in remaining[name])
+        for symbol in symbols:
+            along = [name for name in members if symbol in remaining[name]]
+            dims = {name: symbol if name in along else None for name in members}
+            moving = [d for d in own if d.reader in along and d.source in along]
+            steady = [d for d in moving if keeps_pace(d.steps[symbol], symbol)]
+            candidates: list[Ranks] = []
+            for reads in (moving, steady):
+                ranks = standing_ranks(follow_ranks(along, reads, symbol), members, own)
+                for signed in (ranks, {name: -rank for name, rank in ranks.items()}):
+                    if signed not in candidates and self._shifts(members, own, signed) is not None:
+                        candidates.append(signed)
+            if candidates:
+                return _Group(members, dims, candidates)
+        if own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
                 fix="make the recurrence go one way along some dim; please report a program that should work",
@@ -159,34 +168,33 @@ class _Scheduler:
 
     def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence]) -> bool:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
-        if not (target.is_loop and fresh.is_loop and target.dim is fresh.dim):
+        if not (target.is_loop and fresh.is_loop):
             return False
         members = fresh.members + target.members
         among = [d for d in dependences if d.source in members and d.reader in members]
         crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
-        dims = {**fresh.dims, **target.dims}
-        rates = {}
-        for direction in fresh.rates.keys() & target.rates.keys():
-            scaled = _matched(fresh.rates[direction], target.rates[direction], crossing, fresh.dim)
-            if scaled is not None and self._shifts(members, among, dims, scaled) is not None:
-                rates[direction] = scaled
-        if not rates:
+        candidates: list[Ranks] = []
+        for consumer in target.candidates:
+            for producer in fresh.candidates:
+                ranks = _matched(producer, consumer, crossing, {**fresh.dims, **target.dims})
+                if ranks is not None and ranks not in candidates and self._shifts(members, among, ranks) is not None:
+                    candidates.append(ranks)
+        if not candidates:
             return False
-        target.members, target.dims, target.rates = members, dims, rates
+        target.members, target.dims = members, {**fresh.dims, **target.dims}
+        target.candidates = candidates
         return True
 
     def _shifts(
         self,
         members: Sequence[str],
         among: Sequence[Dependence],
-        dims: Mapping[str, Symbol],
-        rates: Mapping[str, int],
+        ranks: Ranks,
     ) -> dict[str, int] | None:
         """The earliest shift of each member such that nothing runs before what it needs; None if there is none."""
         distances = []
         for d in among:
-            drop = Term.of(dims[d.reader]) * rates[d.reader] - d.steps[dims[d.source]] * rates[d.source]
-            smallest = least(drop, d.condition)
+            smallest = least(ranks[d.reader] - ranks[d.source].substitute(d.steps), d.condition)
             if smallest is None:
                 return None
             distances.append((d.source, d.reader, smallest))
@@ -251,13 +259,13 @@ class _Scheduler:
         self, group: _Group, dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
     ) -> Loop:
         among = [d for d in dependences if d.source in group.members and d.reader in group.members]
-        direction = 1 if 1 in group.rates else -1
-        rates = group.rates[direction]
-        shifts = self._shifts(group.members, among, group.dims, rates)
+        ranks = group.candidates[0]
+        shifts = self._shifts(group.members, among, ranks)
         assert shifts is not None
-        members = {name: Member(group.dims[name], rates[name], shifts[name]) for name in group.members}
+        members = {name: Member(group.dims[name], ranks[name] + shifts[name]) for name in group.members}
         self.loops += 1
-        counter = Symbol(group.dim.name, "dim", serial=-10 - self.loops)
+        name = next(dim.name for dim in group.dims.values() if dim is not None)
+        counter = Symbol(name, "dim", serial=-10 - self.loops)
         inner = list(_open(among, members))
         left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
         unchanged = {(d.source, d.reader) for d in inner}
@@ -268,8 +276,7 @@ class _Scheduler:
 def _open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
     """The part of each dependence whose two ends fall into one iteration."""
     for d in among:
-        source = members[d.source]
-        distance = members[d.reader].time - source.time.substitute({source.dim: d.steps[source.dim]})
+        distance = members[d.reader].time - members[d.source].time.substitute(d.steps)
         if distance.is_constant and distance.constant:
             continue
         condition = conjunction(d.condition, eq(distance, 0))
@@ -334,44 +341,26 @@ def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
     return False
 
 
-def _rates(members: Sequence[str], own: Sequence[Dependence], symbol: Symbol) -> dict[str, int]:
-    """Integer rates so that a read of step `a*t // b` joins rate a/b with rate 1."""
-    rates: dict[str, Fraction] = {members[0]: Fraction(1)}
-    for _ in members:
-        for d in own:
-            slope = _slope(d.steps[symbol], symbol)
-            if slope is None:
-                continue
-            if d.source in rates and d.reader not in rates:
-                rates[d.reader] = rates[d.source] * slope
-            elif d.reader in rates and d.source not in rates:
-                rates[d.source] = rates[d.reader] / slope
-    scale = lcm(*(rate.denominator for rate in rates.values()))
-    return {name: int(rates.get(name, Fraction(1)) * scale) for name in members}
-
-
 def _matched(
-    producer: Mapping[str, int], consumer: Mapping[str, int], crossing: Sequence[Dependence], symbol: Symbol
-) -> dict[str, int] | None:
-    """Both sets of rates on one scale, so that steps read together run together."""
-    ratio = Fraction(1)
+    producer: Ranks, consumer: Ranks, crossing: Sequence[Dependence], dims: Mapping[str, Symbol | None]
+) -> Ranks | None:
+    """Both rankings on one scale, so that what is made together with what reads it runs in the same iteration."""
     for d in crossing:
-        slope = _slope(d.steps[symbol], symbol)
-        if slope is not None:
-            ratio = Fraction(abs(consumer[d.reader])) / (slope * abs(producer[d.source]))
-            break
-    up, down = ratio.numerator, ratio.denominator
-    return {name: rate * up for name, rate in producer.items()} | {n: rate * down for n, rate in consumer.items()}
-
-
-def _slope(term: Term, symbol: Symbol) -> Fraction | None:
-    """How fast a term grows with a symbol on average; None where it does not grow or has no fixed rate."""
-    total = Fraction(term.coefficient(symbol))
-    for monomial, coefficient in term.monomials:
-        atom = monomial[0]
-        if not isinstance(atom, Symbol) and symbol in Term(0, ((monomial, 1),)).symbols:
-            inner = _slope(atom.dividend, symbol) if isinstance(atom, FloorDiv) else None
-            if not isinstance(atom, FloorDiv) or inner is None:
-                return None
-            total += coefficient * inner / atom.divisor
-    return total if total > 0 else None
+        symbol = dims[d.reader]
+        if symbol is None:
+            continue
+        read, reading = growth(producer[d.source].substitute(d.steps), symbol), growth(consumer[d.reader], symbol)
+        if read is None or reading is None:
+            continue
+        ratio = reading[None] / read[None]
+        if ratio < 0:
+            return None
+        up, down = ratio.numerator, ratio.denominator
+        keys = {key for key in (*read, *reading) if key is not None}
+        apart = {key: reading.get(key, Fraction(0)) * down - read.get(key, Fraction(0)) * up for key in keys}
+        if any(value.denominator != 1 for value in apart.values()):
+            return None
+        offset = sum((Term.of(key) * int(value) for key, value in apart.items()), Term(0))
+        scaled = {name: rank * up + offset for name, rank in producer.items()}
+        return scaled | {name: rank * down for name, rank in consumer.items()}
+    return {**producer, **consumer}

@@ -14,7 +14,7 @@ import numpy as np
 
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
 from polyrhythm.ir.terms import Symbol
-from polyrhythm.loops.ir import LoopProgram, blocks_of
+from polyrhythm.loops.ir import LoopProgram, blocks_of, output_shapes
 
 
 @dataclass
@@ -52,13 +52,11 @@ class JaxBackend:
                 padded[name] = _padded(inputs[given], shape)
             values = np.array([bounds[s.name] for s in self.program.bounds], np.int32)
             compiled = self._compile(capacities, padded)
-            outputs = compiled(padded, values, seed_words(seed))
-            lookup = {s: bounds[s.name] for s in self.program.bounds}
-            cut = []
-            for name, output in zip(self.program.outputs, outputs, strict=True):
-                shape = tuple(max(0, n.evaluate(lookup.__getitem__)) for n in self.program.places[name].whole)
-                cut.append(output if output.shape == shape else output[tuple(slice(0, n) for n in shape)])
-        return cut, {}
+            outputs, found = compiled(padded, values, seed_words(seed))
+            ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
+            shapes = output_shapes(self.program, {**bounds, **ended})
+            cut = [o if o.shape == s else o[tuple(map(slice, s))] for o, s in zip(outputs, shapes, strict=True)]
+        return cut, ended
 
     def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array]) -> Any:
         key = tuple(capacities[s] for s in self.sizing)
@@ -75,7 +73,7 @@ class JaxBackend:
 
     def _trace(
         self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
-    ) -> list[jax.Array]:
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.program.bounds)}
         return Lowering(self.program, capacities, symbols, seed).run(inputs)
 

@@ -1,9 +1,9 @@
 """Loop IR to JAX: the whole program as one traced function, its loops as XLA loops.
 
-Shapes must be static for XLA, so every bound that sizes something has a *capacity*, a power of two at least as large; its value
-is a run-time scalar. Axes whose length is known only at run time are stored padded to their capacity (see `ops.py`). Loop
-counters and bounds are int32 scalars. Places that a loop changes are carried through it as values; XLA updates
-them in place because each is written and then read from its newest version only.
+Shapes must be static for XLA, so every bound that sizes something has a *capacity*, a power of two at least as
+large; its value is a run-time scalar. Axes whose length is known only at run time are stored padded to their
+capacity (see `ops.py`). Loop counters and bounds are int32 scalars. Places that a loop changes are carried through it
+as values; XLA updates them in place because each is written and then read from its newest version only.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Lowering:
     seed: Any
     ranges: dict[Symbol, Interval] = field(default_factory=dict)
 
-    def run(self, inputs: Mapping[str, jax.Array]) -> list[jax.Array]:
-        """The outputs at capacity."""
+    def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+        """The outputs at capacity, and the bounds found on the way."""
         state: State = {}
         for name, place in self.program.places.items():
             if place.kind == "input":
@@ -51,7 +51,8 @@ class Lowering:
                 state[name] = self.empty(place)
         live = set(self.program.outputs)
         self.items(self.program.body, state, live, None)
-        return [state[name].array for name in self.program.outputs]
+        outputs = [state[name].array for name in self.program.outputs]
+        return outputs, [jnp.int32(self.symbols[bound]) for bound in self.program.found]
 
     def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
         """Run items in order, changing the state."""
@@ -81,6 +82,9 @@ class Lowering:
             return
         if mask is not None:
             end = jnp.where(mask, end, first)
+        if loop.stop is not None:
+            self.stopping_loop(loop, state, live, first, end)
+            return
         names = carried(loop, live, self.program)
         for name in names:
             if name not in state:
@@ -99,6 +103,35 @@ class Lowering:
         start = tuple(state[name].array for name in names)
         results = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
         state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+
+    def stopping_loop(self, loop: For, state: State, live: set[str], first: Scalar, end: Scalar) -> None:
+        """A loop that ends as soon as its condition holds, inside XLA."""
+        stop = loop.stop
+        assert stop is not None
+        names = carried(loop, live | {stop.done.place}, self.program)
+        for name in names:
+            if name not in state:
+                state[name] = self.empty(self.program.places[name])
+        kept = {name: state[name].lengths for name in names}
+
+        def goes_on(carry: tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]) -> jax.Array:
+            counter, done, _ = carry
+            return (counter < jnp.int32(end)) & ~done
+
+        def body(carry: tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]) -> Any:
+            counter, _, values = carry
+            inner = dict(state)
+            inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+            self.symbols[loop.counter] = counter
+            self.items(loop.body, inner, {*names, stop.done.place}, None)
+            done = self.load(stop.done, inner).array
+            return counter + jnp.int32(1), done, tuple(inner[name].array for name in names)
+
+        start = tuple(state[name].array for name in names)
+        counter, done, results = lax.while_loop(goes_on, body, (jnp.int32(first), jnp.bool_(False), start))
+        state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+        self.symbols[loop.counter] = counter - jnp.int32(1)
+        self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
 
     def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
         """Load, compute, store."""

@@ -1,0 +1,1 @@
+"""Compiled programs and how they are called."""

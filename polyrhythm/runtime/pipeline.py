@@ -1,0 +1,94 @@
+"""The compiler from end to end: outputs to graph, schedule, storage, Loop IR; each phase timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.ir.graph import Graph
+from polyrhythm.ir.terms import Term
+from polyrhythm.lang.check import checked
+from polyrhythm.lang.index import Bound, Dim
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.lang.trace import trace
+from polyrhythm.loops.build import build
+from polyrhythm.loops.ir import LoopProgram
+from polyrhythm.schedule.blocks import Block, make_blocks
+from polyrhythm.schedule.dependences import Dependence, find_dependences
+from polyrhythm.schedule.scheduler import Item, schedule
+from polyrhythm.schedule.storage import Storage, plan_storage
+
+
+@dataclass
+class Compiled:
+    """Everything the compiler made of a program, and the seconds each phase took."""
+
+    graph: Graph
+    blocks: dict[str, Block]
+    dependences: list[Dependence]
+    schedule: tuple[Item, ...]
+    storage: dict[str, Storage]
+    loops: LoopProgram
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def compile_tensors(
+    outputs: Sequence[Tensor],
+    effects: Sequence[Tensor] = (),
+    until: Mapping[Dim, Tensor] | None = None,
+    bounds: Mapping[Bound, int] | None = None,
+) -> Compiled:
+    """Trace, check and lower some outputs; `bounds` given here are fixed for good."""
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "trace"):
+        traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()})
+    with _timed(seconds, "check"):
+        graph = checked(traced)
+    _refuse(graph)
+    with _timed(seconds, "blocks"):
+        blocks = make_blocks(graph)
+    with _timed(seconds, "dependences"):
+        dependences = find_dependences(graph, blocks)
+    with _timed(seconds, "schedule"):
+        items = schedule(blocks, dependences)
+    with _timed(seconds, "storage"):
+        storage = plan_storage(graph, blocks, items)
+    with _timed(seconds, "loops"):
+        loops = build(graph, blocks, items, storage)
+    return Compiled(graph, blocks, dependences, items, storage, loops, seconds)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[phase] = time.perf_counter() - started
+
+
+def _refuse(graph: Graph) -> None:
+    """Constructs that compiled programs cannot run yet; the oracle can."""
+    for access in graph.lengths.values():
+        node = graph[access.source]
+        raise UnsupportedError(
+            "compiled programs cannot have ragged dims yet",
+            fix="run it with pr.evaluate, or pad to the longest and mask",
+            at=node.at,
+        )
+    for dim, name in graph.until.items():
+        if graph[name].symbols != (dim,):
+            raise UnsupportedError(
+                f"compiled programs cannot end {dim} at a different step for each of {graph[name].symbols} yet",
+                fix="run it with pr.evaluate, or stop when all have ended",
+                at=graph[name].at,
+            )
+    for name in graph.outputs:
+        node = graph[name]
+        if any(s in node.symbols for length in node.shape for s in length.symbols):
+            raise UnsupportedError(
+                "compiled programs cannot return a value whose shape differs from step to step yet",
+                fix="run it with pr.evaluate, or pad the value to one shape",
+                at=node.at,
+            )
