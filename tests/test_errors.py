@@ -705,6 +705,32 @@ def effect_against_its_order() -> None:
     pr.evaluate(second, X)
 
 
+# Compiling.
+
+
+@raises(errors.UnsupportedError)
+def compiled_ragged_dim() -> None:
+    pr.compile(pr.value(s), backend="numpy")
+
+
+@raises(errors.UnsupportedError)
+def compiled_until_per_index() -> None:
+    grid = pr.input("grid", (), (b, t))
+    done = grid > 3
+    pr.compile(grid, until={t: done}, backend="numpy")
+
+
+@raises(errors.UnsupportedError)
+def compiled_output_of_changing_shape() -> None:
+    past = x[0 : t + 1]
+    pr.compile(past, backend="numpy")
+
+
+@raises(errors.UnsupportedError)
+def unknown_backend() -> None:
+    pr.compile(x, backend="fortran")
+
+
 # Functions.
 
 
