@@ -128,11 +128,20 @@ def _through(
 ) -> dict[Node, tuple[int, int]]:
     """For every fork upstream: tokens held back and tokens kept on the way through this stream."""
     node, depth = stream.node, hardware.depth(stream.role)
-    hold = held_back(node)
+    hold = held_back(node) or 0
     found = {}
     for fork, (held, kept) in reach.get(node, {}).items():
-        size = hold if hold is not None else 0
-        found[fork] = (max(held, size), kept + depth + (size if size > 1 else 1))
+        size = -(-hold // _expansion(fork, node))
+        found[fork] = (max(held, size), kept + depth + max(size, 1))
     if len(node.outputs) > 1:
         found[node] = (1, depth)
     return found
+
+
+def _expansion(fork: Node, node: Node) -> int:
+    """How many tokens reach a node for each that left the fork; 1 where the shapes do not tell."""
+    sent, arriving = cardinality(fork.outputs[0].shape), cardinality(node.inputs[0].shape)
+    if not sent.terms or not arriving.terms:
+        return 1
+    factor = max(1, arriving.terms[0][1] // sent.terms[0][1])
+    return factor if sent * factor == arriving else 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,36 +141,51 @@ class Process:
             self.clock = time
         return value, level
 
-    def put(self, channel: Channel, value: Any, level: int) -> Steps:
-        """Send a token, waiting for a free slot. Tokens to a reader that has finished are dropped."""
+    def put(self, channel: Channel, value: Any, level: int) -> Iterable[None]:
+        """Send a token, waiting for a free slot. Tokens to a reader that has finished are dropped.
+
+        Most of the time there is a slot, and then there is nothing to iterate over: that saves a generator.
+        """
         if channel.credit:
             channel.credit -= 1
-        else:
-            if not channel.frees:
-                while not channel.frees and not channel.reader_gone:
-                    channel.writer_waits = True
-                    self.waits_for = ("space", (channel,))
-                    yield
-                if not channel.frees:
-                    return
+        elif channel.frees:
             freed = channel.frees.popleft()
             if freed > self.clock:
                 self.clock = freed
+        else:
+            return self._put_later(channel, value, level)
         channel.items.append((value, level, self.clock + self.hardware.fifo_latency))
         if channel.log is not None:
             channel.log.append((value if value is EMPTY else 0, level))
         if channel.reader_waits:
             channel.reader_waits = False
             self.engine.wake(channel.reader)
+        return ()
 
-    def wait_space(self, channel: Channel) -> Steps:
-        """Advance the clock to when the channel has a free slot, without taking it."""
-        while not channel.credit and not channel.frees and not channel.reader_gone:
+    def _put_later(self, channel: Channel, value: Any, level: int) -> Steps:
+        while not channel.frees and not channel.reader_gone:
             channel.writer_waits = True
             self.waits_for = ("space", (channel,))
             yield
-        if not channel.credit and channel.frees and channel.frees[0] > self.clock:
+        if channel.frees:
+            yield from self.put(channel, value, level)
+
+    def wait_space(self, channel: Channel) -> Iterable[None]:
+        """Advance the clock to when the channel has a free slot, without taking it."""
+        if channel.credit or channel.reader_gone:
+            return ()
+        if not channel.frees:
+            return self._space_later(channel)
+        if channel.frees[0] > self.clock:
             self.clock = channel.frees[0]
+        return ()
+
+    def _space_later(self, channel: Channel) -> Steps:
+        while not channel.frees and not channel.reader_gone:
+            channel.writer_waits = True
+            self.waits_for = ("space", (channel,))
+            yield
+        yield from self.wait_space(channel)
 
     def first_of(self, channels: Sequence[Channel]) -> Steps:
         """The index of the channel whose next token arrives first, or None when all have ended.

@@ -185,6 +185,15 @@ def test_the_lint_foresees_that_deadlock() -> None:
     simulate(deep, enough)
 
 
+def test_the_lint_counts_in_tokens_of_the_fork() -> None:
+    """Each token is repeated and folded again, so the long branch holds back one of them, not eight."""
+    x = source("x", [1.0, 2.0], (static(2),))
+    again = accum("add", repeat(x, 8))
+    end = map_tiles("subtract", x, again)
+    assert lint(Program(end), Hardware(fifo_depth=1)) == []
+    simulate(Program(end), Hardware(fifo_depth=1))
+
+
 def test_streams_that_disagree_at_run_time_are_named() -> None:
     two = source("two", [[1.0], [2.0]], (static(2), static(1)))
     one = restate(source("one", [[1.0, 2.0]], (static(1), static(2))), two.shape)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyrhythm.stream import Hardware, StreamError, simulate
+from polyrhythm.stream import Deadlock, Hardware, StreamError, lint, simulate
 from polyrhythm.stream.attention import (
     AttentionData,
     AttentionShape,
@@ -15,7 +15,7 @@ from polyrhythm.stream.attention import (
     attention_reference,
     build_attention,
 )
-from polyrhythm.stream.directives import Policy, parallelize, tile, time_multiplex
+from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
 from polyrhythm.stream.moe import MoeData, MoeShape, build_moe, moe_reference
 
 SHAPE = MoeShape(hidden=8, intermediate=12, experts=8, chosen=2)
@@ -77,6 +77,28 @@ def test_safe_softmax_survives_scores_that_overflow() -> None:
     data = AttentionData(1e3 * ones, 1e3 * np.ones((1, 8, 4)), np.ones((1, 8, 4)), np.ones((1, 4)), np.ones((1, 4)))
     run = simulate(build_attention([3], [parallelize("request", 1)], SMALL, data), attention_hardware())
     np.testing.assert_allclose(run.arrays["output"], 1.0)
+
+
+def test_the_lint_has_nothing_to_say_about_the_layers() -> None:
+    routing = np.array([[0, 1], [2, 3], [0, 3]])
+    for rows in (tile("token", 2), tile("token", dynamic=True)):
+        for regions in (8, 2):
+            schedule: list[Directive] = [rows, tile("intermediate", 4), time_multiplex("expert", regions)]
+            assert lint(build_moe(SHAPE, routing, schedule), Hardware()) == []
+    policies: tuple[Policy, ...] = ("coarse", "interleave", "dynamic")
+    for policy in policies:
+        program = build_attention([40, 50, 60], [parallelize("request", 2, policy)])
+        assert lint(program, attention_hardware()) == []
+
+
+def test_shallow_fifos_deadlock_when_an_expert_is_rare() -> None:
+    """The expert's only token comes last; everyone else's results wait for it, and so does the token stream."""
+    routing = np.array([[0, 1]] * 40 + [[0, 2]])
+    order = np.vstack([routing[-1:], routing[:-1]])
+    program = build_moe(SHAPE, order, [tile("token", 2), tile("intermediate", 12)])
+    with pytest.raises(Deadlock, match=r"to expert .*by token"):
+        simulate(program, Hardware(fifo_depth=1), functional=False)
+    simulate(program, Hardware(fifo_depth=64), functional=False)
 
 
 def test_missing_directives_are_named() -> None:

@@ -121,6 +121,8 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
     level is read on. `endless` marks feedback streams, whose left-over tokens are no mistake.
     """
     first = yield from process.get(channels[0])
+    if len(channels) == 1:
+        return first if first is None else ((first[0],), first[1])
     if first is None:
         for channel, feedback in zip(channels[1:], endless[1:], strict=True):
             if not feedback and (yield from process.get(channel)) is not None:
