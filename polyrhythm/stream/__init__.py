@@ -6,6 +6,7 @@ for timing alone. See docs/streams.md.
 
 from polyrhythm.stream.deadlock import lint
 from polyrhythm.stream.dims import Dim, dynamic, ragged, static
+from polyrhythm.stream.directives import parallelize, tile, time_multiplex
 from polyrhythm.stream.errors import (
     Deadlock,
     ElementMismatch,
@@ -78,6 +79,7 @@ __all__ = [
     "lint",
     "map_tiles",
     "measure",
+    "parallelize",
     "parallelize_stream",
     "partition",
     "promote",
@@ -97,6 +99,8 @@ __all__ = [
     "streamify",
     "streamify_by",
     "symbol",
+    "tile",
+    "time_multiplex",
     "unstack",
     "zip_streams",
 ]

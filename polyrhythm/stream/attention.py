@@ -117,12 +117,12 @@ def build_attention(
             "build_attention: the dim request needs a parallelize directive",
             fix='add parallelize("request", regions=4, policy="dynamic")',
         )
-    step = _Step([int(length) for length in lengths], dealt, shape or AttentionShape(), data, safe_softmax)
+    step = DecodeStep([int(length) for length in lengths], dealt, shape or AttentionShape(), data, safe_softmax)
     return Program(*step.build())
 
 
 @dataclass(frozen=True)
-class _Requests:
+class Requests:
     """What a region gets for each of its requests."""
 
     query: Stream
@@ -131,7 +131,7 @@ class _Requests:
     which: Stream
 
 
-class _Step:
+class DecodeStep:
     """The pieces of one decode step; each method builds one stage, all regions at once as copies."""
 
     def __init__(
@@ -193,7 +193,7 @@ class _Step:
         where = self._metadata(mine.which, _request_number, "result address")
         return [random_store(self.tensors["output"], where, result)]
 
-    def dealt_out(self, free: Stream) -> _Requests:
+    def dealt_out(self, free: Stream) -> Requests:
         """Requests on their way to the regions, by the policy."""
         batch = len(self.lengths)
         rows = [[request, length] for request, length in enumerate(self.lengths)]
@@ -203,7 +203,7 @@ class _Step:
             which = source("requests", blocks, (self.requests,), REQUEST, self.regions, METADATA)
             own = self._metadata(which, _request_number, "request number")
             loaded = [random_load(tensor, tile, own) for tensor, tile in self._request_tensors()]
-            return _Requests(promote(loaded[0], 0, name="query"), loaded[1], loaded[2], which)
+            return Requests(promote(loaded[0], 0, name="query"), loaded[1], loaded[2], which)
         which = source("requests", rows, (static(batch),), REQUEST, role=METADATA)
         loaded = [
             flatten(linear_load(tensor, tile, (batch,)), 0, 1, name=f"all of {tensor.name}")
@@ -220,7 +220,7 @@ class _Step:
                 partition(stream, origin, stream.rank, name=f"deal {stream.name}", role=stream.role)
                 for stream in streams
             ]
-        return _Requests(*dealt)
+        return Requests(*dealt)
 
     def _in_rotation(self, stream: Stream) -> Stream:
         dealt = parallelize_stream(stream, self.regions, name=f"deal {stream.name}", role=stream.role)

@@ -82,6 +82,21 @@ class Largest:
 
 
 @dataclass(frozen=True)
+class Varying:
+    """A size that differs between the elements of one stream: its largest value, and its sum over `count` of them.
+
+    Memory must hold the largest, so that is its value; work adds up, so `summed` uses the sum.
+    """
+
+    largest: Expr
+    sum_of_sizes: Expr
+    count: Expr
+
+    def __str__(self) -> str:
+        return str(self.largest)
+
+
+@dataclass(frozen=True)
 class Concatenation:
     """The copies of several expressions, interleaved: entry i of part j is entry i * len(parts) + j."""
 
@@ -105,7 +120,7 @@ class Pick:
         return f"({self.argument})[{self.index}::{self.step}]"
 
 
-Atom = Symbol | CeilDiv | Positive | Sum | Largest | Concatenation | Pick
+Atom = Symbol | CeilDiv | Positive | Sum | Largest | Varying | Concatenation | Pick
 Monomial = tuple[Atom, ...]
 
 
@@ -323,6 +338,57 @@ def largest(argument: ExprLike, count: int, parts: int = 1) -> Expr:
     return _atom(Largest(value, count, parts))
 
 
+def varying(argument: ExprLike, elements: ExprLike, count: int, parts: int) -> Expr:
+    """The size of the elements of joined streams, where copy i sends `elements` of size `argument`.
+
+    >>> rows = varying(symbol("n", 4), 1, count=4, parts=2)
+    >>> rows.evaluate({"n": [1, 2, 4, 3]}).tolist()
+    [2, 4]
+    """
+    size, each = as_expr(argument), as_expr(elements)
+    if not size.indexed or count == parts:
+        return size
+    return _atom(Varying(largest(size, count, parts), total(size * each, count, parts), total(each, count, parts)))
+
+
+def summed(each: ExprLike, elements: ExprLike) -> Expr:
+    """What `elements` elements amount to when one amounts to `each`, exact where a size varies between them.
+
+    >>> rows = varying(symbol("n", 4), 1, count=4, parts=1)
+    >>> print(summed(10 * rows, 12))
+    30*sum_i(n[i])
+    """
+    count = as_expr(elements)
+    result = as_expr(0)
+    for monomial, coefficient in as_expr(each).terms:
+        sizes = [atom for atom in monomial if isinstance(atom, Varying)]
+        times = _quotient(count, sizes[0].count) if len(sizes) == 1 else None
+        if times is None:
+            result = result + Expr(((monomial, coefficient),)) * count
+        else:
+            others = tuple(atom for atom in monomial if atom is not sizes[0])
+            result = result + Expr(((others, coefficient),)) * times * sizes[0].sum_of_sizes
+    return result
+
+
+def _quotient(dividend: Expr, divisor: Expr) -> Expr | None:
+    """The quotient when every term of the dividend is a multiple of a divisor of one term, else None."""
+    if len(divisor.terms) != 1:
+        return None
+    atoms, factor = divisor.terms[0]
+    quotient = as_expr(0)
+    for monomial, coefficient in dividend.terms:
+        rest = list(monomial)
+        for atom in atoms:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if coefficient % factor:
+            return None
+        quotient = quotient + Expr(((tuple(rest), coefficient // factor),))
+    return quotient
+
+
 def _atom(atom: Atom) -> Expr:
     return Expr((((atom,), 1),))
 
@@ -366,6 +432,8 @@ def _children(atom: Atom) -> tuple[Expr, ...]:
         return (atom.numerator, atom.denominator)
     if isinstance(atom, Concatenation):
         return atom.parts
+    if isinstance(atom, Varying):
+        return (atom.largest, atom.sum_of_sizes, atom.count)
     if isinstance(atom, Symbol):
         return ()
     return (atom.argument,)
@@ -393,6 +461,8 @@ def _evaluate_atom(atom: Atom, bindings: Bindings) -> Number:
         return np.asarray(value, dtype=np.int64) if atom.size is not None else int(value)  # type: ignore[arg-type]
     if isinstance(atom, CeilDiv):
         return -(-atom.numerator.evaluate(bindings) // atom.denominator.evaluate(bindings))
+    if isinstance(atom, Varying):
+        return atom.largest.evaluate(bindings)
     if isinstance(atom, Positive):
         value = atom.argument.evaluate(bindings)
         return (value > 0).astype(np.int64) if isinstance(value, np.ndarray) else int(value > 0)

@@ -112,13 +112,13 @@ def build_moe(
             "build_moe: the dims token and intermediate need tile directives",
             fix='add tile("token", 16) or tile("token", dynamic=True), and tile("intermediate", 64)',
         )
-    layer = _Layer(shape, np.asarray(routing), rows, inner.size, data)
+    layer = MoeLayer(shape, np.asarray(routing), rows, inner.size, data)
     regions = shape.experts if shared is None else shared.regions
     return Program(layer.build(regions))
 
 
-class _Layer:
-    """The pieces of one layer; each method builds one stage."""
+class MoeLayer:
+    """The pieces of one layer; each method builds one stage, for `build_moe` and for the lowering to target."""
 
     def __init__(
         self, shape: MoeShape, routing: np.ndarray, rows: TileDirective, inner: int, data: MoeData | None

@@ -80,12 +80,13 @@ def test_burst_rounding_sees_what_narrow_tiles_cost() -> None:
     assert values["off_chip_burst"] / values["off_chip"] == pytest.approx(1.22, abs=0.005)
 
 
-@pytest.mark.parametrize("size", [16, "dynamic"])
-def test_the_simulator_moves_the_bytes_that_the_metric_says(size: TileSize) -> None:
+@pytest.mark.parametrize("regions", [6, 3, 1])
+@pytest.mark.parametrize("size", [4, "dynamic"])
+def test_the_simulator_does_what_the_metric_says(size: TileSize, regions: int) -> None:
     shape = MoeShape(hidden=64, intermediate=96, experts=6, chosen=2)
     routing = synthetic_routing((9, 0, 7, 1, 12, 3), 16)
-    rows = tile("token", dynamic=True) if size == "dynamic" else tile("token", 4)
-    program = build_moe(shape, routing, [rows, tile("intermediate", 48)])
+    rows = tile("token", dynamic=True) if size == "dynamic" else tile("token", size)
+    program = build_moe(shape, routing, [rows, tile("intermediate", 48), time_multiplex("expert", regions)])
     run = simulate(program, functional=False)
     values = measure(program).evaluate(moe_bindings(shape, routing))
     assert run.bytes_moved == values["off_chip_burst"]

@@ -50,7 +50,7 @@ from polyrhythm.stream import (
 from polyrhythm.stream.operators.structure import as_value
 from polyrhythm.stream.tokens import decode, encode
 from tests.stream import nested as oracle
-from tests.stream.nested import Nested, leaves, ragged_lists, shape_of
+from tests.stream.nested import Nested, assert_shape, leaves, ragged_lists, shape_of
 from tests.stream.running import DEEP, assert_tokens, stream_of, tokens_of
 
 NUMBER = Tile(1, 1, F32)
@@ -235,6 +235,7 @@ def test_partition(case: tuple[int, Nested], data: st.DataObject) -> None:
     run = simulate(Program(end), SHALLOW)
     for target, expected in enumerate(oracle.partition(nested, rank, inner, chosen, targets)):
         assert tokens_of(run, end, target) == encode(expected, inner)
+        assert_shape(end.shape, expected, run.bindings, target)
 
 
 @given(ranked(0, 2), st.integers(0, 1), st.data())
@@ -264,6 +265,7 @@ def test_reassemble_takes_whole_groups_from_every_selected_input(
         return oracle.at(nested, end.rank, inner + 1, lambda bunch: sorted(bunch, key=repr))
 
     assert sorted_bunches(_nested(run, end)) == sorted_bunches(expected)
+    assert_shape(end.shape, expected, run.bindings)
 
 
 @given(st.lists(ragged_lists(1), min_size=2, max_size=4))
@@ -273,6 +275,7 @@ def test_eager_merge_keeps_groups_whole_and_names_their_origin(inputs: list[Nest
     run = simulate(Program(merged, origin), SHALLOW)
     data = _nested(run, merged)
     origins = [selector[0] for selector in _nested(run, origin)]
+    assert_shape(merged.shape, data, run.bindings)
     for k, part in enumerate(numbered):
         assert [group for group, which in zip(data, origins, strict=True) if which == k] == part
 
@@ -288,6 +291,7 @@ def test_parallelize_deals_in_rotation(case: tuple[int, Nested], count: int) -> 
     run = simulate(Program(end), DEEP)
     for turn in range(count):
         assert tokens_of(run, end, turn) == encode(nested[turn::count], rank)
+        assert_shape(end.shape, nested[turn::count], run.bindings, turn)
 
 
 @given(ranked(0, 2))

@@ -15,7 +15,7 @@ import numpy as np
 from polyrhythm.stream.dims import Shape, cardinality
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import Expr, as_expr, symbol
+from polyrhythm.stream.expr import Expr, as_expr, summed, symbol
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import (
@@ -64,7 +64,7 @@ class Map(Operator):
 
     def flops(self, node: Node) -> Expr:
         """The function's count for every element."""
-        return cardinality(node.inputs[0].shape) * self.function.flops(*_side_shapes(node))
+        return summed(self.function.flops(*_side_shapes(node)), cardinality(node.inputs[0].shape))
 
     def on_chip(self, node: Node, paper: bool) -> Expr:
         """Nothing in the figures; in the paper a matrix product holds its weights and 16 rows of input."""
@@ -151,7 +151,7 @@ class Accum(Operator):
 
     def flops(self, node: Node) -> Expr:
         """The update's count for every element."""
-        return cardinality(node.inputs[0].shape) * self.reduction.flops(*_side_shapes(node))
+        return summed(self.reduction.flops(*_side_shapes(node)), cardinality(node.inputs[0].shape))
 
     def on_chip(self, node: Node, paper: bool) -> Expr:
         """The accumulator; in the paper a matrix product also holds its weights and 16 rows of input."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from polyrhythm.stream.dims import (
     Shape,
+    cardinality,
     dynamic,
     joinable,
     ragged,
@@ -20,7 +21,7 @@ from polyrhythm.stream.dims import (
 )
 from polyrhythm.stream.engine import Channel, Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import as_expr, concatenate, largest, symbol
+from polyrhythm.stream.expr import as_expr, concatenate, symbol, varying
 from polyrhythm.stream.graph import Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import load_cycles, moved, next_element, require_prefix, require_rank
 from polyrhythm.stream.tokens import EMPTY
@@ -275,11 +276,12 @@ def _joined_copies(operation: str, stream: Stream, rank: int, width: int) -> int
 
 
 def _joined_element(stream: Stream, groups: int) -> Element:
-    """The element type after joining; a dynamic tile takes the largest shape of the copies that are joined."""
+    """The element type after joining; the sides of a dynamic tile vary from element to element."""
     element = stream.element
     if isinstance(element, DynTile):
-        rows = largest(element.rows, stream.copies, groups)
-        cols = largest(element.cols, stream.copies, groups)
+        elements = cardinality(stream.shape)
+        rows = varying(element.rows, elements, stream.copies, groups)
+        cols = varying(element.cols, elements, stream.copies, groups)
         return tile_type(rows, cols, element.dtype)
     return element
 
