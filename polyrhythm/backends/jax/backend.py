@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
+from polyrhythm.backends.jax.regions import Driver, has_host
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.loops.ir import LoopProgram, blocks_of, output_shapes
 
@@ -37,11 +37,10 @@ class JaxBackend:
         self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
         self.others = [s for s in self.program.bounds if s not in self.sizing]
         self.wide = _needs_wide(self.program)
+        self.host = has_host(self.program.body)
         self._compiled: dict[tuple[int, ...], Any] = {}
 
-    def run(
-        self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int
-    ) -> tuple[list[jax.Array], dict[str, int]]:
+    def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
         """The outputs, and the bounds found while running."""
         capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
         with _precision(self.wide):
@@ -51,12 +50,27 @@ class JaxBackend:
                 shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)
                 padded[name] = _padded(inputs[given], shape)
             values = np.array([bounds[s.name] for s in self.program.bounds], np.int32)
-            compiled = self._compile(capacities, padded)
-            outputs, found = compiled(padded, values, seed_words(seed))
-            ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
-            shapes = output_shapes(self.program, {**bounds, **ended})
-            cut = [o if o.shape == s else o[tuple(map(slice, s))] for o, s in zip(outputs, shapes, strict=True)]
-        return cut, ended
+            if self.host:
+                given_bounds = {s: bounds[s.name] for s in self.program.bounds}
+                outputs, ends = self._driver(capacities).run(padded, given_bounds, seed_words(seed))
+                ended = {s.name: value for s, value in ends.items()}
+            else:
+                compiled = self._compile(capacities, padded)
+                outputs, found = compiled(padded, values, seed_words(seed))
+                ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
+        shapes = output_shapes(self.program, {**bounds, **ended})
+        return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)], ended
+
+    def _driver(self, capacities: Mapping[Symbol, int]) -> Driver:
+        key = tuple(capacities[s] for s in self.sizing)
+        if key not in self._compiled:
+            names = {s.name: n for s, n in capacities.items()}
+
+            def note() -> None:
+                self.compilations.append(Compilation(names, "a region between host calls", 0.0))
+
+            self._compiled[key] = Driver(self.program, capacities, note)
+        return self._compiled[key]  # type: ignore[no-any-return]
 
     def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array]) -> Any:
         key = tuple(capacities[s] for s in self.sizing)
@@ -87,11 +101,18 @@ def capacity(value: int) -> int:
     return 0 if value == 0 else 1 << (value - 1).bit_length()
 
 
-def _padded(array: Any, shape: tuple[int, ...]) -> jax.Array:
-    array = jnp.asarray(array)
-    if array.shape == shape:
-        return array
-    return jnp.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
+def _padded(array: np.ndarray, shape: tuple[int, ...]) -> jax.Array:
+    """An input at its capacity. NumPy does the copy: in JAX it would compile anew for every length."""
+    if array.shape != shape:
+        room = np.zeros(shape, array.dtype)
+        room[tuple(map(slice, array.shape))] = array
+        array = room
+    return jax.device_put(array)
+
+
+def _cut(array: jax.Array, shape: tuple[int, ...]) -> Any:
+    """An output cut to its shape, without compiling for every length."""
+    return array if array.shape == shape else np.asarray(array)[tuple(map(slice, shape))]
 
 
 def _needs_wide(program: LoopProgram) -> bool:
