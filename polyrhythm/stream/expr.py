@@ -6,12 +6,12 @@ Polynomials are kept in one normal form, so two expressions are equal exactly wh
 all the algebra that shapes need, and the reason a computer-algebra package would be too much here.
 
 A symbol may be *indexed*: `tokens[i]`, one value for each copy of a replicated node. An indexed expression
-evaluates to an array, and `total` sums it.
+evaluates to an array; `polyrhythm.stream.copies` sums, joins and splits such expressions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -197,18 +197,18 @@ class Expr:
     def indexed(self) -> bool:
         """Whether the value differs between the copies of a replicated node.
 
-        >>> symbol("tokens", 8).indexed, total(symbol("tokens", 8), 8).indexed
+        >>> symbol("tokens", 8).indexed, symbol("batch").indexed
         (True, False)
         """
-        return any(_atom_indexed(atom) for monomial, _ in self.terms for atom in monomial)
+        return any(is_indexed(atom) for monomial, _ in self.terms for atom in monomial)
 
     def evaluate(self, bindings: Bindings) -> Number:
         """The value with every symbol replaced by its binding; an array when indexed.
 
         >>> (2 * symbol("n") + 1).evaluate({"n": 5})
         11
-        >>> total(ceil_div(symbol("tokens", 3), 4), 3).evaluate({"tokens": [0, 4, 5]})
-        3
+        >>> ceil_div(symbol("tokens", 3), 4).evaluate({"tokens": [0, 4, 5]}).tolist()
+        [0, 1, 2]
         """
         result: Number = 0
         for monomial, coefficient in self.terms:
@@ -236,7 +236,7 @@ def symbol(name: str, size: int | None = None) -> Expr:
     >>> print(symbol("tokens", 8))
     tokens[i]
     """
-    return _atom(Symbol(name, size))
+    return from_atom(Symbol(name, size))
 
 
 def ceil_div(numerator: ExprLike, denominator: ExprLike) -> Expr:
@@ -252,7 +252,7 @@ def ceil_div(numerator: ExprLike, denominator: ExprLike) -> Expr:
         return as_expr(-(-top.constant // bottom.constant))
     if bottom.constant and all(coefficient % bottom.constant == 0 for _, coefficient in top.terms):
         return Expr(tuple((monomial, coefficient // bottom.constant) for monomial, coefficient in top.terms))
-    return _atom(CeilDiv(top, bottom))
+    return from_atom(CeilDiv(top, bottom))
 
 
 def positive(argument: ExprLike) -> Expr:
@@ -268,128 +268,13 @@ def positive(argument: ExprLike) -> Expr:
         factors = sorted({_positive_core(atom) for atom in value.terms[0][0]}, key=str)
         product = as_expr(1)
         for core in factors:
-            product = product * _atom(Positive(core))
+            product = product * from_atom(Positive(core))
         return product
-    return _atom(Positive(value))
+    return from_atom(Positive(value))
 
 
-def total(argument: ExprLike, count: int, parts: int = 1) -> Expr:
-    """The sum over the copies of a replicated node, in `parts` consecutive groups.
-
-    >>> total(4, count=8).constant
-    32
-    >>> total(symbol("n", 4), 4, parts=2).evaluate({"n": [1, 2, 3, 4]}).tolist()
-    [3, 7]
-    """
-    value = as_expr(argument)
-    result = as_expr(0)
-    for monomial, coefficient in value.terms:
-        inside = tuple(atom for atom in monomial if _atom_indexed(atom))
-        outside = tuple(atom for atom in monomial if not _atom_indexed(atom))
-        factor = Expr(((outside, coefficient),))
-        if inside and count == parts:
-            result = result + factor * Expr(((inside, 1),))
-        elif inside:
-            result = result + factor * _atom(Sum(Expr(((inside, 1),)), count, parts))
-        else:
-            result = result + factor * (count // parts)
-    return result
-
-
-def concatenate(parts: Iterable[ExprLike], copies: int = 1) -> Expr:
-    """One indexed expression made of several, interleaved copy by copy; plain when they are all equal.
-
-    >>> concatenate([symbol("a"), symbol("b")]).evaluate({"a": 1, "b": 2}).tolist()
-    [1, 2]
-    """
-    values = tuple(as_expr(part) for part in parts)
-    if all(value == values[0] and not value.indexed for value in values):
-        return values[0]
-    return _atom(Concatenation(values, copies))
-
-
-def pick(argument: ExprLike, index: int, step: int, copies: int = 1) -> Expr:
-    """Every `step`-th entry of an indexed expression, from `index` on.
-
-    >>> pick(symbol("n", 3), 1, 3).evaluate({"n": [5, 6, 7]})
-    6
-    >>> pick(symbol("n", 4), 1, 2, copies=2).evaluate({"n": [5, 6, 7, 8]}).tolist()
-    [6, 8]
-    """
-    value = as_expr(argument)
-    if not value.indexed:
-        return value
-    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
-        atom = value.terms[0][0][0]
-        if isinstance(atom, Concatenation) and len(atom.parts) == step:
-            return atom.parts[index]
-    return _atom(Pick(value, index, step, copies))
-
-
-def largest(argument: ExprLike, count: int, parts: int = 1) -> Expr:
-    """The largest value in each of `parts` consecutive groups of copies.
-
-    >>> largest(symbol("n", 4), 4, parts=2).evaluate({"n": [1, 2, 4, 3]}).tolist()
-    [2, 4]
-    """
-    value = as_expr(argument)
-    if not value.indexed or count == parts:
-        return value
-    return _atom(Largest(value, count, parts))
-
-
-def varying(argument: ExprLike, elements: ExprLike, count: int, parts: int) -> Expr:
-    """The size of the elements of joined streams, where copy i sends `elements` of size `argument`.
-
-    >>> rows = varying(symbol("n", 4), 1, count=4, parts=2)
-    >>> rows.evaluate({"n": [1, 2, 4, 3]}).tolist()
-    [2, 4]
-    """
-    size, each = as_expr(argument), as_expr(elements)
-    if not size.indexed or count == parts:
-        return size
-    return _atom(Varying(largest(size, count, parts), total(size * each, count, parts), total(each, count, parts)))
-
-
-def summed(each: ExprLike, elements: ExprLike) -> Expr:
-    """What `elements` elements amount to when one amounts to `each`, exact where a size varies between them.
-
-    >>> rows = varying(symbol("n", 4), 1, count=4, parts=1)
-    >>> print(summed(10 * rows, 12))
-    30*sum_i(n[i])
-    """
-    count = as_expr(elements)
-    result = as_expr(0)
-    for monomial, coefficient in as_expr(each).terms:
-        sizes = [atom for atom in monomial if isinstance(atom, Varying)]
-        times = _quotient(count, sizes[0].count) if len(sizes) == 1 else None
-        if times is None:
-            result = result + Expr(((monomial, coefficient),)) * count
-        else:
-            others = tuple(atom for atom in monomial if atom is not sizes[0])
-            result = result + Expr(((others, coefficient),)) * times * sizes[0].sum_of_sizes
-    return result
-
-
-def _quotient(dividend: Expr, divisor: Expr) -> Expr | None:
-    """The quotient when every term of the dividend is a multiple of a divisor of one term, else None."""
-    if len(divisor.terms) != 1:
-        return None
-    atoms, factor = divisor.terms[0]
-    quotient = as_expr(0)
-    for monomial, coefficient in dividend.terms:
-        rest = list(monomial)
-        for atom in atoms:
-            if atom not in rest:
-                return None
-            rest.remove(atom)
-        if coefficient % factor:
-            return None
-        quotient = quotient + Expr(((tuple(rest), coefficient // factor),))
-    return quotient
-
-
-def _atom(atom: Atom) -> Expr:
+def from_atom(atom: Atom) -> Expr:
+    """The expression that consists of one atom."""
     return Expr((((atom,), 1),))
 
 
@@ -417,7 +302,7 @@ def _positive_core(atom: Atom) -> Expr:
         monomial, coefficient = atom.numerator.terms[0]
         if coefficient > 0 and len(monomial) == 1:
             return _positive_core(monomial[0])
-    return _atom(atom)
+    return from_atom(atom)
 
 
 def _term_text(monomial: Monomial, coefficient: int) -> str:
@@ -439,7 +324,8 @@ def _children(atom: Atom) -> tuple[Expr, ...]:
     return (atom.argument,)
 
 
-def _atom_indexed(atom: Atom) -> bool:
+def is_indexed(atom: Atom) -> bool:
+    """Whether the value of an atom differs between copies."""
     if isinstance(atom, Symbol):
         return atom.size is not None
     if isinstance(atom, Concatenation):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polyrhythm.stream.copies import total
 from polyrhythm.stream.dims import cardinality
-from polyrhythm.stream.expr import Bindings, Expr, as_expr, positive, total
+from polyrhythm.stream.expr import Bindings, Expr, as_expr, positive
 from polyrhythm.stream.graph import Node, Program
 from polyrhythm.stream.hardware import Hardware
 

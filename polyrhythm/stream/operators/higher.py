@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from polyrhythm.stream.copies import summed
 from polyrhythm.stream.dims import Shape, cardinality
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import Expr, as_expr, summed, symbol
+from polyrhythm.stream.expr import Expr, as_expr, symbol
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from polyrhythm.stream.copies import concatenate, varying
 from polyrhythm.stream.dims import (
     Shape,
     cardinality,
@@ -21,7 +22,7 @@ from polyrhythm.stream.dims import (
 )
 from polyrhythm.stream.engine import Channel, Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import as_expr, concatenate, symbol, varying
+from polyrhythm.stream.expr import as_expr, symbol
 from polyrhythm.stream.graph import Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import load_cycles, moved, next_element, require_prefix, require_rank
 from polyrhythm.stream.tokens import EMPTY
