@@ -4,7 +4,7 @@ PYTHON ?= python3
 MINUTES ?= 10
 
 # What the tests need beside the base dependencies.
-TEST_EXTRAS := jax,stream,dev
+TEST_EXTRAS := jax,torch,stream,dev
 
 # The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
 # -qq prints nothing but errors.
@@ -38,7 +38,8 @@ studies: .venv/test.stamp  ## the studies of streaming programs, into build/stud
 	$(VENV)/python -m polyrhythm.stream.studies --out build/studies
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
-	@{ sed -n '/^#/p' constraints.txt; $(VENV)/python -m pip freeze -qq --exclude-editable; } > constraints.new
+	@sed -n '/^#/p' constraints.txt > constraints.new
+	@$(VENV)/python -m pip freeze -qq --all --exclude pip --exclude-editable | sed 's/+cpu$$//' >> constraints.new
 	@mv constraints.new constraints.txt
 
 clean:  ## remove what was built, except .venv
