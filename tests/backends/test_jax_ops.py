@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from polyrhythm.backends.jax.ops import IMPLEMENTATIONS, Padded, apply
+from polyrhythm.backends.jax.ops import IMPLEMENTATIONS, IndexRangeError, Padded, apply
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import TRUE, Condition
 from polyrhythm.ir.ops import TABLE
+from polyrhythm.ir.ops.contraction import parse_spec
 from polyrhythm.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
@@ -112,22 +113,213 @@ def check(calls: list[Compiled], draws: int = 1) -> None:
                 assert_same(np.asarray(actual)[tuple(map(slice, expected.shape))], expected)
 
 
+def some_of(cases: list[Sample], most: int) -> list[Sample]:
+    """An even choice: compiling them all takes a minute and more."""
+    return cases[:: -(-len(cases) // most)]
+
+
+def static_calls(cases: list[Sample], *lengths: int) -> list[Compiled]:
+    return [Compiled(sample, set(), [dict(zip(SYMBOLS, lengths, strict=True))], 0) for sample in cases]
+
+
+def dynamic_calls(cases: list[Sample], seed: int) -> list[Compiled]:
+    """Calls in which most symbols are known only at run time, at lengths of every kind."""
+    rng = np.random.default_rng(seed)
+    calls = []
+    for number, sample in enumerate(cases):
+        dynamic = {symbol for symbol in SYMBOLS if rng.random() < 0.8}
+        fixed = {symbol: int(rng.integers(1, 4)) for symbol in SYMBOLS if symbol not in dynamic}
+        calls.append(Compiled(sample, dynamic, [given | fixed for given in some_lengths(rng)], seed + number))
+    return calls
+
+
 @every_operation
 def test_static_shapes(op: str) -> None:
-    rng = np.random.default_rng(1)
-    plain, with_empty = dict(zip(SYMBOLS, (2, 3, 4, 5), strict=True)), dict(zip(SYMBOLS, (2, 0, 3, 1), strict=True))
-    calls = [Compiled(sample, set(), [plain], 0) for sample in cases_of(op)]
-    check(calls, draws=2)
-    check([Compiled(sample, set(), [with_empty], 0) for sample in cases_of(op) if rng.random() < 0.3] or calls[:1])
+    check(static_calls(some_of(cases_of(op), 8), 2, 3, 4, 5), draws=2)
 
 
 @every_operation
 def test_lengths_known_at_run_time(op: str) -> None:
-    rng = np.random.default_rng(2)
-    calls = []
-    for number, sample in enumerate(cases_of(op)):
-        dynamic = {symbol for symbol in SYMBOLS if rng.random() < 0.8}
-        fixed = {symbol: int(rng.integers(1, 4)) for symbol in SYMBOLS if symbol not in dynamic}
-        lengths = [given | fixed for given in some_lengths(rng)]
-        calls.append(Compiled(sample, dynamic, lengths, number))
-    check(calls, draws=2)
+    check(dynamic_calls(some_of(cases_of(op), 20), seed=2), draws=2)
+
+
+@pytest.mark.slow
+@every_operation
+def test_all_cases(op: str) -> None:
+    check(static_calls(cases_of(op), 2, 3, 4, 5), draws=2)
+    check(static_calls(cases_of(op), 2, 0, 3, 1), draws=2)
+    for seed in (20, 21):
+        check(dynamic_calls(cases_of(op), seed), draws=2)
+
+
+def test_static_shapes_without_elements() -> None:
+    check(static_calls([sample for op in sorted(TABLE) for sample in cases_of(op)[:2]], 2, 0, 3, 1))
+
+
+def test_types_stay_narrow() -> None:
+    """With 64-bit types enabled nothing becomes one by itself, and no result is weakly typed."""
+    narrow = [sample for op in sorted(TABLE) for sample in some_of(cases_of(op), 8)]
+    for call in dynamic_calls(narrow, seed=3):
+        print(f"sample: {call.sample}")
+        used = (*call.sample.operands, call.type)
+        inputs = call.inputs(call.sample.arrays(call.lengths[0], call.rng), call.lengths[0])
+        jaxpr = jax.make_jaxpr(call)(*inputs)
+        assert not jaxpr.out_avals[0].weak_type
+        if all(operand.dtype.itemsize < 8 for operand in used):
+            wide = [v.aval for e in equations(jaxpr) for v in e.outvars if v.aval.dtype.itemsize == 8]
+            assert not wide
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a traced function, those of the functions it calls included."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                if hasattr(inner, "eqns"):
+                    yield from equations(inner)
+
+
+def primitives(call: Compiled) -> list[str]:
+    inputs = call.inputs(call.sample.arrays(call.lengths[0], call.rng), call.lengths[0])
+    return [equation.primitive.name for equation in equations(jax.make_jaxpr(call)(*inputs).jaxpr)]
+
+
+PLAIN = {
+    "reduce": {
+        "convert_element_type",
+        "reduce_sum",
+        "reduce_prod",
+        "reduce_max",
+        "reduce_min",
+        "reduce_or",
+        "reduce_and",
+    },
+    "argreduce": {"convert_element_type", "argmax", "argmin"},
+    "cumulative": {"convert_element_type", "cumsum", "cumprod", "cummax", "cummin"},
+    "argsort": {"convert_element_type", "neg", "not", "iota", "sort"},
+    "reshape": {"reshape", "broadcast_in_dim"},  # zeros, where there is no element
+    "transpose": {"transpose"},
+    "broadcast": {"broadcast_in_dim"},
+    "concat": {"concatenate"},
+    "pad": {"pad"},
+    "slice": {"slice", "rev", "pad", "broadcast_in_dim"},
+    "conv": {"convert_element_type", "pad", "conv_general_dilated", "reshape"},
+    "reduce_window": {
+        "convert_element_type",
+        "pad",
+        "reduce_window",
+        "reduce_window_sum",
+        "reduce_window_max",
+        "reduce_window_min",
+        "mul",
+        "or",
+    },
+    "add": {"convert_element_type", "broadcast_in_dim", "add"},
+    "iota": {"iota"},
+    "constant": set(),
+}
+
+
+@pytest.mark.parametrize("op", PLAIN)
+def test_static_shapes_pay_for_no_masks(op: str) -> None:
+    for call in static_calls(cases_of(op), 2, 3, 4, 5):
+        print(f"sample: {call.sample}")
+        assert set(primitives(call)) <= PLAIN[op]
+
+
+def test_contractions_reach_dot_general() -> None:
+    """Whatever is summed is summed inside the product, never in a product that was stored first."""
+    lengths = [dict(zip(SYMBOLS, (2, 3, 4, 5), strict=True))]
+    seen = 0
+    for sample in cases_of("einsum"):
+        words, output = parse_spec(sample.attributes["spec"])
+        contracted = [label for label in words[0] if label in words[-1] and label not in output]
+        if len(words) == 2:
+            for dynamic in (set(), set(SYMBOLS)):
+                used = primitives(Compiled(sample, dynamic, lengths, 0))
+                assert used.count("dot_general") == (1 if contracted else 0)
+                assert "mul" not in used or not contracted
+                seen += bool(contracted)
+    assert seen > 40
+
+
+def test_a_contraction_of_an_unknown_length_compiles_to_a_dot() -> None:
+    def contract(a: jax.Array, b: jax.Array, length: jax.Array) -> jax.Array:
+        operands = [Padded(a, (64, length)), Padded(b, (length, 64))]
+        return apply("einsum", operands, {"spec": "ij,jk->ik"}, (64, 64), (64, 64), dtypes.FLOAT32).array
+
+    x, n = jnp.ones((64, 64), np.float32), np.int32(3)
+    text = str(jax.jit(contract).lower(x, x, n).compile().as_text())
+    assert any(word in text for word in (" dot(", "__onednn$matmul", "__cublas"))
+
+
+def masks(finite: bool, dtype: np.dtype) -> int:
+    def contract(a: jax.Array, b: jax.Array, length: jax.Array) -> jax.Array:
+        operands = [Padded(a, (4, length)), Padded(b, (length, 5), finite=finite)]
+        return apply("einsum", operands, {"spec": "ij,jk->ik"}, (4, 5), (4, 5), dtype).array
+
+    jaxpr = jax.make_jaxpr(contract)(jnp.ones((4, 8), dtype), jnp.ones((8, 5), dtype), np.int32(3))
+    return sum(equation.primitive.name == "select_n" for equation in equations(jaxpr.jaxpr))
+
+
+def test_an_operand_with_finite_padding_is_not_copied() -> None:
+    assert masks(False, dtypes.FLOAT32) == 2
+    assert masks(True, dtypes.FLOAT32) == 1
+    assert masks(False, dtypes.INT32) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "operand", "shape", "expected"),
+    [
+        ("reshape", ("T",), ("T/4", 4), {"reshape", "pad"}),
+        ("reshape", (2, "T", 6), (2, "T", 2, 3), {"reshape", "pad"}),
+        ("reshape", ("T", 3, "S"), ("T", 3, 1, "S"), {"reshape", "pad"}),
+    ],
+)
+def test_reshapes_that_need_no_gather(op: str, operand: Any, shape: Any, expected: set[str]) -> None:
+    capacities = {"T": 8, "S": 4, "T/4": 3}
+
+    def reshape(x: jax.Array, t: jax.Array, s: jax.Array) -> jax.Array:
+        known = {"T": t, "S": s, "T/4": t // 4}
+        lengths = tuple(known.get(n, n) for n in shape)
+        result = tuple(capacities.get(n, n) for n in shape)
+        value = Padded(x, tuple(known.get(n, n) for n in operand))
+        return apply(op, [value], {"shape": lengths}, result, lengths, dtypes.FLOAT32).array
+
+    x = jnp.zeros([capacities.get(n, n) for n in operand], np.float32)
+    jaxpr = jax.make_jaxpr(reshape)(x, np.int32(8), np.int32(4))
+    used = {equation.primitive.name for equation in jaxpr.eqns} - {"jit", "pjit"}
+    assert used <= expected
+
+
+def test_a_point_read_is_a_dynamic_slice_of_the_whole() -> None:
+    """Reading one step of a buffer must not copy the buffer."""
+
+    def read(x: jax.Array, t: jax.Array) -> jax.Array:
+        attributes = {"starts": (t, 0), "lengths": (1, 3), "steps": (1, 1)}
+        return apply("slice", [Padded(x, (t + 1, 3))], attributes, (1, 3), (1, 3), dtypes.FLOAT32).array
+
+    jaxpr = jax.make_jaxpr(read)(jnp.zeros((8, 3), np.float32), np.int32(2))
+    assert "pad" not in {equation.primitive.name for equation in jaxpr.eqns}
+
+
+def test_seeds_and_steps_may_be_traced() -> None:
+    shape, numpy = (3, 2), TABLE["random_bits"].numpy
+
+    @jax.jit
+    def draw(low: jax.Array, high: jax.Array, step: jax.Array) -> jax.Array:
+        attributes = {"shape": shape, "site": "a", "seed": (low, high), "step": (step, 3)}
+        return apply("random_bits", [], attributes, shape, shape, dtypes.UINT32).array
+
+    for seed in (0, 1, 2**32 - 1, 2**63 + 5):
+        for step in (0, 7, 2**31 - 1, -1):
+            low, high = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
+            expected = numpy(shape=shape, site="a", seed=seed, step=(step, 3))
+            np.testing.assert_array_equal(draw(low, high, np.int32(step)), expected)
+
+
+def test_what_cannot_be_counted_is_refused() -> None:
+    shape = (2**16, 2**16)
+    with pytest.raises(IndexRangeError, match="32-bit index"):
+        apply("random_bits", [], {"shape": shape, "site": "", "seed": 0, "step": ()}, shape, shape, dtypes.UINT32)

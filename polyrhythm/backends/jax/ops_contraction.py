@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -40,10 +39,13 @@ class _Labelled:
     def _take_diagonal(self, label: str) -> None:
         first = self.labels.index(label)
         second = self.labels.index(label, first + 1)
-        # jnp.diagonal puts the diagonal last.
-        array = jnp.diagonal(self.value.array, axis1=first, axis2=second)
         kept = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
         lengths = tuple(self.value.lengths[axis] for axis in (*kept, first))
+        # Stored as one axis, every n + 1st element is on the diagonal.
+        array = lax.transpose(self.value.array, (*kept, first, second))
+        *rest, n, _ = array.shape
+        array = lax.reshape(array, (*rest, n * n))
+        array = lax.slice(array, [0] * array.ndim, array.shape, (*[1] * len(rest), n + 1))
         self.value = Padded(array, lengths, self.value.finite)
         self.labels = "".join(self.labels[axis] for axis in kept) + label
 

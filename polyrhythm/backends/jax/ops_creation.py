@@ -39,7 +39,7 @@ def _index(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Re
 
 def threefry(key: Words, counter: Words) -> Words:
     """Threefry-2x32 with 20 rounds, in NumPy if nothing is traced."""
-    if not any(isinstance(word, Array) for word in (*key, *counter)):
+    if not _is_traced(*key, *counter):
         with np.errstate(over="ignore"):
             return threefry_of_numpy(key, counter)  # type: ignore[arg-type]
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(PARITY))
@@ -66,15 +66,39 @@ def _words(number: int | Array) -> Words:
     return low, lax.convert_element_type(lax.shift_right_arithmetic(as_index(number), np.int32(31)), np.uint32)
 
 
+def _derived(key: Words, counters: list[Words]) -> Words:
+    """The key after each of some counters, the first of them known when compiling if the key is."""
+    while counters and not _is_traced(*key, *counters[0]):
+        key = threefry(key, counters.pop(0))
+    if not counters:
+        return key
+    # A loop, because XLA would repeat the whole derivation inside the loop over the elements, and LLVM take up to
+    # ten seconds to compile that. It is no loop to XLA unless it has two rounds; the second may then do nothing.
+    count = len(counters)
+    rows = (counters * 2)[: max(count, 2)]
+    table = jnp.stack([jnp.stack([jnp.asarray(word, np.uint32) for word in row]) for row in rows])
+
+    def derive(i: Array, key: Words) -> Words:
+        row = lax.dynamic_index_in_dim(table, i, keepdims=False)
+        new = threefry(key, (row[0], row[1]))
+        return new if count > 1 else (jnp.where(i == 0, new[0], key[0]), jnp.where(i == 0, new[1], key[1]))
+
+    start = jnp.asarray(key[0], np.uint32), jnp.asarray(key[1], np.uint32)
+    first, second = lax.fori_loop(np.int32(0), np.int32(len(rows)), derive, start)
+    return first, second
+
+
+def _is_traced(*words: Word) -> bool:
+    return any(isinstance(word, Array) for word in words)
+
+
 def _random_bits(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     check_countable("random_bits", result.capacities)
     seed, site = attributes["seed"], site_words(attributes["site"])
     key: Words = (seed[0], seed[1]) if isinstance(seed, (tuple, list)) or np.ndim(seed) == 1 else _words(seed)
-    key = threefry(key, (np.asarray(site[0], np.uint32), np.asarray(site[1], np.uint32)))
-    for coordinate in attributes["step"]:
-        key = threefry(key, _words(coordinate))
+    key = _derived(key, [_words(site[0] | site[1] << 32), *map(_words, attributes["step"])])
     number = lax.convert_element_type(element_numbers(result.capacities, result.lengths), np.uint32)
-    return jnp.asarray(threefry(key, (number, jnp.zeros_like(number)))[0])
+    return jnp.asarray(threefry(key, (number, lax.full_like(number, 0)))[0])
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
