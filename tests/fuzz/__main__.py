@@ -1,0 +1,137 @@
+"""`python -m tests.fuzz --minutes N [--seed S]`: random programs until the time is over or one fails.
+
+Rounds go through the strategies in turn, each with a seed of its own. The first failure is shrunk, written to `build/fuzz/` as a
+stand-alone script and printed; the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+from tests.fuzz.check import Mismatch, check
+from tests.fuzz.features import features, table
+from tests.fuzz.mutate import judge, mutants
+from tests.fuzz.program import Program
+from tests.fuzz.programs import programs
+from tests.fuzz.script import definition
+from tests.fuzz.special import hosted, ragged, stopped
+
+FOLDER = Path("build/fuzz")
+
+
+class Session:
+    """What a run has seen so far."""
+
+    def __init__(self, minutes: float) -> None:
+        self.end = time.monotonic() + 60 * minutes
+        self.began = time.monotonic()
+        self.features: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
+        self.programs = 0
+        self.failing: tuple[Any, Exception] | None = None
+
+    def over(self) -> bool:
+        return time.monotonic() > self.end
+
+    def program(self, program: Program) -> None:
+        """One program against the brute force."""
+        if self.failing is None and self.over():
+            return
+        try:
+            check(program)
+        except Exception as error:
+            self.failing = (program, error)
+            raise
+        self.programs += 1
+        self.features.update(features(program))
+
+    def mutant(self, drawn: tuple[Program, str]) -> None:
+        """One program made wrong on purpose."""
+        if self.failing is None and self.over():
+            return
+        try:
+            verdict = judge(drawn[0])
+        except Exception as error:
+            self.failing = (drawn[0], error)
+            raise
+        self.programs += 1
+        self.verdicts[verdict] += 1
+
+    def round(self, strategy: SearchStrategy[Any], work: Callable[[Any], None], examples: int, number: int) -> bool:
+        """Some examples of a strategy; False if one failed."""
+        run = given(strategy)(work)
+        run = settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            derandomize=False,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        )(run)
+        try:
+            seed(number)(run)()
+        except Exception as error:
+            if self.failing is None:
+                raise
+            program, last = self.failing
+            self._report(program, last if isinstance(last, (Mismatch, AssertionError)) else error, number)
+            return False
+        return True
+
+    def _report(self, program: Program, error: Exception, number: int) -> None:
+        text = error.script if isinstance(error, Mismatch) else f"# {error!r}\n{definition(program)}"
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        path = FOLDER / f"failure_{number}.py"
+        path.write_text(text, encoding="utf-8")
+        print(text)
+        print(
+            f"{error if not isinstance(error, Mismatch) else error.what}\nseed {number}; the script above is in {path}"
+        )
+
+    def progress(self) -> None:
+        spent = time.monotonic() - self.began
+        print(
+            f"{spent:6.0f} s  {self.programs} programs  {self.programs / spent:.1f} a second  {len(self.features)} features",
+            flush=True,
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    start = arguments.seed if arguments.seed is not None else time.time_ns() % 1_000_000_000
+    print(f"seed {start}", flush=True)
+    session = Session(arguments.minutes)
+    lanes: list[tuple[SearchStrategy[Any], Callable[[Any], None], int]] = [
+        (programs("int"), session.program, 40),
+        (programs("float"), session.program, 40),
+        (mutants(), session.mutant, 20),
+        (ragged(), session.program, 10),
+        (stopped(), session.program, 10),
+        (hosted(), session.program, 10),
+    ]
+    number = start
+    while not session.over():
+        for strategy, work, examples in lanes:
+            number += 1
+            if not session.over() and not session.round(strategy, work, examples, number):
+                return 1
+        session.progress()
+    print(table(session.features, session.programs))
+    print("programs made wrong on purpose: " + ", ".join(f"{k} {v}" for k, v in session.verdicts.most_common()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

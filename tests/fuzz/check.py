@@ -1,0 +1,115 @@
+"""Comparing evaluators of a program with the brute force.
+
+An evaluator is a function `(outputs, inputs, bounds, until, seed) -> results` on tensors built through the public API. Later
+parts add theirs: each backend, each subset of passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import polyrhythm as pr
+from tests.fuzz import brute
+from tests.fuzz.programs import data
+from tests.fuzz.program import Program
+from tests.fuzz.script import build, stand_alone
+
+TOLERANCE = 1e-5
+"""How far a float may be off, in units of its error scale."""
+
+Evaluator = Callable[..., Mapping[str, Any]]
+
+
+class Mismatch(AssertionError):
+    """A program and what went wrong with it; `script` reproduces it."""
+
+    def __init__(self, program: Program, what: str, script: str) -> None:
+        super().__init__(f"{what}\n\n{script}")
+        self.program, self.what, self.script = program, what, script
+
+
+def oracle(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, seed: int) -> Mapping[str, Any]:
+    """The reference evaluator."""
+    return pr.evaluate(outputs, inputs, bounds=bounds, until=until, seed=seed)  # type: ignore[no-any-return]
+
+
+EVALUATORS: tuple[Evaluator, ...] = (oracle,)
+
+
+def check(program: Program, evaluators: Sequence[Evaluator] = EVALUATORS) -> None:
+    """Every evaluator gives what the brute force gives; raises Mismatch."""
+    inputs = data(program)
+    expected, calls = brute.evaluate(program, inputs)
+    problem = None
+    try:
+        variables = build(program)
+        inspect(variables)
+        bounds = {variables[name]: size for name, size in program.bounds}
+        for evaluator in evaluators:
+            results = evaluator(variables["outputs"], inputs, bounds, variables["until"] or None, 0)
+            problem = problem or difference(results, expected)
+            log = variables.get("log", [])
+            if log != calls:
+                problem = problem or f"calls with an effect:\n{log}\ninstead of\n{calls}"
+            log.clear()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        cause: Exception | None = error
+    else:
+        cause = None
+    if problem:
+        raise Mismatch(program, problem, script(program, inputs, expected, problem)) from cause
+
+
+def inspect(variables: Mapping[str, Any]) -> None:
+    """What must hold of the graph of any program: the grammar, and that it prints and parses back."""
+    try:
+        from polyrhythm.ir import parse, text, verify  # type: ignore[attr-defined]
+        from polyrhythm.lang.check import checked
+        from polyrhythm.lang.trace import trace
+    except ImportError:
+        return
+    graph = checked(trace(list(variables["outputs"].values()), (), variables["until"] or None))
+    verify.verify(graph)
+    shown = text.show(graph)
+    again = text.show(parse.parse(shown, text.functions(graph), graph.parameters))
+    assert again == shown, f"the text form does not survive a round trip:\n{shown}"
+
+
+def difference(results: Mapping[str, Any], expected: Mapping[str, brute.Output]) -> str | None:
+    """What is wrong with some results, or None."""
+    for name, want in expected.items():
+        have = np.asarray(getattr(results[name], "values", results[name]))
+        problem = _array_difference(have, want)
+        if problem:
+            return f"output {name!r}: {problem}"
+    return None
+
+
+def _array_difference(have: np.ndarray, want: brute.Output) -> str | None:
+    if str(have.dtype) != want.dtype:
+        return f"dtype {have.dtype} instead of {want.dtype}"
+    if want.mask is None:
+        return None if have.size == 0 else f"{have.size} elements instead of none"
+    if have.shape != want.values.shape:
+        return f"shape {have.shape} instead of {want.values.shape}"
+    with np.errstate(invalid="ignore"):
+        off = np.abs(have.astype(np.float64) - want.values)
+        same = (have == want.values) | (np.isnan(have) & np.isnan(want.values))
+        allowed = 0 if want.scale is None else TOLERANCE * want.scale
+        wrong = want.mask & ~same & ~(off <= allowed)
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"at {list(place)}: {have[place]} instead of {want.values[place]}\n{have}\ninstead of\n{want.values}"
+
+
+def script(program: Program, inputs: Mapping[str, Any], expected: Mapping[str, brute.Output], problem: str) -> str:
+    """The stand-alone script of a failure."""
+    kept = {name: want for name, want in expected.items() if want.mask is not None}
+    values = {name: want.values.astype(want.dtype if want.scale is None else np.float64) for name, want in kept.items()}
+    scales = {name: TOLERANCE * want.scale for name, want in kept.items() if want.scale is not None}
+    return stand_alone(program, inputs, values, scales, problem)

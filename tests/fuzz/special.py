@@ -1,0 +1,152 @@
+"""Smaller strategies for what ordinary programs do not have: ragged extents, `until`, host functions with effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fuzz.program import (
+    Apply,
+    Arith,
+    Array,
+    Choose,
+    Compare,
+    DimDecl,
+    Expr,
+    Host,
+    InputDecl,
+    Int,
+    Let,
+    Literal,
+    Name,
+    Piece,
+    Program,
+    Read,
+    RecurrentDecl,
+    Slice,
+    Span,
+    Sym,
+    add,
+)
+from tests.fuzz.reads import Draws
+
+T, B = Sym("t"), Sym("b")
+LONGEST = 5
+
+
+def _row(draws: Draws) -> Expr:
+    """Something computed from the steps of a row of x."""
+    steps = draws.pick(
+        [
+            Slice(Int(0), add(T, 1)),
+            Slice(T, Sym("T")),
+            Slice(),
+            Slice(None, None, -1),
+            Slice(add(T, 1), Sym("T")),
+            Slice(Int(0), T),
+        ]
+    )
+    op = draws.pick(["sum", "max", "min", "prod"])
+    return Apply(op, (Read(Name("x"), (steps,), ("t",)),), (0,))
+
+
+def _point(draws: Draws) -> Expr:
+    kind = draws.number(0, 4)
+    if kind == 0:
+        return Name("x")
+    if kind == 1:
+        return Choose(Compare(">", T, Int(0)), Read(Name("x"), (B, add(T, -1))), Literal(1), ())
+    if kind == 2:
+        return Choose(Compare("<", add(T, 2), Sym("T")), Read(Name("x"), (add(T, 2),), ("t",)), Literal(2), ())
+    if kind == 3:
+        return Read(Name("x"), (B, Arith("-", add(Sym("T"), -1), T)))
+    return Read(Name("x"), (B, Arith("//", T, Int(2))))
+
+
+def _step(draws: Draws, other: Expr) -> Expr:
+    return Apply(draws.pick(["+", "-", "maximum", "minimum", "^"]), (other, draws.pick([_row, _point])(draws)))
+
+
+@st.composite
+def ragged(draw: Callable[[Any], Any]) -> Program:
+    """Rows of different lengths: a recurrence along each, and reductions over it."""
+    draws = Draws(draw)
+    dims = (DimDecl("b"), DimDecl("t", Read(Name("lengths"), (B,)), LONGEST))
+    inputs = (
+        InputDecl("lengths", (), (Span("b"),), "int32"),
+        InputDecl("x", (), (Span("b"), Span("t")), "int32"),
+    )
+    spans = (Span("b"), Span("t"))
+    if draws.chance(50):
+        pieces = (
+            Piece((B, Int(0)), Apply("+", (Read(Name("x"), (B, Int(0))), Literal(1)))),
+            Piece((B, add(T, 1)), _step(draws, Name("y"))),
+        )
+    else:
+        pieces = (
+            Piece(Compare("==", T, add(Sym("T"), -1)), _point(draws)),
+            Piece(None, _step(draws, Read(Name("y"), (add(T, 1),), ("t",)))),
+        )
+    y = RecurrentDecl("y", (), spans, "int32", pieces)
+    total = Apply("sum", (Read(Name("y"), (B, Slice())),), (0,))
+    outputs: list[tuple[str, Expr]] = [("y", Name("y")), ("total", total)]
+    if draws.chance(50):
+        outputs.append(("all", Apply("sum", (Read(total, (Slice(),)),), (0,))))
+    if draws.chance(50):
+        outputs.append(("e", _step(draws, Name("y"))))
+    bounds = (("B", draws.number(0, 3)),)
+    return Program(dims, inputs, (y,), (), tuple(outputs), bounds, draws.number(0, 3))
+
+
+@st.composite
+def stopped(draw: Callable[[Any], Any]) -> Program:
+    """A recurrence that ends at the first step where a condition holds."""
+    draws = Draws(draw)
+    batched = draws.chance(40)
+    spans = (Span("b"), Span("t")) if batched else (Span("t"),)
+    dims = (DimDecl("b"), DimDecl("t")) if batched else (DimDecl("t"),)
+    inputs = (InputDecl("x", (), spans[:-1], "int32"),)
+    at = (B,) if batched else ()
+    grown = Apply("+", (Name("y"), draws.pick([Literal(1), Apply("abs", (Name("x"),)), Apply("abs", (Name("y"),))])))
+    y = RecurrentDecl(
+        "y",
+        (),
+        spans,
+        "int32",
+        (Piece((*at, Int(0)), Apply("%", (Name("x"), Literal(3)))), Piece((*at, add(T, 1)), grown)),
+    )
+    done = Apply(">", (Name("y"), Array(draws.number(0, 6), "int32")))
+    outputs: list[tuple[str, Expr]] = [("y", Name("y"))]
+    if draws.chance(60):
+        outputs.append(("total", Apply("sum", (Read(Name("y"), (Slice(),), ("t",)),), (0,))))
+    if draws.chance(60):
+        outputs.append(("rest", Apply("sum", (Read(Name("y"), (Slice(T, Sym("T")),), ("t",)),), (0,))))
+    bounds = (("T", draws.pick([4, 1, 2, 5, 9])), *([("B", draws.number(1, 3))] if batched else []))
+    return Program(dims, inputs, (y,), (), tuple(outputs), bounds, draws.number(0, 5), (("t", done),))
+
+
+@st.composite
+def hosted(draw: Callable[[Any], Any]) -> Program:
+    """Host functions inside a recurrence, pure and with an effect."""
+    draws = Draws(draw)
+    two = draws.chance(40)
+    spans = (Span("b"), Span("t")) if two else (Span("t"),)
+    dims = (DimDecl("b"), DimDecl("t")) if two else (DimDecl("t"),)
+    inputs = (InputDecl("x", (), spans, "int32"),)
+    earlier = Choose(Compare(">", T, Int(0)), Read(Name("y"), (add(T, -1),), ("t",)), Literal(1), ())
+    effect = draws.pick([None, "log", "log"])
+    function = draws.pick(["count", "tell"]) if effect else "double"
+    call = Host(function, (Apply("+", (Name("x"), earlier)),), (), "int32", effect)
+    y = RecurrentDecl("y", (), spans, "int32", (Piece(tuple(Sym(s.dim) for s in spans), Name("h")),))
+    outputs: list[tuple[str, Expr]] = [("y", Name("y"))]
+    lets = [Let("h", call)]
+    if draws.chance(50):
+        lets.append(Let("g", Host("combine", (Name("h"), Name("x")), (), "int32")))
+        outputs.append(("g", Name("g")))
+    if effect and draws.chance(50):
+        lets.append(Let("k", Host("tell", (Name("h"),), (), "int32", effect)))
+        outputs.append(("k", Name("k")))
+    sizes = (("T", draws.pick([4, 0, 1, 2, 5])), *([("B", draws.number(0, 3))] if two else []))
+    return Program(dims, inputs, (y,), tuple(lets), tuple(outputs), sizes, draws.number(0, 3))
