@@ -1,21 +1,47 @@
 """Loop IR to Python source: what the NumPy and torch backends share.
 
-The source is one function: bounds are integers, places are arrays or plain variables, loops are Python loops, and
-each computation is a call of the operation's implementation. It can be read, printed, and stepped through.
+The source is one generator function: bounds are integers, places are arrays or plain variables, loops are Python
+loops, and each computation is a call of the operation's implementation. It can be read, printed, and stepped through.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from polyrhythm.ir.ops.record import attribute_terms
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
-from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Place, Steps, Store
+from polyrhythm.loops.ir import (
+    Block,
+    Compute,
+    If,
+    Item,
+    Load,
+    Local,
+    LoopProgram,
+    Place,
+    Steps,
+    Store,
+    output_shapes,
+)
 from polyrhythm.loops.python import condition_source, term_source
+
+Position = tuple[int, int]
+"""A unit of the program and its next iteration."""
+
+Check = Callable[[Compute, Any, tuple[Any, ...], tuple[int, ...]], None]
+
+
+@dataclass
+class Run:
+    """One run of a program while it goes on: its outputs as far as they are computed, and the bounds found."""
+
+    outputs: list[Any] = field(default_factory=list)
+    found: dict[str, int] = field(default_factory=dict)
+    check: Check | None = None
 
 
 @dataclass
@@ -23,6 +49,8 @@ class Source:
     """The text of a generated module and the objects it refers to by name."""
 
     program: LoopProgram
+    checked: bool = False
+    units: int = 0
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     names: dict[object, str] = field(default_factory=dict)
@@ -61,14 +89,17 @@ class Source:
         return "\n".join(self.lines) + "\n"
 
 
-def generate(program: LoopProgram, implementations: Mapping[str, Any]) -> Source:
-    """The source of `run(inputs, bounds, seed, runtime)`, which returns the outputs in order.
+def generate(program: LoopProgram, implementations: Mapping[str, Any], checked: bool = False) -> Source:
+    """The source of `steps(inputs, bounds, seed, runtime, run)`, a generator that runs the program.
 
-    `runtime` has the few functions that differ between array libraries: `new`, `load`, `store`, `own`, `call`.
+    It yields positions (a unit, the next iteration; see `loops/units.py`): before each unit and after each of its
+    iterations. `run` is a `Run` and gets the outputs and the bounds found. `runtime` has the few functions that
+    differ between array libraries: `new`, `load`, `store`, `own`, `call`. With `checked` every value is handed to
+    `run.check` as soon as it is computed.
     """
-    source = Source(program)
+    source = Source(program, checked)
     write = source.lines.append
-    write("def run(inputs, bounds, seed, runtime):")
+    write("def steps(inputs, bounds, seed, runtime, run):")
     write("    new, load, own, call = runtime.new, runtime.load, runtime.own, runtime.call")
     for symbol in program.bounds:
         write(f"    {source.symbol(symbol)} = bounds[{symbol.name!r}]")
@@ -77,12 +108,24 @@ def generate(program: LoopProgram, implementations: Mapping[str, Any]) -> Source
     for place in program.places.values():
         if place.kind != "input":
             write(f"    {source.place(place.name)} = {_new(source, place)}")
+    write(f"    run.outputs = [{', '.join(source.place(name) for name in program.outputs)}]")
     for item in program.body:
-        source.lines += _item(source, item, "    ", implementations)
-    found = ", ".join(f"{s.name!r}: {source.symbol(s)}" for s in program.found)
-    outputs = ", ".join(source.place(name) for name in program.outputs)
-    write(f"    return [{outputs}], {{{found}}}")
+        source.lines += _item(source, item, "    ", implementations, outermost=True)
+    write(f"    yield {source.units}, 0")
     return source
+
+
+def loaded(source: Source, name: str) -> Callable[..., Iterator[Position]]:
+    """The function that the source defines."""
+    space: dict[str, Any] = dict(source.constants)
+    exec(compile(source.text, name, "exec"), space)
+    return space["steps"]
+
+
+def cut(program: LoopProgram, run: Run, bounds: Mapping[str, int]) -> list[Any]:
+    """The outputs of a finished run, at the lengths it found."""
+    shapes = output_shapes(program, {**bounds, **run.found})
+    return [o[tuple(map(slice, shape))] for o, shape in zip(run.outputs, shapes, strict=True)]
 
 
 def _new(source: Source, place: Place) -> str:
@@ -92,21 +135,34 @@ def _new(source: Source, place: Place) -> str:
     return f"new(({sizes}), {str(place.type.dtype)!r})"
 
 
-def _item(source: Source, item: Item, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(item, Block):
-        yield from _block(source, item, indent, implementations)
-        return
+def _item(
+    source: Source, item: Item, indent: str, implementations: Mapping[str, Any], outermost: bool = False
+) -> Iterator[str]:
+    unit = source.units
     if isinstance(item, If):
         yield f"{indent}if {condition_source(item.condition, source.symbol)}:"
-    else:
-        counter = source.symbol(item.counter)
-        yield f"{indent}for {counter} in range({source.term(item.first)}, {source.term(item.end)}):"
+        for inner in item.body:
+            yield from _item(source, inner, indent + "    ", implementations, outermost)
+        return
+    source.units += outermost
+    if isinstance(item, Block):
+        if outermost:
+            yield f"{indent}yield {unit}, 0"
+        yield from _block(source, item, indent, implementations)
+        return
+    counter, first, end = source.symbol(item.counter), source.term(item.first), source.term(item.end)
+    if outermost:
+        yield f"{indent}yield {unit}, {first}"
+    yield f"{indent}for {counter} in range({first}, {end}):"
     for inner in item.body:
         yield from _item(source, inner, indent + "    ", implementations)
-    if isinstance(item, For) and item.stop is not None:
+    if item.stop is not None:
+        bound = source.symbol(item.stop.bound)
         yield f"{indent}    if bool({_operand(source, item.stop.done)}):"
-        yield f"{indent}        {source.symbol(item.stop.bound)} = {source.term(item.stop.length)}"
+        yield f"{indent}        {bound} = run.found[{item.stop.bound.name!r}] = {source.term(item.stop.length)}"
         yield f"{indent}        break"
+    if outermost:
+        yield f"{indent}    yield {unit}, {counter} + 1"
 
 
 def _block(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
@@ -121,6 +177,7 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
                 called[call] = f"results_{call}"
                 yield f"{indent}{called[call]} = {_host(source, compute, operands)}"
             yield f"{indent}{result} = {called[call]}[{compute.attributes['result']}]"
+            yield from _check(source, compute, [], indent)
             continue
         attributes = [f"{key}={_attribute(source, key, value)}" for key, value in compute.attributes.items()]
         if compute.op == "random_bits":
@@ -128,8 +185,17 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
         function = f"_{compute.op}_"
         source.constants[function] = implementations[compute.op]
         yield f"{indent}{result} = {function}({', '.join([*operands, *attributes])})"
+        yield from _check(source, compute, operands, indent)
     for store in block.stores:
         yield indent + _store(source, store)
+
+
+def _check(source: Source, compute: Compute, operands: list[str], indent: str) -> Iterator[str]:
+    """Hand a float to the check, with what it was computed from."""
+    if source.checked and compute.type.dtype.kind in "fV" and compute.op != "constant":
+        what = source.constant(compute, compute.result)
+        result, given = source.value(compute.result), "".join(f"{operand}, " for operand in operands)
+        yield f"{indent}run.check({what}, {result}, ({given}), {_tuple(source, compute.step)})"
 
 
 def _host(source: Source, compute: Compute, operands: list[str]) -> str:

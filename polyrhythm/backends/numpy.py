@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from polyrhythm.backends.generated import Source, generate
+from polyrhythm.backends.generated import Check, Position, Run, Source, cut, generate, loaded
 from polyrhythm.errors import HostError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.graph import HostFunction
 from polyrhythm.ir.ops import TABLE
-from polyrhythm.loops.ir import LoopProgram, output_shapes
+from polyrhythm.loops.ir import LoopProgram
 
 
 class NumpyBackend:
     """Runs a Loop IR program with NumPy."""
 
-    def __init__(self, program: LoopProgram) -> None:
+    def __init__(self, program: LoopProgram, checked: bool = False) -> None:
         self.program = program
-        self.source: Source = generate(program, {name: op.numpy for name, op in TABLE.items()})
-        space: dict[str, Any] = dict(self.source.constants)
-        exec(compile(self.source.text, "<polyrhythm numpy>", "exec"), space)
-        self._run = space["run"]
+        self.source: Source = generate(program, {name: op.numpy for name, op in TABLE.items()}, checked)
+        self._steps = loaded(self.source, "<polyrhythm numpy>")
+
+    def start(
+        self, inputs: Mapping[str, np.ndarray], bounds: Mapping[str, int], seed: int, check: Check | None = None
+    ) -> tuple[Run, Iterator[Position]]:
+        """A run that goes on whenever its next position is asked for."""
+        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check)
+        return run, self._steps(inputs, bounds, seed, _Runtime, run)
 
     def run(
         self, inputs: Mapping[str, np.ndarray], bounds: Mapping[str, int], seed: int
     ) -> tuple[list[np.ndarray], dict[str, int]]:
         """The outputs, and the bounds found while running."""
-        outputs, found = self._run(inputs, bounds, seed, _Runtime)
-        shapes = output_shapes(self.program, {**bounds, **found})
-        return [o[tuple(map(slice, shape))] for o, shape in zip(outputs, shapes, strict=True)], found
+        run, positions = self.start(inputs, bounds, seed)
+        deque(positions, maxlen=0)
+        return cut(self.program, run, bounds), run.found
 
 
 class _Runtime:
@@ -65,7 +71,8 @@ class _Runtime:
 
     @staticmethod
     def store(array: np.ndarray, index: Sequence[int], value: np.ndarray) -> None:
-        array[(*index, *map(slice, value.shape))] = value
+        inside: Any = (*index, *map(slice, value.shape))
+        array[inside] = value
 
     @staticmethod
     def call(function: HostFunction, operands: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> Any:
