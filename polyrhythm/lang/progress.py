@@ -155,8 +155,10 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
         along = [statement for statement in component if symbol in graph[statement[0]].symbols]
         moving = [edge for edge in edges if edge.reader in along and edge.source in along]
         steady = [edge for edge in moving if keeps_pace(edge.steps[symbol], symbol)]
+        # A definition such as `y[2 * t] = ...` reads its right side at half the pace, which then ranks at twice the rate.
+        mostly = [edge for edge in moving if edge in steady or not graph[edge.source[0]].recurrent]
         tried: list[dict[Statement, Term]] = []
-        for followed in (moving, steady):
+        for followed in (moving, mostly, steady):
             ranks = standing_ranks(follow_ranks(along, followed, symbol), component, edges)
             if ranks not in tried:
                 tried.append(ranks)
