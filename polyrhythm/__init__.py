@@ -124,6 +124,7 @@ from polyrhythm.lang.functions import (
     zeros,
     zeros_like,
 )
+from polyrhythm.lang.gradient import detach, grad, value_and_grad
 from polyrhythm.lang.index import Bound, Condition, Dim, Index, dim, size
 from polyrhythm.lang.index import index_max as max
 from polyrhythm.lang.index import index_min as min
@@ -171,6 +172,7 @@ __all__ = [
     "cummax",
     "cumprod",
     "cumsum",
+    "detach",
     "dim",
     "divide",
     "dot",
@@ -191,6 +193,7 @@ __all__ = [
     "full_like",
     "gather",
     "gelu",
+    "grad",
     "greater",
     "greater_equal",
     "host",
@@ -269,6 +272,7 @@ __all__ = [
     "uniform",
     "unsqueeze",
     "value",
+    "value_and_grad",
     "var",
     "where",
     "window",

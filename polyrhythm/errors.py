@@ -918,3 +918,51 @@ class UnsupportedError(PolyrhythmError):
     >>> program(x=[1.0, 2.0, 3.0])
     array([1., 3., 6.], dtype=float32)
     """
+
+
+class GradientError(PolyrhythmError):
+    """A gradient that cannot be taken.
+
+    It happens when the loss is not a scalar float, when what it is differentiated by is not a tensor of the program
+    but a view of one, or when the way between them leads through a host function.
+
+    >>> import polyrhythm as pr
+    >>> x = pr.input("x", (3,))
+    >>> pr.grad(x * x, x)
+    Traceback (most recent call last):
+        ...
+    polyrhythm.errors.GradientError: a loss must be a float scalar at each step, not float32[3]
+    ...
+
+    Reduce the loss to one number:
+
+    >>> pr.evaluate(pr.grad((x * x).sum(), x), {"x": [1.0, 2.0, 3.0]})
+    array([2., 4., 6.], dtype=float32)
+    """
+
+
+class NotFiniteError(PolyrhythmError):
+    """A program compiled with `check_nan=True` met a NaN, or an infinity made of finite values.
+
+    The message names the line that computed it and the step. Infinities that are written into the program, as in a
+    mask, are none of its business; a NaN in an input is named as such. On JAX the run is repeated on NumPy to find the
+    line, and what never reaches an output is not noticed.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> program = pr.compile(pr.log(x), backend="numpy", check_nan=True)
+    >>> program(x=[1.0, 0.0])
+    Traceback (most recent call last):
+    ...
+    polyrhythm.errors.NotFiniteError: log makes an infinity of finite values
+      at ...: program = pr.compile(pr.log(x), backend="numpy", check_nan=True)
+      for example at t = 1: the value is -inf
+      fix: keep its operands where it is finite, or compile without check_nan
+
+    Keep the operand where the function is finite:
+
+    >>> program = pr.compile(pr.log(pr.maximum(x, 1e-6)), backend="numpy", check_nan=True)
+    >>> program(x=[1.0, 0.0])
+    array([  0.     , -13.81551], dtype=float32)
+    """

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.autodiff import completed
 from polyrhythm.errors import CycleError, EffectError, HostError, InputShapeError, LengthError, RaggedShapeError
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
 from polyrhythm.ir.terms import Symbol, Term, dims_of
 from polyrhythm.lang.calls import Call, Ragged, prepare
-from polyrhythm.lang.check import checked
 from polyrhythm.lang.describe import described, described_call
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.structure import flattened
@@ -63,7 +63,7 @@ def evaluate(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    graph = checked(trace(tensors, effects, until))
+    graph = completed(trace(tensors, effects, until))
     return rebuild(run(graph, inputs or {}, bounds, seed))
 
 

@@ -196,6 +196,7 @@ class _Checker:
         graph = self.graph
         names = [*graph.outputs, *graph.effects, *graph.until.values()]
         names += [access.source for access in graph.lengths.values()]
+        names += [d.attributes["loss"] for node in graph for d in node.definitions if d.op == "grad"]
         for node in graph:
             external = any(d.op == "input" or _called_everywhere(d) for d in node.definitions)
             if node.recurrent or external or node.name in names:

@@ -20,6 +20,7 @@ from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range,
 from polyrhythm.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import TensorType
+from polyrhythm.lang.gradient import Gradient
 from polyrhythm.lang.index import Dim, extent_of
 from polyrhythm.lang.recurrent import Recurrent
 from polyrhythm.lang.tensor import Choice, Computed, Tensor, View, apply, domain
@@ -95,6 +96,7 @@ class _Walk:
     def _children(self, tensor: Tensor) -> list[Tensor]:
         read = [t for _, _, operands, _, _ in _pieces(tensor) for t in operands]
         read += [self.lengths[s] for s in _symbols(tensor) if s in self.lengths]
+        read += [tensor.loss, tensor.wrt] if isinstance(tensor, Gradient) else []
         return [t.source if isinstance(t, View) else t for t in read]
 
     def _note_symbols(self, tensor: Tensor) -> None:
@@ -163,6 +165,8 @@ class _Walk:
             values = {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in attributes.items()}
             if op == "random_bits":
                 values["site"] = self.sites[tensor]
+            if op == "grad":
+                values = {key: self.names[value] for key, value in values.items()}
             if op == "host":
                 values["call"] = calls[values["call"]]
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
@@ -193,6 +197,8 @@ def _pieces(tensor: Tensor) -> list[Piece]:
         holds = sets.simplified(tensor.condition, given)
         fails = sets.simplified(negation(tensor.condition), given)
         return [_copy(holds, tensor.first, tensor.at), _copy(fails, tensor.second, tensor.at)]
+    if isinstance(tensor, Gradient):
+        return [(TRUE, "grad", (), {"loss": tensor.loss, "wrt": tensor.wrt}, tensor.at)]
     assert isinstance(tensor, Computed)
     return [(TRUE, tensor.op, tensor.operands, tensor.attributes, tensor.at)]
 
@@ -225,7 +231,7 @@ def _host_calls(tensors: Iterable[Tensor]) -> set[int]:
 def _verb(tensor: Tensor) -> str:
     if isinstance(tensor, Computed):
         return tensor.op
-    return "choice" if isinstance(tensor, Choice) else "recurrent"
+    return {Choice: "choice", Gradient: "grad"}.get(type(tensor), "recurrent")
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from polyrhythm.autodiff import completed
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.ir.graph import Graph
 from polyrhythm.ir.terms import Term
-from polyrhythm.lang.check import checked
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
@@ -46,7 +46,7 @@ def compile_tensors(
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()})
     with _timed(seconds, "check"):
-        graph = checked(traced)
+        graph = completed(traced)
     _refuse(graph)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph)

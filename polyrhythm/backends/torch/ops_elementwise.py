@@ -148,6 +148,7 @@ IMPLEMENTATIONS: dict[str, Function] = {
     "abs": _abs,
     "sign": _sign,
     "isfinite": _isfinite,
+    "detach": lambda x: x,
     "floordiv": _floordiv,
     "mod": _mod,
     "pow": _pow,

@@ -112,6 +112,7 @@ UNARY: tuple[Op, ...] = (
     _operation("erf", _erf, FLOATS),
     _operation("not", np.invert, BITS, fix="compare with 0 first"),
     _operation("isfinite", np.isfinite, ANY, truth=True),
+    _operation("detach", np.asarray, ANY),
 )
 
 BINARY: tuple[Op, ...] = (

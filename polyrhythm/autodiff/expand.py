@@ -1,0 +1,186 @@
+"""Replacing `grad` nodes by the graph that computes them: reverse mode, by relations.
+
+For every tensor between the loss and what it is differentiated by there is a gradient tensor over the same dims. Its
+value at a point sums the contributions of all that read that point (`pull.py`); the contribution of an operation
+comes from the op's rule (`rules.py`). Since definitions are differentiated piece by piece, backpropagation through
+time, windows, strides and the rest are nothing special: the result is an ordinary graph, whose recurrences run the
+other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from polyrhythm.autodiff.pull import pulled, zero_node
+from polyrhythm.autodiff.rules import contributions
+from polyrhythm.autodiff.values import Growing, Space
+from polyrhythm.errors import GradientError
+from polyrhythm.ir import dtypes
+from polyrhythm.ir.conditions import TRUE, conjunction
+from polyrhythm.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.ir.terms import Term
+
+
+def expand_gradients(graph: Graph) -> Graph:
+    """The graph without one of its `grad` nodes: one whose loss does not itself wait for a gradient.
+
+    The graph must have been checked, so that every node's domain is known. Domains of plain nodes are forgotten,
+    since gradients read more; the result must be checked again.
+    """
+    waiting = {node.name: _asked(node) for node in graph if _asked(node) is not None}
+    for name, asked in waiting.items():
+        assert asked is not None
+        loss, wrt = asked
+        if not any(other in waiting for other in _cone(graph, loss, wrt)):
+            return _expanded(graph, name, loss, wrt)
+    (name, asked) = next(iter(waiting.items()))
+    raise GradientError(
+        "gradients depend on each other in a circle",
+        fix="take one gradient first and use its value in the other loss",
+        at=graph[name].at,
+    )
+
+
+def has_gradients(graph: Graph) -> bool:
+    """Whether there are `grad` nodes to expand."""
+    return any(_asked(node) is not None for node in graph)
+
+
+def _asked(node: Node) -> tuple[str, str] | None:
+    for definition in node.definitions:
+        if definition.op == "grad":
+            return definition.attributes["loss"], definition.attributes["wrt"]
+    return None
+
+
+def _cone(graph: Graph, start: str, stop: str) -> set[str]:
+    """Everything a node is computed from, not looking behind `stop`."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            if name != stop:
+                waiting.extend(access.source for d in graph[name].definitions for access in d.operands)
+    return found
+
+
+def _active(graph: Graph, loss: str, wrt: str) -> set[str]:
+    """The nodes through which `wrt` reaches the loss: floats that depend on it, not counting its own definitions."""
+    cone = _cone(graph, loss, wrt)
+    readers: dict[str, set[str]] = {name: set() for name in cone}
+    for name in cone - {wrt}:
+        for definition in graph[name].definitions:
+            for position, access in enumerate(definition.operands):
+                if access.source in cone and _differentiable(definition, position, graph):
+                    readers[access.source].add(name)
+    active: set[str] = set()
+    waiting = [wrt] if wrt in cone else []
+    while waiting:
+        name = waiting.pop()
+        if name not in active and dtypes.is_float(graph[name].dtype):
+            active.add(name)
+            waiting.extend(readers[name])
+    return active
+
+
+def _differentiable(definition: Definition, position: int, graph: Graph) -> bool:
+    return definition.op != "detach" and dtypes.is_float(graph[definition.operands[position].source].dtype)
+
+
+def _expanded(graph: Graph, name: str, loss: str, wrt: str) -> Graph:
+    growing = Growing(dict(graph.nodes))
+    active = _active(graph, loss, wrt)
+    gradient = _Backward(graph, growing, active, loss, wrt).gradient()
+    node = graph[name]
+    steps = tuple(Term.of(symbol) for symbol in node.symbols)
+    copy = Definition(TRUE, "broadcast", (Access(gradient, steps),), {"shape": node.shape}, node.at)
+    growing.nodes[name] = replace(node, definitions=(copy,))
+    nodes = {n: _unlimited(node) for n, node in growing.nodes.items()}
+    return replace(graph, nodes=_in_order(nodes, graph), requirements=())
+
+
+def _unlimited(node: Node) -> Node:
+    return node if node.recurrent else replace(node, domain=TRUE)
+
+
+def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
+    """Nodes with what they read before them, cycles aside; unreachable ones are left out."""
+    roots = [*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())]
+    done: dict[str, Node] = {}
+    seen: set[str] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        name, complete = stack.pop()
+        if complete:
+            done[name] = nodes[name]
+        elif name not in seen:
+            seen.add(name)
+            stack.append((name, True))
+            stack.extend((other, False) for other in reversed(_needs(nodes[name])))
+    return done
+
+
+def _needs(node: Node) -> list[str]:
+    asked = _asked(node)
+    read = [access.source for d in node.definitions for access in d.operands]
+    return read + list(asked or ())
+
+
+class _Backward:
+    """Builds the gradient of one loss."""
+
+    def __init__(self, graph: Graph, growing: Growing, active: set[str], loss: str, wrt: str) -> None:
+        self.graph, self.growing, self.active, self.loss, self.wrt = graph, growing, active, loss, wrt
+        self.gradients: dict[str, str] = {}
+
+    def gradient(self) -> str:
+        """The gradient node of `wrt`; zero where the loss does not depend on it."""
+        if self.wrt not in self.active or self.loss not in self.active:
+            return zero_node(self.growing, self.graph[self.wrt], f"d_{self.wrt}")
+        for name in sorted(self.active):
+            node = self.graph[name]
+            hint = f"d_{name}"
+            self.gradients[name] = self.growing.add(hint, node.dims, node.type, (), node.at, recurrent=True)
+        parts: dict[str, list[str]] = {name: [] for name in self.active}
+        for name in sorted(self.active):
+            if name != self.wrt:
+                self._push(self.graph[name], parts)
+        for name in self.active:
+            self._define(self.graph[name], parts[name])
+        return self.gradients[self.wrt]
+
+    def _push(self, node: Node, parts: dict[str, list[str]]) -> None:
+        """What a node's definitions contribute to the gradients of what they read."""
+        for definition in node.definitions:
+            wanted = [access.source in self.active for access in definition.operands]
+            if not any(wanted):
+                continue
+            domain = conjunction(node.points, definition.domain)
+            space = Space(self.growing, node.dims, domain, definition.at, f"d_{node.name}")
+            results = contributions(space, self.graph, node, definition, self.gradients[node.name], wanted)
+            for access, contribution in zip(definition.operands, results, strict=True):
+                if contribution is None or access.source not in self.active:
+                    continue
+                source = self.graph[access.source]
+                made = contribution.settled().access.source
+                at = pulled(self.growing, source, node, definition, access, made)
+                if at is not None:
+                    parts[source.name].append(at)
+
+    def _define(self, node: Node, parts: Iterable[str]) -> None:
+        """The gradient of a node is the sum of its parts; that of the loss begins with one."""
+        space = Space(self.growing, node.dims, node.rectangle, node.at, f"d_{node.name}")
+        values = [space.current(part) for part in parts]
+        if node.name == self.loss:
+            values.append(space.constant(1, node.dtype, node.shape))
+        if not values:
+            values.append(space.constant(0, node.dtype, node.shape))
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
+        name = self.gradients[node.name]
+        copy = Definition(TRUE, "broadcast", (total.access,), {"shape": node.shape}, node.at)
+        self.growing.nodes[name] = replace(self.growing.nodes[name], definitions=(copy,))

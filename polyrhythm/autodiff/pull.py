@@ -1,0 +1,149 @@
+"""The gradient of what is read: for every point, the sum over all that read it.
+
+A read goes from a reader's point r to the points of the source it touches. The gradient at a source point p gathers,
+from every r that touches p, the matching part of the reader's contribution. The relation is turned around: reader
+dims that p determines are solved for; the others are free, and the contributions are summed along them over the
+range they take for this p. Where the relation is not exactly a point or a range, contributions outside it are zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyrhythm.autodiff.values import Growing, Space, Value
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt, negation, within
+from polyrhythm.ir.graph import Access, Definition, Node, NodeDim, Range
+from polyrhythm.ir.sets import Points, facts, points, simplified, simplified_term
+from polyrhythm.ir.terms import Symbol, Term, maximum, ordered
+from polyrhythm.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Touch:
+    """A read turned around, in terms of the source's dims and the free dims of the reader."""
+
+    reader_steps: dict[Symbol, Term]  # the reader's point
+    positions: tuple[Term, ...]  # where the point is along each range that is read
+    condition: Condition  # when the reader touches the point at all
+    free: tuple[NodeDim, ...]  # the reader's dims that are left, under names of their own
+
+
+def turned_around(graph: Growing, reader: Node, definition: Definition, access: Access, source: Node) -> Touch:
+    """Solve `the steps read == p` for the reader's point."""
+    primed = {symbol: graph.fresh_dim(symbol) for symbol in reader.symbols}
+    fresh = {old: Term.of(new) for old, new in primed.items()}
+    conditions = [reader.points.substitute(fresh), definition.domain.substitute(fresh)]
+    equations: list[tuple[Term, Term]] = []
+    ranges: list[tuple[Term, Range]] = []
+    for symbol, step in source.steps(access).items():
+        moved = step.substitute(fresh)
+        if isinstance(moved, Range):
+            ranges.append((Term.of(symbol), moved))
+        else:
+            equations.append((moved, Term.of(symbol)))
+    solved: dict[Symbol, Term] = {}
+    for unit in (True, False):  # a coefficient of one first: it needs no divisibility
+        for read, wanted in list(equations):
+            rest = read.substitute(solved) - wanted
+            for symbol in ordered(rest.symbols & set(primed.values())):
+                factor = rest.coefficient(symbol)
+                if not rest.linear_in(symbol) or (unit and abs(factor) != 1):
+                    continue
+                others = (rest - Term.of(symbol) * factor) * (-1 if factor > 0 else 1)
+                answer = others // abs(factor)
+                conditions.append(eq(others % abs(factor), 0))
+                solved = {s: t.substitute({symbol: answer}) for s, t in solved.items()} | {symbol: answer}
+                equations.remove((read, wanted))
+                break
+    conditions += [eq(read, wanted) for read, wanted in equations]
+    positions = []
+    for wanted, run in ranges:
+        along = wanted - run.start if run.step > 0 else run.start - wanted
+        size = abs(run.step)
+        positions.append(along // size)
+        conditions += [eq(along % size, 0), ge(along // size, 0), lt(along // size, run.length)]
+    free = tuple(
+        NodeDim(primed[dim.symbol], dim.extent.substitute(fresh))
+        for dim in reader.dims
+        if primed[dim.symbol] not in solved
+    )
+    return Touch(
+        {old: Term.of(new).substitute(solved) for old, new in primed.items()},
+        tuple(position.substitute(solved) for position in positions),
+        conjunction(*conditions).substitute(solved),
+        free,
+    )
+
+
+def pulled(
+    graph: Growing, source: Node, reader: Node, definition: Definition, access: Access, contribution: str
+) -> str | None:
+    """A node over the source's dims: what one read contributes to the gradient at each point; None for nothing.
+
+    `contribution` names a node over the reader's dims with the gradient of the operand it reads.
+    """
+    touch = turned_around(graph, reader, definition, access, source)
+    rectangle = conjunction(source.rectangle, *(within(d.symbol, d.extent) for d in touch.free))
+    known = conjunction(rectangle, facts(rectangle.symbols | touch.condition.symbols))
+    columns = ordered(known.symbols | touch.condition.symbols)
+    touched = points(conjunction(known, touch.condition), columns)
+    if touched.is_empty:
+        return None
+    condition = simplified(touch.condition, rectangle)
+    dims = (*source.dims, *touch.free)
+    space = Space(graph, dims, conjunction(rectangle, condition), definition.at, f"d_{source.name}")
+    part = _part(space, contribution, reader, touch)
+    each = _or_zero(space, part, condition)
+    if not touch.free:
+        return each
+    ranges = [_range(touched, d, tuple(s.symbol for s in source.dims)) for d in touch.free]
+    steps = (*(Term.of(d.symbol) for d in source.dims), *ranges)
+    kind = graph.nodes[each].type
+    outer = Space(graph, source.dims, source.rectangle, definition.at, f"d_{source.name}")
+    stacked = Value(outer, Access(each, steps), TensorType((*(r.length for r in ranges), *kind.shape), kind.dtype))
+    return stacked.apply("reduce", monoid="sum", axes=tuple(range(len(ranges)))).access.source
+
+
+def _part(space: Space, contribution: str, reader: Node, touch: Touch) -> Value:
+    """The part of the reader's contribution that belongs to the point: its ranges cut at their positions."""
+    value = space.read(Access(contribution, tuple(touch.reader_steps[s] for s in reader.symbols)))
+    count = len(touch.positions)
+    if not count:
+        return value
+    rest = value.shape[count:]
+    cut = value.apply(
+        "slice",
+        starts=(*touch.positions, *(Term(0) for _ in rest)),
+        lengths=(*(Term(1) for _ in touch.positions), *rest),
+        steps=(1,) * len(value.shape),
+    )
+    return cut.apply("reshape", shape=rest)
+
+
+def _or_zero(space: Space, part: Value, condition: Condition) -> str:
+    """The part where the condition holds, zero elsewhere."""
+    shape = {"shape": part.shape}
+    pieces = [Definition(condition, "broadcast", (part.access,), shape, space.at)]
+    if condition is not TRUE:
+        zero = space.constant(0, part.dtype)
+        pieces.append(Definition(negation(condition), "broadcast", (zero.access,), shape, space.at))
+    return space.graph.add(f"{space.prefix}_at", space.dims, part.type, pieces, space.at)
+
+
+def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:
+    """The steps a free dim takes for a point: from its least to its greatest."""
+    dropped = [s for s in touched.columns if s.kind == "dim" and s is not dim.symbol and s not in given]
+    seen = touched.without(dropped)
+    parts = seen.intervals(dim.symbol)
+    if len(parts) == 1:
+        first, last = parts[0]
+        known = seen.without([dim.symbol]).condition()
+        first, last = simplified_term(first, known), simplified_term(last, known)
+        return Range(first, simplified_term(maximum(Term(0), last - first + 1), known))
+    return Range(Term(0), dim.extent)
+
+
+def zero_node(graph: Growing, like: Node, hint: str) -> str:
+    """A node of zeros over another's dims."""
+    space = Space(graph, like.dims, like.rectangle, like.at, hint)
+    return space.constant(0, like.dtype, like.shape).access.source
