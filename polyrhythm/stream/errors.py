@@ -1,4 +1,7 @@
-"""Errors of the stream package: one class per situation, each with the user's line and a fix."""
+"""Errors of the stream package: one class per situation, each with the user's line and a fix.
+
+The docstring of a class is its documentation page: when it happens, a program that fails, and the corrected one.
+"""
 
 from __future__ import annotations
 
@@ -6,80 +9,156 @@ from polyrhythm.errors import PolyrhythmError
 
 
 class StreamError(PolyrhythmError):
-    """Base of every error of the stream package.
+    """Base of every error of the stream package. Raised itself when a directive or an option makes no sense.
 
-    >>> raise StreamError("the ranks differ", fix="flatten the first stream")
+    >>> from polyrhythm.stream import tile
+    >>> tile("token")
     Traceback (most recent call last):
     ...
-    polyrhythm.stream.errors.StreamError: the ranks differ
+    polyrhythm.stream.errors.StreamError: tile('token', None, dynamic=False)
     ...
-      fix: flatten the first stream
+      fix: give either a size or dynamic=True, not both
+
+    Corrected:
+
+    >>> tile("token", dynamic=True).dynamic
+    True
     """
 
 
 class ShapeMismatch(StreamError):
-    """Two streams must agree in shape and do not.
+    """Two streams must agree in shape and do not, or a size does not fit.
 
-    >>> from polyrhythm.stream import source, static, zip_streams
-    >>> zip_streams(source("a", [], (static(2),)), source("b", [], (static(3),)))
+    >>> from polyrhythm.stream import expand, map_tiles, promote, source, static
+    >>> rows = source("rows", [[1.0, 2.0]], (static(1), static(2)))
+    >>> bias = source("bias", [3.0], (static(1),))
+    >>> map_tiles("add", rows, bias)
     Traceback (most recent call last):
     ...
-    polyrhythm.stream.errors.ShapeMismatch: zip: stream a has shape [2], stream b has shape [3]
+    polyrhythm.stream.errors.ShapeMismatch: add: stream rows has shape [1, 2], stream bias has shape [1]
     ...
+
+    Corrected, by repeating the bias for every row:
+
+    >>> print(map_tiles("add", rows, expand(promote(bias, 0), rows, 1)))
+    add: [1, 2] of tile[1,1] f32
     """
 
 
 class RankOutOfRange(StreamError):
-    """An operator was asked to work on a dim that the stream does not have.
+    """An operator was asked to work on a dim that the stream does not have. Dims count from the innermost, 0.
 
     >>> from polyrhythm.stream import flatten, source, static
-    >>> flatten(source("a", [], (static(2),)), 0, 1)
+    >>> grid = source("grid", [[1.0, 2.0]], (static(1), static(2)))
+    >>> flatten(grid, 1, 2)
     Traceback (most recent call last):
     ...
-    polyrhythm.stream.errors.RankOutOfRange: flatten: dims 0 to 1 of a stream of shape [2]
+    polyrhythm.stream.errors.RankOutOfRange: flatten: dims 1 to 2 of a stream of shape [1, 2]
     ...
+
+    Corrected:
+
+    >>> print(flatten(grid, 0, 1))
+    flatten: [2] of tile[1,1] f32
     """
 
 
 class ElementMismatch(StreamError):
-    """An operator was given elements of a type it cannot take, such as a dynamic tile to an off-chip store.
+    """An operator was given elements of a type it cannot take.
 
-    >>> issubclass(ElementMismatch, StreamError)
-    True
-    """
+    >>> from polyrhythm.stream import OffChip, accum, linear_store, map_tiles, dynamic, source, static
+    >>> tokens = source("tokens", [[1.0, 2.0]], (static(1), dynamic("n")))
+    >>> packed = accum("pack_rows", tokens)
+    >>> linear_store(OffChip("y", 8, 1), packed)
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.ElementMismatch: linear_store: stream accum pack_rows carries tile[n,1] f32, whose shape is dynamic
+    ...
+
+    Corrected: store the rows themselves.
+
+    >>> linear_store(OffChip("y", 8, 1), tokens).name
+    'store y'
+    """  # noqa: E501
 
 
 class UnboundSymbol(StreamError):
     """A symbolic metric was evaluated without a value for one of its symbols.
 
-    >>> from polyrhythm.stream.expr import symbol
-    >>> symbol("n").evaluate({})
+    >>> from polyrhythm.stream import symbol
+    >>> symbol("tokens").evaluate({})
     Traceback (most recent call last):
     ...
-    polyrhythm.stream.errors.UnboundSymbol: the symbol n has no value
+    polyrhythm.stream.errors.UnboundSymbol: the symbol tokens has no value
     ...
+
+    Corrected:
+
+    >>> symbol("tokens").evaluate({"tokens": 3})
+    3
     """
 
 
 class OpenFeedback(StreamError):
-    """A feedback stream was read but never connected to its source.
+    """A feedback stream is read but was never connected to its producer.
 
-    >>> issubclass(OpenFeedback, StreamError)
-    True
+    >>> from polyrhythm.stream import F32, Program, Tile, feedback, map_tiles, source, static
+    >>> numbers = source("numbers", [1.0, 2.0], (static(2),))
+    >>> state = feedback("state", (static(2),), Tile(1, 1, F32), initial=[0.0])
+    >>> total = map_tiles("add", numbers, state.stream)
+    >>> Program(total)
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.OpenFeedback: the feedback stream state was never connected
+    ...
+
+    Corrected:
+
+    >>> state.connect(total)
+    >>> len(Program(total).nodes)
+    4
     """
 
 
 class StopMismatch(StreamError):
     """At run time, two streams that must advance together closed different dims, or one ended early.
 
-    >>> issubclass(StopMismatch, StreamError)
-    True
+    It means that a restated shape was not true, or that a dim had to be padded.
+
+    >>> from polyrhythm.stream import Program, restate, simulate, source, static, zip_streams
+    >>> pair = source("pair", [[1.0, 2.0]], (static(1), static(2)))
+    >>> column = source("column", [[1.0], [2.0]], (static(2), static(1)))
+    >>> simulate(Program(zip_streams(pair, restate(column, pair.shape))))
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.StopMismatch: zip: the streams pair and column close different dims
+    ...
+
+    Corrected:
+
+    >>> from polyrhythm.stream import flatten
+    >>> simulate(Program(zip_streams(flatten(pair, 0, 1), flatten(column, 0, 1)))).cycles
+    0
     """
 
 
 class Deadlock(StreamError):
     """Nothing can run: every process waits for another one. The message names the cycle and the full FIFOs.
 
-    >>> issubclass(Deadlock, StreamError)
-    True
+    Below, the sum needs all four numbers before it sends one, and meanwhile the other branch must keep them.
+
+    >>> from polyrhythm.stream import Hardware, Program, accum, expand, promote, simulate, source, static
+    >>> x = source("x", [[1.0, 2.0, 3.0, 4.0]], (static(1), static(4)))
+    >>> spread = expand(promote(accum("add", x), 0), x, 1)
+    >>> simulate(Program(spread), Hardware(fifo_depth=1))
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.Deadlock: deadlock at cycle ...: ...
+      full FIFOs: broadcast x.1 (depth 1)
+    ...
+
+    Corrected, with FIFOs that hold what one branch is behind:
+
+    >>> simulate(Program(spread), Hardware(fifo_depth=4)).cycles
+    4
     """

@@ -44,7 +44,13 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a simulation."""
+    """The result of a simulation: cycles, FLOPs, bytes moved, off-chip arrays, and a report of every node.
+
+    >>> from polyrhythm.stream import map_tiles, source, static
+    >>> run = simulate(Program(map_tiles("exp", source("x", [1.0], (static(1),)))), Hardware(compute=1))
+    >>> run.cycles, run.flops, run.utilisation
+    (4, 4, 1.0)
+    """
 
     program: Program
     hardware: Hardware

@@ -126,7 +126,7 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
     if first is None:
         for channel, feedback in zip(channels[1:], endless[1:], strict=True):
             if not feedback and (yield from process.get(channel)) is not None:
-                raise _mismatch(process, channels[0], channel)
+                raise _mismatch(process, channels)
         return None
     values = [first[0]]
     level = first[1]
@@ -134,7 +134,7 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
     for channel in channels[1:]:
         token = yield from process.get(channel)
         if token is None or (token[0] is EMPTY) != (first[0] is EMPTY):
-            raise _mismatch(process, channels[0], channel)
+            raise _mismatch(process, channels)
         values.append(token[0])
         levels.append(token[1])
         if token[1] > level:
@@ -143,14 +143,15 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
         while levels[index] < level:
             token = yield from process.get(channel)
             if token is None or token[0] is not EMPTY or token[1] > level:
-                raise _mismatch(process, channels[0], channel)
+                raise _mismatch(process, channels)
             levels[index] = token[1]
     return values, level
 
 
-def _mismatch(process: Process, first: Channel, other: Channel) -> StopMismatch:
+def _mismatch(process: Process, channels: Sequence[Channel]) -> StopMismatch:
+    names = " and ".join(channel.name for channel in channels)
     return StopMismatch(
-        f"{process.name}: the streams {first.name} and {other.name} close different dims",
+        f"{process.name}: the streams {names} close different dims",
         fix="the restated or expanded shapes of the two inputs differ at run time; derive both from one stream",
         at=process.node.source,
     )
