@@ -254,21 +254,26 @@ class Term(Interned):
 
     def __add__(self, other: int | Term) -> Term:
         other = Term.of(other)
+        if not other.monomials:
+            return Term(self.constant + other.constant, self.monomials)
         return _sum(self.constant + other.constant, [*self.monomials, *other.monomials])
 
     __radd__ = __add__
 
     def __neg__(self) -> Term:
-        return self * -1
+        return Term(-self.constant, tuple([(monomial, -c) for monomial, c in self.monomials]))
 
     def __sub__(self, other: int | Term) -> Term:
-        return self + Term.of(other) * -1
+        return self + -Term.of(other)
 
     def __rsub__(self, other: int) -> Term:
         return Term.of(other) - self
 
     def __mul__(self, other: int | Term) -> Term:
         other = Term.of(other)
+        if not other.monomials and other.constant:
+            factor = other.constant
+            return Term(self.constant * factor, tuple([(monomial, c * factor) for monomial, c in self.monomials]))
         left = [((), self.constant), *self.monomials]
         right = [((), other.constant), *other.monomials]
         products = [(_monomial(a + b), m * n) for a, m in left for b, n in right if m * n]
@@ -297,13 +302,15 @@ class Term(Interned):
         """The term with symbols replaced, all at once."""
         if not mapping or self.symbols.isdisjoint(mapping):
             return self
-        total = Term(self.constant)
+        total = self.constant
+        monomials: list[tuple[Monomial, int]] = []
         for monomial, coefficient in self.monomials:
-            product = Term(coefficient)
-            for atom in monomial:
+            product = _substituted(monomial[0], mapping)
+            for atom in monomial[1:]:
                 product = product * _substituted(atom, mapping)
-            total = total + product
-        return total
+            total += product.constant * coefficient
+            monomials += [(m, c * coefficient) for m, c in product.monomials]
+        return _sum(total, monomials)
 
     def evaluate(self, lookup: Callable[[Symbol], int]) -> int:
         """The integer this term is, given the value of each symbol."""
@@ -382,7 +389,8 @@ def _sum(constant: int, monomials: Iterable[tuple[Monomial, int]]) -> Term:
         totals[monomial] = totals.get(monomial, 0) + coefficient
     constant += totals.pop((), 0)
     kept = [(monomial, c) for monomial, c in totals.items() if c]
-    kept.sort(key=lambda entry: [atom.sort_key() for atom in entry[0]])
+    if len(kept) > 1:
+        kept.sort(key=lambda entry: [atom.sort_key() for atom in entry[0]])
     return Term(constant, tuple(kept))
 
 

@@ -13,13 +13,13 @@ Outputs are kept whole. Inputs come from outside and are not planned here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from polyrhythm.ir.conditions import FALSE, Condition, conjunction, eq
 from polyrhythm.ir.graph import Graph, Node, Range
-from polyrhythm.ir.sets import facts, solutions
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.sets import Points, facts, points
+from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.schedule.blocks import Block, stored_reads
 from polyrhythm.schedule.dependences import positioned
 from polyrhythm.schedule.scheduler import Item
@@ -83,7 +83,7 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
     """The storage of every tensor that is read outside the block that computes it, or wanted from outside."""
     when = times(items)
     writers = _writers(graph, blocks)
-    lives: dict[str, list[_Life]] = {}
+    lives: dict[str, dict[object, _Life]] = {}
     ranged: dict[str, set[Symbol]] = {}
     for reader in blocks.values():
         for read in stored_reads(graph, reader):
@@ -93,7 +93,8 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             steps, known = positioned(entries)
             for writer in writers.get(node.name, ()):
                 condition = conjunction(reader.domain, known, writer.domain.substitute(steps))
-                lives.setdefault(node.name, []).append(_Life(writer, reader, condition, steps))
+                life = _Life(writer, reader, condition, steps)
+                lives.setdefault(node.name, {})[writer.name, reader.name, condition, *steps.values()] = life
     kept = {*graph.outputs, *graph.effects}
     wanted = {*kept, *graph.until.values(), *(access.source for access in graph.lengths.values())}
     plan = {}
@@ -103,7 +104,8 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             slots = tuple(Slots(dim.symbol, dim.extent, True) for dim in node.dims)
             plan[name] = Storage(name, slots, "output")
         elif name in lives or name in wanted:
-            plan[name] = _folded(node, lives.get(name, []), writers[name], when, ranged.get(name, set()))
+            own = list(lives.get(name, {}).values())
+            plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()))
     return plan
 
 
@@ -120,69 +122,80 @@ def _writers(graph: Graph, blocks: Mapping[str, Block]) -> dict[str, list[Block]
 def _folded(
     node: Node, lives: Sequence[_Life], writers: Sequence[Block], when: Mapping[str, Time], ranged: set[Symbol]
 ) -> Storage:
-    for write_first in (False, True):
-        conflicts = [c for life in lives for c in _conflicts(node, life, writers, when, write_first)]
-        slots = tuple(replace(s, ranged=s.symbol in ranged) for s in _successive_modulo(node, conflicts))
-        storage = Storage(node.name, slots, _reason(node, lives, slots))
-        if storage.is_variable:
-            break
-    return storage
+    overwritten, in_same_iteration = [], []
+    for life in lives:
+        for writer in writers:
+            conflicts = _Conflicts(node, life, writer, when)
+            overwritten += list(conflicts.overwritten())
+            in_same_iteration.append(conflicts)
+    slots = _successive_modulo(node, overwritten, ranged)
+    if any(slot.is_axis for slot in slots):
+        same = [points for conflicts in in_same_iteration for points in conflicts.in_same_iteration()]
+        slots = _successive_modulo(node, [*overwritten, *same], ranged)
+    return Storage(node.name, slots, _reason(node, lives, slots))
 
 
-def _successive_modulo(node: Node, conflicts: Sequence[Condition]) -> tuple[Slots, ...]:
+def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symbol]) -> tuple[Slots, ...]:
     """Fold one dim after the other; what agrees on a folded dim must still differ on a later one."""
     slots: list[Slots] = []
-    for dim in node.dims:
-        first, second = _first(dim.symbol), _second(dim.symbol)
-        reach = _reach(conflicts, Term.of(second) - Term.of(first))
-        if reach is None:
-            slots.append(Slots(dim.symbol, dim.extent, True))
-        else:
-            slots.append(Slots(dim.symbol, Term(reach + 1), False))
-        agree = eq(Term.of(first), Term.of(second))
-        conflicts = [c for c in (conjunction(c, agree) for c in conflicts) if c is not FALSE]
+    for number, dim in enumerate(node.dims):
+        first, second = Term.of(_first(dim.symbol)), Term.of(_second(dim.symbol))
+        reach = _reach(conflicts, second - first)
+        count = dim.extent if reach is None else Term(reach + 1)
+        slots.append(Slots(dim.symbol, count, reach is None, dim.symbol in ranged))
+        if number + 1 < len(node.dims):
+            agreeing = (c & points(eq(first, second), c.columns) for c in conflicts)
+            conflicts = [c for c in agreeing if not c.is_empty]
     return tuple(slots)
 
 
-def _reach(conflicts: Sequence[Condition], distance: Term) -> int | None:
+def _reach(conflicts: Sequence[Points], distance: Term) -> int | None:
     """The largest distance, either way, over all conflicts; None when it has no bound."""
-    value = Symbol("distance", "dim", serial=-2)
     largest = 0
     for conflict in conflicts:
-        for sign in (1, -1):
-            apart = solutions(conjunction(conflict, eq(Term.of(value), distance * sign)))
-            if apart.is_empty:
-                continue
-            reach = apart.largest_value(Term.of(value))
+        for way in (distance, -distance):
+            reach = conflict.largest_value(way)
             if reach is None:
                 return None
             largest = max(largest, reach)
     return largest
 
 
-def _conflicts(
-    node: Node, life: _Life, writers: Sequence[Block], when: Mapping[str, Time], write_first: bool
-) -> Iterator[Condition]:
-    """Conditions on two points (first, second) of the node: second is written while first is still to be read."""
-    first = {s: Term.of(_first(s)) for s in node.symbols}
-    second = {s: Term.of(_second(s)) for s in node.symbols}
-    read_at = when[life.reader.name]
-    known = [life.condition, *(eq(first[s], life.steps[s]) for s in node.symbols)]
-    for other in writers:
-        written_first = at(when[life.writer.name], first)
-        written_second = at(when[other.name], second)
-        base = conjunction(*known, other.domain.substitute(second))
-        still_read = list(earlier(written_second, read_at))
-        if write_first:
-            # Everything written in an iteration counts as written at its start.
-            shared = _shared_loops(written_second, read_at)
-            still_read.append(_equal(written_second, read_at, shared))
-        for after in earlier(written_first, written_second):
-            for before in still_read:
-                condition = conjunction(base, after, before)
-                condition = conjunction(condition, facts(condition.symbols))
-                if condition is not FALSE and not solutions(condition).is_empty:
-                    yield condition
+class _Conflicts:
+    """Points (first, second) of a node: second is written, by `other`, while first is still to be read in a life."""
+
+    def __init__(self, node: Node, life: _Life, other: Block, when: Mapping[str, Time]) -> None:
+        first = {s: Term.of(_first(s)) for s in node.symbols}
+        second = {s: Term.of(_second(s)) for s in node.symbols}
+        self.read = when[life.reader.name]
+        self.written = at(when[other.name], second)
+        reading = conjunction(life.condition, *(eq(first[s], life.steps[s]) for s in node.symbols))
+        known = conjunction(reading, other.domain.substitute(second))
+        mentioned = known.symbols.union(*(term.symbols for term in (*self.read, *self.written)))
+        known = conjunction(known, facts(mentioned))
+        self.columns = ordered(known.symbols | mentioned)
+        # One set per level at which second may be the later one: what follows only intersects these.
+        after = earlier(at(when[life.writer.name], first), self.written)
+        self.later = list(self._within(points(known, self.columns), after))
+
+    def overwritten(self) -> Iterator[Points]:
+        """Second is written before first is read."""
+        before = list(earlier(self.written, self.read))
+        for later in self.later:
+            yield from self._within(later, before)
+
+    def in_same_iteration(self) -> Iterator[Points]:
+        """Second is written in the iteration that reads first. All that is written counts as written at its start."""
+        shared = _shared_loops(self.written, self.read)
+        for later in self.later:
+            yield from self._within(later, [_equal(self.written, self.read, shared)])
+
+    def _within(self, known: Points, conditions: Iterable[Condition]) -> Iterator[Points]:
+        for condition in conditions:
+            if condition is not FALSE:
+                found = known & points(condition, self.columns)
+                if not found.is_empty:
+                    yield found
 
 
 def _shared_loops(a: Time, b: Time) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, lt
+from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, lt
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.schedule.scheduler import Item, Loop
 
@@ -45,6 +45,8 @@ def earlier(a: Time, b: Time) -> Iterator[Condition]:
     for x, y in zip(a, b, strict=False):
         yield conjunction(equal, lt(x, y))
         equal = conjunction(equal, eq(x, y))
+        if equal is FALSE:
+            return
 
 
 def same(a: Time, b: Time) -> Condition:
