@@ -964,5 +964,5 @@ class NotFiniteError(PolyrhythmError):
 
     >>> program = pr.compile(pr.log(pr.maximum(x, 1e-6)), backend="numpy", check_nan=True)
     >>> program(x=[1.0, 0.0])
-    array([  0.     , -13.81551], dtype=float32)
+    array([  0.      , -13.815511], dtype=float32)
     """

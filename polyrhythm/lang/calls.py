@@ -60,12 +60,22 @@ class Call:
 
 
 def prepare(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> Call:
-    """Check what a program is called with and solve its bounds."""
+    """Check what a program is called with and solve its bounds. The arrays are copies."""
     arrays = _arrays(graph, inputs)
+    converted = {name: array.astype(graph.inputs[name].dtype) for name, array in arrays.items()}
+    return Call(converted, _bounds(graph, arrays, bounds))
+
+
+def solve_bounds(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[Symbol, int]:
+    """Check what a program is called with and solve its bounds, from the shapes and dtypes of the inputs alone."""
+    return _bounds(graph, _arrays(graph, inputs), bounds)
+
+
+def _bounds(graph: Graph, arrays: Mapping[str, np.ndarray], bounds: Mapping[Any, int] | None) -> dict[Symbol, int]:
     known, sources = _given(graph, bounds or {})
     _solve(graph, arrays, known, sources)
     _complete(graph, arrays, known, sources)
-    return Call(arrays, known)
+    return known
 
 
 def _arrays(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -117,7 +127,7 @@ def _array(name: str, node: Node, value: Any) -> np.ndarray:
             fix=f"convert it first, array.astype({str(node.dtype)!r}), or declare the input as {array.dtype}",
             also=_declaration(node),
         )
-    return array.astype(node.dtype)
+    return array
 
 
 def _declaration(node: Node) -> tuple[tuple[str, Source], ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.ir.intervals import Interval, interval
@@ -54,7 +53,6 @@ class Unit:
         return range(self.item.first.evaluate(lookup), self.item.end.evaluate(lookup))
 
 
-@lru_cache(256)
 def units(items: tuple[Item, ...], condition: Condition = TRUE) -> tuple[Unit, ...]:
     """The units of a program, in order."""
     found: list[Unit] = []
@@ -167,7 +165,6 @@ def _while(unit: Unit, ranges: Mapping[Symbol, Interval], last: Symbol | None) -
     return _closed({loop.counter: (Term.of(NEXT), end), **raw}, {})
 
 
-@lru_cache(256)
 def _loops(unit: Unit) -> dict[Symbol, Interval]:
     found: dict[Symbol, Interval] = {}
 

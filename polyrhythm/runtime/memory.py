@@ -1,13 +1,25 @@
-"""How many bytes a program needs, told before it runs."""
+"""How many bytes a program needs, told before it runs.
+
+A place takes its slots times the bytes of one. Besides, a block needs room for the values it computes: each lives
+from its computation to its last use. The largest sum over all blocks is what the program needs on top of its
+places, for blocks run one after the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.ir.terms import Term, product
-from polyrhythm.loops.ir import LoopProgram, Place
+from polyrhythm.ir.intervals import Interval, interval
+from polyrhythm.ir.terms import Symbol, Term, product
+from polyrhythm.ir.types import TensorType
+from polyrhythm.loops.ir import Block, For, If, Item, Local, LoopProgram, Place
+
+Lookup = Callable[[Symbol], int]
+
+VIEWS = frozenset({"reshape", "transpose", "broadcast", "slice", "expand"})
+"""Operations whose result shares the memory of their operand."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +35,14 @@ class Memory:
     >>> plan = pr.compile(y[T - 1], backend="numpy").memory
     >>> plan.bytes({T: 1000}), plan.kept({T: 1000})
     (4012, 8)
+    >>> plan.peak({T: 1000}) == plan.bytes({T: 1000}) + plan.temporary({T: 1000})
+    True
     """
 
     program: LoopProgram
 
     def bytes(self, bounds: Mapping[Any, int]) -> int:
-        """All bytes at given bounds: inputs, outputs and what is kept in between."""
+        """All bytes of the places at given bounds: inputs, outputs and what is kept in between."""
         return sum(self.bytes_of(place, bounds) for place in self.program.places.values())
 
     def kept(self, bounds: Mapping[Any, int]) -> int:
@@ -38,9 +52,53 @@ class Memory:
 
     def bytes_of(self, place: Place, bounds: Mapping[Any, int]) -> int:
         """The bytes of one place."""
-        values = {str(key): value for key, value in bounds.items()}
-        count: Term = product(place.whole)
-        return max(0, count.evaluate(lambda symbol: values[symbol.name])) * place.type.dtype.itemsize
+        return _bytes(TensorType(place.whole, place.type.dtype), {}, _lookup(bounds))
+
+    def temporary(self, bounds: Mapping[Any, int]) -> int:
+        """The largest sum of values alive at one time inside any block."""
+        return max((size for _, size in self._blocks(bounds)), default=0)
+
+    def peak(self, bounds: Mapping[Any, int]) -> int:
+        """Everything: the places, and the temporaries of the block that needs most."""
+        return self.bytes(bounds) + self.temporary(bounds)
+
+    def _blocks(self, bounds: Mapping[Any, int]) -> list[tuple[str, int]]:
+        lookup, found = _lookup(bounds), []
+
+        def visit(items: tuple[Item, ...], ranges: Mapping[Symbol, Interval]) -> None:
+            for item in items:
+                if isinstance(item, Block):
+                    found.append((item.name, _alive(item, ranges, lookup)))
+                elif isinstance(item, If):
+                    visit(item.body, ranges)
+                else:
+                    visit(item.body, {**ranges, item.counter: _range(item, ranges)})
+
+        visit(self.program.body, {})
+        return found
+
+    def table(self, bounds: Mapping[Any, int]) -> str:
+        """The plan at given bounds, a line per place, as a table."""
+        from rich.console import Console
+        from rich.table import Table
+
+        given = ", ".join(f"{bound} = {value}" for bound, value in bounds.items())
+        table = Table(title=f"memory at {given}" if given else "memory")
+        for column in ("place", "kind", "slots", "bytes", "why"):
+            table.add_column(column, justify="right" if column == "bytes" else "left")
+        for place in self.program.places.values():
+            slots = "; ".join(place.folded) or "-"
+            table.add_row(place.name, place.kind, slots, f"{self.bytes_of(place, bounds):,}", place.why)
+        name, size = max(self._blocks(bounds), key=lambda entry: entry[1], default=("-", 0))
+        table.add_row("(temporaries)", "", "", f"{size:,}", f"the most that one block needs: {name}")
+        table.add_row("(peak)", "", "", f"{self.peak(bounds):,}", "")
+        console = Console(width=120, no_color=True)
+        with console.capture() as captured:
+            console.print(table)
+        return captured.get()
+
+    def __rich__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         lines = []
@@ -49,3 +107,40 @@ class Memory:
             why = f": {place.why}" if place.why else ""
             lines.append(f"{place.kind:8} {place.name:20} {list(map(str, place.whole))}{folded}{why}")
         return "\n".join(lines)
+
+
+def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
+    """The largest sum of bytes of values that live at the same time in a block; views share their operand."""
+    owner: dict[str, str] = {}
+    last: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for number, compute in enumerate(block.body):
+        local = [owner[operand.name] for operand in compute.operands if isinstance(operand, Local)]
+        shared = compute.op in VIEWS
+        owner[compute.result] = local[0] if shared and local else compute.result
+        if not shared:
+            sizes[compute.result] = _bytes(compute.type, ranges, lookup)
+        for name in (*local, owner[compute.result]):
+            last[name] = number
+    for store in block.stores:
+        last[owner[store.value]] = len(block.body)
+    most = now = 0
+    for number, compute in enumerate(block.body):
+        now += sizes.get(compute.result, 0)
+        most = max(most, now)
+        now -= sum(sizes.get(name, 0) for name, end in last.items() if end == number)
+    return most
+
+
+def _range(loop: For, ranges: Mapping[Symbol, Interval]) -> Interval:
+    return interval(loop.first, ranges)[0], interval(loop.end - 1, ranges)[1]
+
+
+def _bytes(kind: TensorType, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
+    size: Term = product(tuple(interval(n, ranges)[1] for n in kind.shape))
+    return max(0, size.evaluate(lookup)) * kind.dtype.itemsize
+
+
+def _lookup(bounds: Mapping[Any, int]) -> Lookup:
+    values = {str(key): value for key, value in bounds.items()}
+    return lambda symbol: values[symbol.name]

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import UnsupportedError
-from polyrhythm.lang.calls import prepare
+from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.loops.show import show
-from polyrhythm.runtime.arrays import as_numpy, kind_of, like
+from polyrhythm.runtime import calling, probing
+from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.memory import Memory
 from polyrhythm.runtime.pipeline import Compiled, compile_tensors
+from polyrhythm.runtime.stats import Stats
+from polyrhythm.runtime.streaming import Stream
 
 BACKENDS = ("jax", "numpy", "torch")
+
+RESERVED = ("bounds", "seed", "over", "chunk", "prefetch", "at")
+"""Arguments of calls, streams and probes, which no input may be named like."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose besides the program itself."""
+
+    backend: str = "jax"
+    check_nan: bool = False
+    progress: bool = True
 
 
 def compile(
@@ -26,12 +41,16 @@ def compile(
     until: Mapping[Dim, Tensor] | None = None,
     effects: Sequence[Tensor] = (),
     backend: str = "jax",
+    check_nan: bool = False,
+    progress: bool = True,
 ) -> Program:
     """Compile some outputs into a program.
 
     `outputs` is a tensor, or a tuple, list or dict of them. `bounds` fixes bounds for good, which lets the compiler
     specialise; others may differ at every call. `until` ends a dim early. `effects` keeps host functions that are
-    wanted only for what they do.
+    wanted only for what they do. `backend` is "jax", "numpy" or "torch". With `check_nan` a run stops at the first
+    NaN or infinity that it makes of finite values, and names the line and the step. `progress=False` shows nothing
+    during long runs.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -44,27 +63,95 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    return Program(compile_tensors(tensors, effects, until, bounds), rebuild, backend)
+    options = Options(backend, check_nan, progress)
+    wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
+    return Program(wanted, options)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked to compile."""
+
+    outputs: tuple[Tensor, ...]
+    rebuild: Callable[[list[Any]], Any]
+    bounds: Mapping[Bound, int]
+    until: Mapping[Dim, Tensor]
+    effects: tuple[Tensor, ...]
 
 
 class Program:
-    """A compiled program: call it with its inputs by name."""
+    """A compiled program: call it with its inputs by name.
 
-    def __init__(self, compiled: Compiled, rebuild: Callable[[list[Any]], Any], backend: str) -> None:
-        self.compiled = compiled
-        self._rebuild = rebuild
-        self.backend_name = backend
-        self.backend = make_backend(compiled, backend)
-        self.params: dict[str, np.ndarray] = dict(compiled.graph.parameters)
+    `params` are the stored values of its parameters. A call may give others, and never changes them; to change one
+    for good assign to it: `program.params["w"] = array`.
+    """
+
+    def __init__(self, wanted: Wanted, options: Options) -> None:
+        if options.backend not in BACKENDS:
+            raise UnsupportedError(f"there is no backend {options.backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
+        self.wanted, self.options = wanted, options
+        self.compiled = compile_tensors(wanted.outputs, wanted.effects, wanted.until, wanted.bounds)
+        _check_names(self.compiled)
+        self.stats = Stats(dict(self.compiled.seconds))
+        with self.stats.timed("code"):
+            self.backend = make_backend(self.compiled, options)
+        self.stats.backend = self.backend
+        self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
+        self._caller = calling.Caller(self)
 
     def __call__(self, *, bounds: Mapping[Any, int] | None = None, seed: int = 0, **inputs: Any) -> Any:
-        """Run the program. Arrays come back as what came in: NumPy, JAX or torch."""
-        kind = kind_of(inputs.values())
-        given = {name: as_numpy(value) for name, value in {**self.params, **inputs}.items()}
-        call = prepare(self.compiled.graph, given, bounds)
-        by_name = {symbol.name: value for symbol, value in call.bounds.items()}
-        results, _ = self.backend.run(call.inputs, by_name, seed)
-        return self._rebuild([like(kind, result) for result in results])
+        """Run the program. Arrays come back as what came in: NumPy, JAX or torch.
+
+        Bounds that are not the length of an input are given, as in `bounds={T: 9}`; they may differ at every call.
+        An input may be an iterator over its first dim, which is then read to its end. Inside a function that JAX
+        traces, the program becomes part of that function.
+        """
+        self.stats.calls += 1
+        with self.stats.timed("run"):
+            return self._caller.call(inputs, bounds, seed)
+
+    def stream(
+        self,
+        *,
+        over: Dim,
+        chunk: int = 1,
+        prefetch: int = 0,
+        bounds: Mapping[Any, int] | None = None,
+        seed: int = 0,
+        **inputs: Any,
+    ) -> Stream:
+        """Run the program step by step; see `Stream` for what comes out.
+
+        An input may be an iterator over its first dim. An item is taken just before the step that reads it, so it
+        may depend on the steps handed out so far; with `prefetch` that many items are taken ahead by a thread. On JAX
+        `chunk` iterations are one call of XLA.
+        """
+        self.stats.calls += 1
+        return self._caller.stream(inputs, bounds, seed, over, chunk, prefetch)
+
+    def probe(
+        self,
+        tensor: Tensor,
+        /,
+        *,
+        at: Mapping[Dim, int] | None = None,
+        bounds: Mapping[Any, int] | None = None,
+        seed: int = 0,
+        **inputs: Any,
+    ) -> Any:
+        """The value of any tensor of the program, at some steps or over its whole domain.
+
+        A variant of the program with that tensor as its output is compiled, and kept for the next time.
+
+        >>> import polyrhythm as pr
+        >>> t, T = pr.dim("t")
+        >>> x = pr.input("x", (), (t,))
+        >>> doubled = x * 2
+        >>> program = pr.compile(doubled[0:T].sum(0), backend="numpy")
+        >>> program.probe(doubled, at={t: 1}, x=[1.0, 2.0, 3.0])
+        array(4., dtype=float32)
+        """
+        return probing.probe(self, tensor, at or {}, inputs, bounds, seed)
 
     @property
     def schedule(self) -> str:
@@ -76,19 +163,45 @@ class Program:
         """What the program keeps, where, and why; ask it for bytes at given bounds."""
         return Memory(self.compiled.loops)
 
+    def explain(self) -> str:
+        """What the compiler made of the program, and why, as text."""
+        return explain(self.compiled)
 
-def make_backend(compiled: Compiled, backend: str) -> Any:
-    """The backend of a name. Array libraries are imported only when they are wanted."""
-    if backend == "numpy":
+    def as_torch(self) -> Callable[..., Any]:
+        """The program as a torch function: tensors by name in, tensors out, no gradients through it."""
+        return calling.as_torch(self)
+
+
+def _check_names(compiled: Compiled) -> None:
+    for name, node in compiled.graph.inputs.items():
+        if name in RESERVED:
+            raise DeclarationError(
+                f"an input cannot be named {name!r}, which is an argument of the call itself",
+                fix="give the input another name",
+                at=node.at,
+            )
+
+
+def _frozen(value: np.ndarray) -> np.ndarray:
+    """A copy that nobody can change by accident."""
+    copy = np.array(value)
+    copy.setflags(write=False)
+    return copy
+
+
+def make_backend(compiled: Compiled, options: Options) -> Any:
+    """The backend that was asked for. Array libraries are imported only when they are wanted."""
+    if options.backend == "numpy":
         from polyrhythm.backends.numpy import NumpyBackend
 
-        return NumpyBackend(compiled.loops)
-    if backend == "jax":
-        from polyrhythm.backends.jax.backend import JaxBackend
-
-        return JaxBackend(compiled.loops)
-    if backend == "torch":
+        return NumpyBackend(compiled.loops, options.check_nan)
+    if options.backend == "torch":
         from polyrhythm.backends.torch.backend import TorchBackend
 
-        return TorchBackend(compiled.loops)
-    raise UnsupportedError(f"there is no backend {backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
+        return TorchBackend(compiled.loops, options.check_nan)
+    from polyrhythm.backends.jax.backend import JaxBackend
+
+    return JaxBackend(compiled.loops)
+
+
+__all__ = ["BACKENDS", "Options", "Program", "compile"]

@@ -1,0 +1,39 @@
+"""XLA programs that survive the process: JAX's own persistent cache, in a folder of ours.
+
+The folder is `$POLYRHYTHM_CACHE`, by default `~/.cache/polyrhythm`; set it to nothing to keep nothing. A cache that
+the user has configured in JAX is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import jax
+
+
+def folder() -> Path | None:
+    """Where compiled programs are kept; None if they are not."""
+    chosen = os.environ.get("POLYRHYTHM_CACHE")
+    if chosen is None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(base) / "polyrhythm"
+    return Path(chosen) if chosen else None
+
+
+@lru_cache(1)
+def use_cache() -> None:
+    """Let JAX keep what it compiles from now on, unless the user has decided otherwise."""
+    config = jax.config
+    place = folder()
+    configured = config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    if place is None or configured:
+        return
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written is no reason to fail
+        return
+    config.update("jax_compilation_cache_dir", str(place))
+    # By default JAX keeps only what took a second to compile.
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,0 +1,187 @@
+"""A JAX run that can stop and go on: each unit of the program is its own XLA program over a range of iterations.
+
+The state (everything the program writes) stays on the device and is donated from call to call, so buffers are
+updated in place. The host decides how many iterations a call does; in between it may read outputs that are final and
+hand over inputs. A call costs some tens of microseconds, so a chunk of one iteration is for steps that take longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyrhythm.backends.generated import Position
+from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _padded, _precision, capacity
+from polyrhythm.backends.jax.lowering import Lowering, seed_words
+from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.loops.ir import Block, For, blocks_of, output_shapes
+from polyrhythm.loops.units import Unit, units
+
+FIRST = Symbol("first", "bound", serial=-22)
+END = Symbol("end", "bound", serial=-23)
+
+Arrays = dict[str, jax.Array]
+
+
+@dataclass
+class SteppedRun:
+    """One run while it goes on: the arrays it writes, those it reads, and the bounds found so far."""
+
+    names: tuple[str, ...]
+    state: Arrays
+    inputs: Arrays
+    bounds: dict[str, int]
+    found: dict[str, int]
+    places: Mapping[str, str]
+    wide: bool
+
+    @property
+    def outputs(self) -> list[jax.Array]:
+        return [self.state[name] if name in self.state else self.inputs[name] for name in self.names]
+
+    def feed(self, name: str, step: int, items: np.ndarray) -> None:
+        """Write consecutive steps of an input."""
+        place = self.places[name]
+        with _precision(self.wide):
+            self.inputs[place] = _written(self.inputs[place], jnp.asarray(items), np.int32(step))
+
+
+@dataclass
+class Stepper:
+    """Runs a program of the JAX backend step by step; compiled units are kept."""
+
+    backend: JaxBackend
+    _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def start(
+        self,
+        inputs: Mapping[str, Any],
+        bounds: Mapping[str, int],
+        seed: int,
+        chunk_of: Callable[[int], int | None],
+    ) -> tuple[SteppedRun, Iterator[Position]]:
+        """A run that goes on whenever its next position is asked for; `chunk_of` tells the iterations per call."""
+        program = self.backend.program
+        if any(block.host for block in blocks_of(program.body)):
+            raise UnsupportedError(
+                "the JAX backend cannot stream a program with host functions yet",
+                fix='stream it with backend="numpy" or backend="torch", or call it as a whole',
+            )
+        capacities = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
+        with _precision(self.backend.wide):
+            given, state = {}, {}
+            sizes = Lowering(program, capacities, {}, None)
+            for name, place in program.places.items():
+                if place.kind != "input":
+                    state[name] = jnp.zeros(tuple(sizes.capacity(n) for n in place.whole), place.type.dtype)
+            for name, place_name in program.inputs.items():
+                place = program.places[place_name]
+                shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)
+                given[place_name] = _padded(inputs[name], shape)
+        found = {s.name: bounds[s.name] for s in program.found}
+        wide = self.backend.wide
+        run = SteppedRun(program.outputs, state, given, dict(bounds), found, program.inputs, wide)
+        return run, self._positions(run, capacities, seed, chunk_of)
+
+    def _positions(
+        self, run: SteppedRun, capacities: Mapping[Symbol, int], seed: int, chunk_of: Callable[[int], int | None]
+    ) -> Iterator[Position]:
+        every = units(self.backend.program.body)
+        for number, unit in enumerate(every):
+            iterations = unit.iterations(lambda symbol: run.bounds[symbol.name])
+            if not iterations:
+                continue
+            chunk = chunk_of(number) or len(iterations)
+            yield number, iterations.start
+            for first in range(iterations.start, iterations.stop, chunk):
+                end = min(first + chunk, iterations.stop)
+                done = self._advance(run, capacities, seed, number, unit, first, end)
+                if done:
+                    break
+                yield number, end
+        yield len(every), 0
+
+    def _advance(
+        self,
+        run: SteppedRun,
+        capacities: Mapping[Symbol, int],
+        seed: int,
+        number: int,
+        unit: Unit,
+        first: int,
+        end: int,
+    ) -> bool:
+        """Do some iterations; whether the unit has ended early."""
+        program = self.backend.program
+        values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
+        with _precision(self.backend.wide):
+            arguments = (run.state, run.inputs, values, seed_words(seed), np.int32(first), np.int32(end))
+            compiled = self._compile(capacities, number, unit, arguments)
+            run.state, done, length = compiled(*arguments)
+            stop = unit.loop.stop if unit.loop is not None else None
+            if stop is None or not bool(done):
+                return False
+            run.found[stop.bound.name] = run.bounds[stop.bound.name] = int(length)
+        return True
+
+    def _compile(self, capacities: Mapping[Symbol, int], number: int, unit: Unit, arguments: tuple[Any, ...]) -> Any:
+        key = (number, *(capacities[s] for s in self.backend.sizing))
+        if key not in self._compiled:
+            started = time.perf_counter()
+
+            def advance(*arguments: Any) -> Any:
+                return self._trace(capacities, unit, *arguments)
+
+            self._compiled[key] = jax.jit(advance, donate_argnums=0).lower(*arguments).compile()
+            sizes = {s.name: n for s, n in capacities.items()}
+            reason = f"step by step: {'loop over' if unit.loop else 'block'} {unit.name}"
+            self.backend.compilations.append(Compilation(sizes, reason, time.perf_counter() - started))
+        return self._compiled[key]
+
+    def _trace(
+        self,
+        capacities: Mapping[Symbol, int],
+        unit: Unit,
+        state: Arrays,
+        inputs: Arrays,
+        values: jax.Array,
+        seed: jax.Array,
+        first: jax.Array,
+        end: jax.Array,
+    ) -> tuple[Arrays, jax.Array, jax.Array]:
+        program = self.backend.program
+        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
+        lowering = Lowering(program, capacities, {**symbols, FIRST: first, END: end}, seed)
+        places = {**state, **inputs}
+        padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
+        item: For | Block = unit.item
+        if isinstance(item, For):
+            lowering.ranges[FIRST] = (item.first, item.end - 1)
+            lowering.ranges[END] = (item.first, item.end)
+            item = For(item.counter, Term.of(FIRST), Term.of(END), item.body, item.stop)
+        lowering.items((item,), padded, set(state), None)
+        done, length = jnp.bool_(False), jnp.int32(0)
+        if isinstance(item, For) and item.stop is not None:
+            done = lowering.load(item.stop.done, padded).array
+            length = jnp.int32(lowering.symbols[item.stop.bound])
+        return {name: padded[name].array for name in state}, done, length
+
+
+def cut(backend: JaxBackend, run: SteppedRun) -> list[jax.Array]:
+    """The outputs of a finished run, at the lengths it found."""
+    shapes = output_shapes(backend.program, run.bounds)
+    return [o if o.shape == s else o[tuple(map(slice, s))] for o, s in zip(run.outputs, shapes, strict=True)]
+
+
+@jax.jit
+def _written(whole: jax.Array, items: jax.Array, step: jax.Array) -> jax.Array:
+    start = (step, *(jnp.int32(0),) * (whole.ndim - 1))
+    return jax.lax.dynamic_update_slice(whole, items.astype(whole.dtype), start)

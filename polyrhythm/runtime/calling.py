@@ -1,0 +1,313 @@
+"""How a program is called: inputs are checked and converted, run on the backend, and the results converted back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedError
+from polyrhythm.ir.graph import Node
+from polyrhythm.ir.terms import Symbol
+from polyrhythm.lang.calls import solve_bounds
+from polyrhythm.lang.index import Dim
+from polyrhythm.loops.ir import output_shapes
+from polyrhythm.runtime import nans
+from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, like, stand_in
+from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
+from polyrhythm.runtime.progress import Reporter, elapsed
+from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, steps
+
+if TYPE_CHECKING:
+    from polyrhythm.runtime.program import Program
+
+
+class Caller:
+    """Calls one program. Converted parameters are kept as long as they are the same arrays."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.graph, self.loops = program.compiled.graph, program.compiled.loops
+        self.library = program.options.backend
+        self._params: dict[str, tuple[Any, Any]] = {}
+        self._stepper: Any = None
+
+    def call(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, seed: int) -> Any:
+        """The results of a whole run."""
+        kind = kind_of(inputs.values())
+        values = {**self.program.params, **inputs}
+        for name, value in values.items():
+            if is_iterator(value) and name in self.graph.inputs:
+                values[name] = collected(name, value, self.graph.inputs[name])
+        known = self._bounds(values, bounds)
+        arrays = self._given(values)
+        if any(is_traced(value) for value in arrays.values()):
+            results = self._inlined(arrays, known, seed)
+        else:
+            results = self._run(arrays, known, seed)
+        return self._returned(kind, results)
+
+    def _bounds(self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
+        known = solve_bounds(self.graph, {n: stand_in(n, v) for n, v in values.items()}, bounds)
+        return {symbol.name: value for symbol, value in known.items()}
+
+    def _given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs as the backend wants them."""
+        arrays = {}
+        for name, value in values.items():
+            dtype = self.graph.inputs[name].dtype
+            if self.program.params.get(name) is not value or getattr(value, "flags", _WRITABLE).writeable:
+                arrays[name] = given(self.library, value, dtype)
+                continue
+            if name not in self._params or self._params[name][0] is not value:
+                self._params[name] = value, self._placed(given(self.library, value, dtype))
+            arrays[name] = self._params[name][1]
+        return arrays
+
+    def _placed(self, value: Any) -> Any:
+        """A parameter where the backend computes, so that it is moved there once."""
+        if self.library != "jax" or value.dtype.itemsize == 8:
+            return value
+        import jax
+
+        return jax.device_put(value)
+
+    def _run(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
+        backend, wanted = self.program.backend, self.program.options.progress
+        check = nans.Checker(self.graph) if self.program.options.check_nan else None
+        if check is not None:
+            nans.check_inputs(self.graph, arrays)
+        if self.library == "jax":
+            _use_cache()
+            if check is not None:
+                return nans.run_on_jax(self.program.compiled, backend, arrays, bounds, seed)
+            with elapsed(wanted):
+                results: list[Any] = backend.run(arrays, bounds, seed)[0]
+            return results
+        run, positions = backend.start(arrays, bounds, seed, check)
+        Reporter(self.loops, bounds, wanted).following(positions)
+        return self._cut(run.outputs, {**bounds, **run.found})
+
+    def _cut(self, outputs: list[Any], bounds: Mapping[str, int]) -> list[Any]:
+        """The outputs at the lengths that were found."""
+        shapes = output_shapes(self.loops, bounds)
+        return [o if tuple(o.shape) == s else o[tuple(map(slice, s))] for o, s in zip(outputs, shapes, strict=True)]
+
+    def _inlined(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
+        """The program as part of a function that JAX is tracing."""
+        if self.library != "jax":
+            raise UnsupportedError(
+                f"a program of the {self.library} backend cannot be part of a function that JAX traces",
+                fix='compile it with backend="jax"',
+            )
+        from polyrhythm.backends.jax.inline import inline
+
+        return inline(self.program.backend, arrays, bounds, seed)
+
+    def _returned(self, kind: Kind, results: list[Any]) -> Any:
+        """The results as the caller's arrays; an output that is an input is copied."""
+        inputs = set(self.loops.inputs.values())
+        pairs = zip(self.loops.outputs, results, strict=True)
+        return self.program.wanted.rebuild([like(kind, copied(r) if n in inputs else r) for n, r in pairs])
+
+    def stream(
+        self,
+        inputs: Mapping[str, Any],
+        bounds: Mapping[Any, int] | None,
+        seed: int,
+        over: Dim,
+        chunk: int,
+        prefetch: int,
+    ) -> Stream:
+        """A run that goes on whenever its next step is asked for."""
+        dim = self._dim(over)
+        kind = kind_of(inputs.values())
+        values = {**self.program.params, **inputs}
+        dims = {name: node.dims for name, node in self.graph.inputs.items()}
+        fed = {n: v for n, v in values.items() if is_iterator(v) and dims.get(n)}
+        known, shapes = self._fed_bounds(values, fed, bounds)
+        whole = {n: np.zeros(shapes[n], self.graph.inputs[n].dtype) for n in fed}
+        arrays = {**self._given({n: v for n, v in values.items() if n not in fed})}
+        if self.program.options.check_nan:
+            nans.check_inputs(self.graph, arrays)
+        arrays |= {name: given(self.library, array, array.dtype) for name, array in whole.items()}
+        ready = Readiness(self.loops, self.graph, dim, known)
+        feeders: list[Feeder] = []
+
+        def chunk_of(unit: int) -> int | None:
+            touched = ready.touched(unit) or any(one.marks.inside[unit] for one in feeders)
+            return chunk if touched else None
+
+        run, positions = self._start(arrays, known, seed, chunk_of)
+        for name, items in fed.items():
+            taken = Prefetch(items, prefetch) if prefetch else iter(items)
+            write = _writer(run, name, whole[name], self.library)
+            feeders.append(feeder(self.loops, name, taken, shapes[name], write))
+        reporter = Reporter(self.loops, known, self.program.options.progress)
+        each = chunk_of if self.library == "jax" else lambda unit: 1
+        numbers = steps(self._timed(positions), ready, feeders, lambda: run.found, each, reporter.at)
+
+        def values_of() -> Iterator[Any]:
+            try:
+                for step in numbers:
+                    yield self._step(kind, ready, run, known, step)
+            finally:
+                numbers.close()  # type: ignore[attr-defined]
+                reporter.close()
+
+        return Stream(values_of(), lambda: self._returned(kind, self._cut(run.outputs, {**known, **run.found})))
+
+    def _start(
+        self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, chunk_of: Callable[[int], int | None]
+    ) -> tuple[Any, Iterator[tuple[int, int]]]:
+        if self.library != "jax":
+            check = nans.Checker(self.graph) if self.program.options.check_nan else None
+            started: tuple[Any, Iterator[tuple[int, int]]] = self.program.backend.start(arrays, bounds, seed, check)
+            return started
+        from polyrhythm.backends.jax.steps import Stepper
+
+        _use_cache()
+        if self._stepper is None:
+            self._stepper = Stepper(self.program.backend)
+        return self._stepper.start(arrays, bounds, seed, chunk_of)
+
+    def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The positions; what the run spends between them is counted."""
+        while True:
+            started = perf_counter()
+            try:
+                position = next(positions)
+            except StopIteration:
+                return
+            finally:
+                phases = self.program.stats.phases
+                phases["run"] = phases.get("run", 0.0) + perf_counter() - started
+            yield position
+
+    def _step(self, kind: Kind, ready: Readiness, run: Any, bounds: Mapping[str, int], step: int) -> Any:
+        """One step of the outputs, in their structure."""
+        now = {**bounds, **run.found}
+        shapes = output_shapes(self.loops, now)
+        outputs = run.outputs
+        values: list[Any] = [None] * len(shapes)
+        for number, axis in ready.axes.items():
+            if step < ready.extent(number, now):
+                index: list[Any] = [slice(n) for n in shapes[number]]
+                index[axis] = step
+                value = outputs[number][tuple(index)]
+                value = np.asarray(value) if self.library == "numpy" else value
+                if self.program.options.check_nan and self.library == "jax":
+                    nans.check_step(self.graph[self.loops.outputs[number]], value, ready.dim, step)
+                values[number] = like(kind, value if self.library == "jax" else copied(value))
+        return self.program.wanted.rebuild(values)
+
+    def _dim(self, over: Dim) -> Symbol:
+        symbol = self.graph.declared.get(over.symbol) if isinstance(over, Dim) else None
+        if symbol is None or not any(symbol in self.graph[name].symbols for name in self.graph.outputs):
+            raise UnknownDimError(
+                f"no output varies along {over}, so there are no steps to stream",
+                fix="name a dim of an output: program.stream(over=t, ...)",
+            )
+        return symbol
+
+    def _fed_bounds(
+        self, values: Mapping[str, Any], fed: Mapping[str, Any], bounds: Mapping[Any, int] | None
+    ) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+        """The bounds, without reading the iterators, and the shapes of the inputs that come from them."""
+        rest = {n: v for n, v in values.items() if n not in fed}
+        sized = {n: _sized(v, self.graph.inputs[n]) for n, v in fed.items()}
+        rest |= {n: v for n, v in sized.items() if v is not None}
+        inputs = {name: node.name for name, node in self.graph.inputs.items()}
+        hidden = {inputs[n] for n in fed if n not in rest}
+        graph = replace(self.graph, nodes={n: node for n, node in self.graph.nodes.items() if n not in hidden})
+        solved = solve_bounds(graph, {n: stand_in(n, v) for n, v in rest.items()}, bounds)
+        shapes = {}
+        for name in fed:
+            node = self.graph.inputs[name]
+            lengths = [*(dim.extent for dim in node.dims), *node.shape]
+            for symbol in (s for length in lengths for s in length.symbols if s not in solved):
+                raise MissingBoundError(
+                    f"the bound {symbol} is not the length of any input and was not given; "
+                    f"the iterator for {name!r} does not tell its length",
+                    fix=f"pass bounds={{{symbol}: ...}}",
+                )
+            shapes[name] = tuple(length.evaluate(solved.__getitem__) for length in lengths)
+        return {symbol.name: value for symbol, value in solved.items()}, shapes
+
+
+def _sized(items: Any, node: Node) -> np.ndarray | None:
+    """A stand-in for an iterable that knows its length."""
+    lengths = [*(dim.extent for dim in node.dims[1:]), *node.shape]
+    if not hasattr(items, "__len__") or not all(length.is_constant for length in lengths):
+        return None
+    return blank((len(items), *(length.constant for length in lengths)), node.dtype)
+
+
+def _writer(run: Any, name: str, whole: np.ndarray, library: str) -> Callable[[int, np.ndarray], None]:
+    """How items of an input reach the program. Torch tensors share the memory of the array."""
+    if library == "jax":
+        return lambda step, items: run.feed(name, step, items.astype(whole.dtype))
+
+    def write(step: int, items: np.ndarray) -> None:
+        whole[step : step + len(items)] = items
+
+    return write
+
+
+def _use_cache() -> None:
+    from polyrhythm.backends.jax.cache import use_cache
+
+    use_cache()
+
+
+class _Writable:
+    writeable = True
+
+
+_WRITABLE = _Writable()
+
+
+def as_torch(program: Program) -> Callable[..., Any]:
+    """The program as an opaque torch function; asking for gradients through it is an error."""
+    import torch
+
+    class Opaque(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, structure: list[Any], names: tuple[str, ...], options: Any, *tensors: Any) -> Any:
+            structure.append(program(**options, **dict(zip(names, tensors, strict=True))))
+            return tuple(_tensors(structure[0]))
+
+        @staticmethod
+        def backward(context: Any, *gradients: Any) -> Any:
+            raise UnsupportedError(
+                "a compiled program has no gradients for torch yet",
+                fix="detach its inputs, or run it under torch.no_grad()",
+            )
+
+    def call(*, bounds: Mapping[Any, int] | None = None, seed: int = 0, **inputs: Any) -> Any:
+        structure: list[Any] = []
+        results = iter(Opaque.apply(structure, tuple(inputs), {"bounds": bounds, "seed": seed}, *inputs.values()))
+        return _replaced(structure[0], results)
+
+    return call
+
+
+def _tensors(results: Any) -> Iterator[Any]:
+    if isinstance(results, (tuple, list)):
+        for part in results:
+            yield from _tensors(part)
+    elif isinstance(results, dict):
+        yield from _tensors(list(results.values()))
+    else:
+        yield like("torch", results)
+
+
+def _replaced(results: Any, tensors: Iterator[Any]) -> Any:
+    if isinstance(results, (tuple, list)):
+        return type(results)(_replaced(part, tensors) for part in results)
+    if isinstance(results, dict):
+        return {key: _replaced(part, tensors) for key, part in results.items()}
+    return next(tensors)

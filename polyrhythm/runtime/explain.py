@@ -1,0 +1,64 @@
+"""What the compiler made of a program, and why, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from polyrhythm.lang.describe import described
+from polyrhythm.loops.show import show
+from polyrhythm.runtime.memory import Memory
+from polyrhythm.runtime.pipeline import Compiled
+from polyrhythm.schedule.dependences import Dependence
+from polyrhythm.schedule.scheduler import Item, Loop
+
+
+def explain(compiled: Compiled) -> str:
+    """Outputs, phases, loops and buffers, each with its reason."""
+    parts = [
+        ("outputs", _outputs(compiled)),
+        ("needs", [f"{r.condition}: {r.why}" for r in compiled.graph.requirements]),
+        ("order", list(_loops(compiled.schedule, compiled.dependences))),
+        ("loops", show(compiled.loops, details=False).rstrip("\n").split("\n")),
+        ("storage", str(Memory(compiled.loops)).split("\n")),
+        ("compiled in", [f"{phase} {seconds * 1000:.1f} ms" for phase, seconds in compiled.seconds.items()]),
+    ]
+    return "\n".join(line for title, lines in parts if lines for line in (f"{title}:", *(f"  {one}" for one in lines)))
+
+
+def _outputs(compiled: Compiled) -> list[str]:
+    lines = []
+    for name in compiled.graph.outputs:
+        node = compiled.graph[name]
+        dims = f" over {', '.join(map(str, node.symbols))}" if node.symbols else ""
+        lines.append(f"{described(node)}: {node.type}{dims}")
+    return lines
+
+
+def _loops(items: Sequence[Item], dependences: Sequence[Dependence], indent: str = "") -> Iterator[str]:
+    """Every loop with its members, how late they run, and why loops that follow it are not the same loop."""
+    for number, item in enumerate(items):
+        if not isinstance(item, Loop):
+            yield f"{indent}{item}: once"
+            continue
+        yield f"{indent}loop over {item.counter}:"
+        for name, member in item.members.items():
+            if member.dim is None:
+                yield f"{indent}  {name} runs in iteration {member.time}"
+            elif member.rate < 0:
+                yield f"{indent}  {name} runs backwards: {member.dim} in iteration {member.time}"
+            elif member.rate != 1 or member.offset.symbols or member.offset.constant:
+                yield f"{indent}  {name} at step {member.dim} runs in iteration {member.time}"
+        for later in items[number + 1 :]:
+            yield from _apart(item, later, dependences, indent)
+        inner = [part for part in item.body if isinstance(part, Loop)]
+        yield from _loops(inner, dependences, indent + "  ")
+
+
+def _apart(loop: Loop, later: Item, dependences: Sequence[Dependence], indent: str) -> Iterator[str]:
+    """The first dependence that keeps two loops apart."""
+    readers = set(later.members) if isinstance(later, Loop) else {later}
+    for dependence in dependences:
+        if dependence.source in loop.members and dependence.reader in readers:
+            reader, why = dependence.reader, dependence.why
+            yield f"{indent}  ends before {reader} begins, which reads {why} at distances without a bound"
+            return
