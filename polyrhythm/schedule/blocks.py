@@ -146,7 +146,7 @@ def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[
     calls = _first_results(graph)
     home: dict[tuple[str, int], tuple[str, int]] = {}
     for node in reversed(list(graph)):
-        for number, definition in enumerate(node.definitions):
+        for number in range(len(node.definitions)):
             home[node.name, number] = (node.name, number)
         if node.name in calls:
             home[node.name, 0] = (calls[node.name], 0)

@@ -117,8 +117,8 @@ def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[D
         for statement in block.statements:
             definition = graph[statement.node].definitions[statement.number]
             if _has_effect(graph, statement):
-                effect = calls.setdefault(definition.attributes["function"].effect, [])
-                effect.append((definition.attributes["call"], block))
+                having = calls.setdefault(definition.attributes["function"].effect, [])
+                having.append((definition.attributes["call"], block))
     for effect, members in calls.items():
         members.sort(key=lambda entry: entry[0])
         dims = tuple(dict.fromkeys(symbol for _, block in members for symbol in block.dims))

@@ -7,8 +7,8 @@ Inside a loop every member has a rank, `rate * t + offset`: it handles step t in
 future become delays. Shifts are the smallest that the dependences allow (longest paths), then moved
 so that values wait as little as possible. What is not settled by the loop goes to the next level.
 
-Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards always;
-a backward recurrence has a negative rate.
+Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards
+always; a backward recurrence has a negative rate.
 
 The method is the component-wise retiming of Darte, Robert and Vivien, with fusion in the manner of Kennedy and
 McKinley. What it returns is checked by `legality.py`, which knows nothing of how it was found.
@@ -23,7 +23,7 @@ from fractions import Fraction
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.ir.conditions import conjunction, eq
 from polyrhythm.ir.sets import solutions
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.terms import ZERO, Symbol, Term
 from polyrhythm.lang.progress import components, follow_ranks, growth, keeps_pace, standing_ranks
 from polyrhythm.schedule.blocks import Block
 from polyrhythm.schedule.dependences import Dependence, least
@@ -50,11 +50,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of the schedule: its counter, how each block takes part, and what one iteration does, in order."""
+    """A loop of the schedule: its counter, how each block takes part, and what one iteration does, in order.
+
+    A loop is parallel when no dependence leads from one iteration to another.
+    """
 
     counter: Symbol
     members: Mapping[str, Member]
     body: tuple[Item, ...]
+    parallel: bool = False
 
 
 Item = Loop | str
@@ -118,14 +122,15 @@ class _Scheduler:
         for component in components(consumers):
             inside = set(component)
             own = [d for d in dependences if d.source in inside and d.reader in inside]
-            fresh = self._new_group(component, own, remaining)
+            options = list(self._options(component, own, remaining))
             readers = [place[c] for name in component for c in consumers[name] if c not in inside]
             target = min(readers, key=groups.index) if readers else self._sibling(component, dependences, groups)
-            joined = target is not None and self._join(target, fresh, dependences)
-            group = target if joined and target is not None else fresh
-            if not joined:
+            group = options[0]
+            if target is not None and any(self._join(target, option, dependences) for option in options):
+                group = target
+            else:
                 at = groups.index(target) if target is not None and readers else len(groups)
-                groups.insert(at, fresh)
+                groups.insert(at, group)
             place.update(dict.fromkeys(component, group))
         return groups
 
@@ -140,12 +145,13 @@ class _Scheduler:
                 return group
         return None
 
-    def _new_group(
+    def _options(
         self, component: Sequence[str], own: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
-    ) -> _Group:
-        """A group for one component: a loop over the first dim that carries all its dependences one way."""
+    ) -> Iterator[_Group]:
+        """The groups that one component can be: a loop over any dim that carries all its dependences one way."""
         members = sorted(component, key=list(self.blocks).index)
         symbols = dict.fromkeys(symbol for name in members for symbol in remaining[name])
+        found = False
         for symbol in symbols:
             along = [name for name in members if symbol in remaining[name]]
             dims = {name: symbol if name in along else None for name in members}
@@ -158,13 +164,16 @@ class _Scheduler:
                     if signed not in candidates and self._shifts(members, own, signed) is not None:
                         candidates.append(signed)
             if candidates:
-                return _Group(members, dims, candidates)
+                found = True
+                yield _Group(members, dims, candidates)
+        if found:
+            return
         if own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
                 fix="make the recurrence go one way along some dim; please report a program that should work",
             )
-        return _Group(members)
+        yield _Group(members)
 
     def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence]) -> bool:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
@@ -215,8 +224,8 @@ class _Scheduler:
     ) -> None:
         """Shift members within what the dependences allow so that values wait less between being made and read.
 
-        All definitions of a recurrent tensor move together, so that it is written at one time: as early as it can be where
-        that costs nothing, because then the iteration that computes `y[t + 1]` also writes it.
+        All definitions of a recurrent tensor move together, so that it is written at one time: as early as it can be
+        where that costs nothing, because then the iteration that computes `y[t + 1]` also writes it.
         """
         units: dict[str, list[str]] = {}
         for name in members:
@@ -270,7 +279,8 @@ class _Scheduler:
         left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
         unchanged = {(d.source, d.reader) for d in inner}
         settled = [d for d in among if (d.source, d.reader) not in unchanged]
-        return Loop(counter, members, self.nest(group.members, inner, left, settled))
+        parallel = all((members[d.reader].time - members[d.source].time.substitute(d.steps)) is ZERO for d in among)
+        return Loop(counter, members, self.nest(group.members, inner, left, settled), parallel)
 
 
 def _open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
@@ -344,12 +354,19 @@ def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
 def _matched(
     producer: Ranks, consumer: Ranks, crossing: Sequence[Dependence], dims: Mapping[str, Symbol | None]
 ) -> Ranks | None:
-    """Both rankings on one scale, so that what is made together with what reads it runs in the same iteration."""
+    """Both rankings on one scale, so that what is made together with what reads it runs in the same iteration.
+
+    None where they do not move together. Without reads from one to the other they share a loop over the same dim.
+    """
+    same_dim = {dims[name] for name in producer} & {dims[name] for name in consumer} - {None}
+    together = bool(same_dim) and not crossing
     for d in crossing:
         symbol = dims[d.reader]
-        if symbol is None:
+        rank = producer[d.source].substitute(d.steps)
+        if symbol is None or symbol not in rank.symbols:
             continue
-        read, reading = growth(producer[d.source].substitute(d.steps), symbol), growth(consumer[d.reader], symbol)
+        together = True
+        read, reading = growth(rank, symbol), growth(consumer[d.reader], symbol)
         if read is None or reading is None:
             continue
         ratio = reading[None] / read[None]
@@ -363,4 +380,4 @@ def _matched(
         offset = sum((Term.of(key) * int(value) for key, value in apart.items()), Term(0))
         scaled = {name: rank * up + offset for name, rank in producer.items()}
         return scaled | {name: rank * down for name, rank in consumer.items()}
-    return {**producer, **consumer}
+    return {**producer, **consumer} if together else None

@@ -1,8 +1,8 @@
 """When a block runs, as a vector to be compared lexicographically.
 
-The vector alternates the position among its siblings with the counter of the loop that encloses the next level: `(2, t + 1,
-0)` is the third item of the program, a loop; in its iteration t + 1; the first item of the body. Blocks at different depths are
-compared on what they have in common, because their positions differ there at the latest.
+The vector alternates the position among its siblings with the counter of the loop that encloses the next level:
+`(2, t + 1, 0)` is the third item of the program, a loop; in its iteration t + 1; the first item of the body. Blocks
+at different depths are compared on what they have in common, because their positions differ there at the latest.
 """
 
 from __future__ import annotations
