@@ -9,7 +9,7 @@ tightest, a step comes out later, or an item is asked for earlier, than it could
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction
@@ -82,7 +82,7 @@ def frontier_marks(program: LoopProgram, place: str, axis: int) -> Marks:
             for store in block.stores:
                 if store.place == place:
                     own.append(interval(store.index[axis], _while(unit, ranges, None))[0])
-                    ahead.append(interval(store.index[axis], ranges)[0])
+                    ahead.append(interval(store.index[axis], _closed(ranges))[0])
         inside.append(tuple(dict.fromkeys(own)))
         before.append(tuple(dict.fromkeys(ahead)))
     return Marks(tuple(inside), tuple(before))
@@ -138,10 +138,13 @@ def _read(block: Block, place: str) -> Iterator[Term]:
 
 
 def _visit(unit: Unit) -> Iterator[tuple[Block, dict[Symbol, Interval]]]:
-    """Every block of a unit with the ranges of the counters around it."""
+    """Every block of a unit with the ranges of the counters around it, outer loops first.
+
+    The pieces of a loop share its counter, so the ranges belong to the block.
+    """
 
     def visit(
-        items: Sequence[Item], ranges: Mapping[Symbol, Interval]
+        items: Iterable[Item], ranges: Mapping[Symbol, Interval]
     ) -> Iterator[tuple[Block, dict[Symbol, Interval]]]:
         for item in items:
             if isinstance(item, Block):
@@ -151,37 +154,20 @@ def _visit(unit: Unit) -> Iterator[tuple[Block, dict[Symbol, Interval]]]:
             else:
                 yield from visit(item.body, {**ranges, item.counter: (item.first, item.end - 1)})
 
-    for block, raw in visit((unit.item,), {}):
-        yield block, _closed(raw, {})
+    return visit((unit.item,), {})
 
 
 def _while(unit: Unit, ranges: Mapping[Symbol, Interval], last: Symbol | None) -> dict[Symbol, Interval]:
     """The ranges of the counters while the unit's own goes from `next` to `last`, or to its end."""
-    loop = unit.loop
-    if loop is None:
-        return dict(ranges)
-    end = Term.of(last) if last is not None else loop.end - 1
-    raw = {counter: _loops(unit)[counter] for counter in ranges if counter is not loop.counter}
-    return _closed({loop.counter: (Term.of(NEXT), end), **raw}, {})
+    if unit.loop is None:
+        return _closed(ranges)
+    end = Term.of(last) if last is not None else unit.loop.end - 1
+    return _closed({**ranges, unit.loop.counter: (Term.of(NEXT), end)})
 
 
-def _loops(unit: Unit) -> dict[Symbol, Interval]:
-    found: dict[Symbol, Interval] = {}
-
-    def visit(items: Iterable[Item]) -> None:
-        for item in items:
-            if isinstance(item, For):
-                found[item.counter] = (item.first, item.end - 1)
-            if not isinstance(item, Block):
-                visit(item.body)
-
-    visit((unit.item,))
-    return found
-
-
-def _closed(raw: Mapping[Symbol, Interval], known: Mapping[Symbol, Interval]) -> dict[Symbol, Interval]:
+def _closed(raw: Mapping[Symbol, Interval]) -> dict[Symbol, Interval]:
     """Ranges without counters in their ends; outer loops come first."""
-    closed = dict(known)
+    closed: dict[Symbol, Interval] = {}
     for counter, (first, last) in raw.items():
         closed[counter] = (interval(first, closed)[0], interval(last, closed)[1])
     return closed

@@ -69,9 +69,11 @@ class ScheduleError(PolyrhythmError):
     """No order was found for the program. Every program that passes the checks should have one: please report it."""
 
 
-def schedule(blocks: Mapping[str, Block], dependences: Sequence[Dependence]) -> tuple[Item, ...]:
-    """A tree of loops that respects every dependence."""
-    remaining = {name: block.dims for name, block in blocks.items()}
+def schedule(
+    blocks: Mapping[str, Block], dependences: Sequence[Dependence], first: Symbol | None = None
+) -> tuple[Item, ...]:
+    """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost."""
+    remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
     return _Scheduler(blocks).nest(list(blocks), dependences, remaining)
 
 
