@@ -18,6 +18,7 @@ from polyrhythm.loops.ir import output_shapes
 from polyrhythm.runtime import nans
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, like, stand_in
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
+from polyrhythm.runtime.pipeline import Compiled
 from polyrhythm.runtime.progress import Reporter, elapsed
 from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, steps
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 class Caller:
     """Calls one program. Converted parameters are kept as long as they are the same arrays."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.graph, self.loops = program.compiled.graph, program.compiled.loops
+    def __init__(self, program: Program, compiled: Compiled, backend: Any) -> None:
+        self.program, self.compiled, self.backend = program, compiled, backend
+        self.graph, self.loops = compiled.graph, compiled.loops
         self.library = program.options.backend
         self._params: dict[str, tuple[Any, Any]] = {}
         self._stepper: Any = None
@@ -76,14 +77,14 @@ class Caller:
         return jax.device_put(value)
 
     def _run(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
-        backend, wanted = self.program.backend, self.program.options.progress
+        backend, wanted = self.backend, self.program.options.progress
         check = nans.Checker(self.graph) if self.program.options.check_nan else None
         if check is not None:
             nans.check_inputs(self.graph, arrays)
         if self.library == "jax":
             _use_cache()
             if check is not None:
-                return nans.run_on_jax(self.program.compiled, backend, arrays, bounds, seed)
+                return nans.run_on_jax(self.compiled, backend, arrays, bounds, seed)
             with elapsed(wanted):
                 results: list[Any] = backend.run(arrays, bounds, seed)[0]
             return results
@@ -105,7 +106,7 @@ class Caller:
             )
         from polyrhythm.backends.jax.inline import inline
 
-        return inline(self.program.backend, arrays, bounds, seed)
+        return inline(self.backend, arrays, bounds, seed)
 
     def _returned(self, kind: Kind, results: list[Any]) -> Any:
         """The results as the caller's arrays; an output that is an input is copied."""
@@ -118,12 +119,11 @@ class Caller:
         inputs: Mapping[str, Any],
         bounds: Mapping[Any, int] | None,
         seed: int,
-        over: Dim,
+        dim: Symbol,
         chunk: int,
         prefetch: int,
     ) -> Stream:
-        """A run that goes on whenever its next step is asked for."""
-        dim = self._dim(over)
+        """A run that goes on whenever its next step along a dim is asked for."""
         kind = kind_of(inputs.values())
         values = {**self.program.params, **inputs}
         dims = {name: node.dims for name, node in self.graph.inputs.items()}
@@ -165,13 +165,13 @@ class Caller:
     ) -> tuple[Any, Iterator[tuple[int, int]]]:
         if self.library != "jax":
             check = nans.Checker(self.graph) if self.program.options.check_nan else None
-            started: tuple[Any, Iterator[tuple[int, int]]] = self.program.backend.start(arrays, bounds, seed, check)
+            started: tuple[Any, Iterator[tuple[int, int]]] = self.backend.start(arrays, bounds, seed, check)
             return started
         from polyrhythm.backends.jax.steps import Stepper
 
         _use_cache()
         if self._stepper is None:
-            self._stepper = Stepper(self.program.backend)
+            self._stepper = Stepper(self.backend)
         return self._stepper.start(arrays, bounds, seed, chunk_of)
 
     def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -204,7 +204,8 @@ class Caller:
                 values[number] = like(kind, value if self.library == "jax" else copied(value))
         return self.program.wanted.rebuild(values)
 
-    def _dim(self, over: Dim) -> Symbol:
+    def dim(self, over: Dim) -> Symbol:
+        """The dim of the program that the user means; some output varies along it."""
         symbol = self.graph.declared.get(over.symbol) if isinstance(over, Dim) else None
         if symbol is None or not any(symbol in self.graph[name].symbols for name in self.graph.outputs):
             raise UnknownDimError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from polyrhythm.autodiff import completed
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.ir.graph import Graph
-from polyrhythm.ir.terms import Term
+from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
@@ -52,8 +52,24 @@ def compile_tensors(
         blocks = make_blocks(graph)
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
+    return _ordered(graph, blocks, dependences, None, seconds)
+
+
+def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
+    """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
+    variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {})
+    return compiled if variant.schedule == compiled.schedule else variant
+
+
+def _ordered(
+    graph: Graph,
+    blocks: dict[str, Block],
+    dependences: list[Dependence],
+    first: Symbol | None,
+    seconds: dict[str, float],
+) -> Compiled:
     with _timed(seconds, "schedule"):
-        items = schedule(blocks, dependences)
+        items = schedule(blocks, dependences, first)
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):

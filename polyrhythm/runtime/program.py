@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.errors import DeclarationError, UnsupportedError
+from polyrhythm.ir.terms import Symbol
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor
@@ -16,8 +17,8 @@ from polyrhythm.loops.show import show
 from polyrhythm.runtime import calling, probing
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.memory import Memory
-from polyrhythm.runtime.pipeline import Compiled, compile_tensors
-from polyrhythm.runtime.stats import Stats
+from polyrhythm.runtime.pipeline import Compiled, compile_tensors, streamed
+from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
 
 BACKENDS = ("jax", "numpy", "torch")
@@ -94,10 +95,10 @@ class Program:
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):
-            self.backend = make_backend(self.compiled, options)
-        self.stats.backend = self.backend
+            self.backend = make_backend(self.compiled, options, self.stats.compilations)
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
-        self._caller = calling.Caller(self)
+        self._caller = calling.Caller(self, self.compiled, self.backend)
+        self._streamers: dict[Symbol, calling.Caller] = {}
 
     def __call__(self, *, bounds: Mapping[Any, int] | None = None, seed: int = 0, **inputs: Any) -> Any:
         """Run the program. Arrays come back as what came in: NumPy, JAX or torch.
@@ -127,7 +128,15 @@ class Program:
         `chunk` iterations are one call of XLA.
         """
         self.stats.calls += 1
-        return self._caller.stream(inputs, bounds, seed, over, chunk, prefetch)
+        dim = self._caller.dim(over)
+        if dim not in self._streamers:
+            with self.stats.timed("streams"):
+                variant = streamed(self.compiled, dim)
+                backend = self.backend
+                if variant is not self.compiled:
+                    backend = make_backend(variant, self.options, self.stats.compilations)
+                self._streamers[dim] = calling.Caller(self, variant, backend)
+        return self._streamers[dim].stream(inputs, bounds, seed, dim, chunk, prefetch)
 
     def probe(
         self,
@@ -189,7 +198,7 @@ def _frozen(value: np.ndarray) -> np.ndarray:
     return copy
 
 
-def make_backend(compiled: Compiled, options: Options) -> Any:
+def make_backend(compiled: Compiled, options: Options, compilations: list[Compilation]) -> Any:
     """The backend that was asked for. Array libraries are imported only when they are wanted."""
     if options.backend == "numpy":
         from polyrhythm.backends.numpy import NumpyBackend
@@ -201,7 +210,7 @@ def make_backend(compiled: Compiled, options: Options) -> Any:
         return TorchBackend(compiled.loops, options.check_nan)
     from polyrhythm.backends.jax.backend import JaxBackend
 
-    return JaxBackend(compiled.loops)
+    return JaxBackend(compiled.loops, compilations)  # type: ignore[arg-type]
 
 
 __all__ = ["BACKENDS", "Options", "Program", "compile"]

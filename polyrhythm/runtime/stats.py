@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Compilation(Protocol):
@@ -21,6 +21,8 @@ class Compilation(Protocol):
 class Stats:
     """Compilations with their reasons, seconds of each phase, and the number of calls.
 
+    NumPy and torch compile nothing.
+
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> x = pr.input("x", (), (t,))
@@ -33,13 +35,8 @@ class Stats:
     """
 
     phases: dict[str, float] = field(default_factory=dict)
-    backend: Any = None
     calls: int = 0
-
-    @property
-    def compilations(self) -> Sequence[Compilation]:
-        """What the backend compiled, in order. NumPy and torch compile nothing."""
-        return list(getattr(self.backend, "compilations", ()))
+    compilations: list[Compilation] = field(default_factory=list)
 
     @property
     def seconds(self) -> Mapping[str, float]:

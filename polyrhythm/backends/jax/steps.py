@@ -100,10 +100,11 @@ class Stepper:
             if not iterations:
                 continue
             chunk = chunk_of(number) or len(iterations)
+            whole = chunk_of(number) is None
             yield number, iterations.start
             for first in range(iterations.start, iterations.stop, chunk):
                 end = min(first + chunk, iterations.stop)
-                done = self._advance(run, capacities, seed, number, unit, first, end)
+                done = self._advance(run, capacities, seed, number, range(first, end), whole)
                 if done:
                     break
                 yield number, end
@@ -115,16 +116,16 @@ class Stepper:
         capacities: Mapping[Symbol, int],
         seed: int,
         number: int,
-        unit: Unit,
-        first: int,
-        end: int,
+        iterations: range,
+        whole: bool,
     ) -> bool:
-        """Do some iterations; whether the unit has ended early."""
+        """Do some iterations of a unit, or the whole of it; whether it has ended early."""
         program = self.backend.program
+        unit, first, end = units(program.body)[number], iterations.start, iterations.stop
         values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
         with _precision(self.backend.wide):
             arguments = (run.state, run.inputs, values, seed_words(seed), np.int32(first), np.int32(end))
-            compiled = self._compile(capacities, number, unit, arguments)
+            compiled = self._compile(capacities, number, whole, arguments)
             run.state, done, length = compiled(*arguments)
             stop = unit.loop.stop if unit.loop is not None else None
             if stop is None or not bool(done):
@@ -132,13 +133,14 @@ class Stepper:
             run.found[stop.bound.name] = run.bounds[stop.bound.name] = int(length)
         return True
 
-    def _compile(self, capacities: Mapping[Symbol, int], number: int, unit: Unit, arguments: tuple[Any, ...]) -> Any:
-        key = (number, *(capacities[s] for s in self.backend.sizing))
+    def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
+        unit = units(self.backend.program.body)[number]
+        key = (number, whole, *(capacities[s] for s in self.backend.sizing))
         if key not in self._compiled:
             started = time.perf_counter()
 
             def advance(*arguments: Any) -> Any:
-                return self._trace(capacities, unit, *arguments)
+                return self._trace(capacities, unit, whole, *arguments)
 
             self._compiled[key] = jax.jit(advance, donate_argnums=0).lower(*arguments).compile()
             sizes = {s.name: n for s, n in capacities.items()}
@@ -150,6 +152,7 @@ class Stepper:
         self,
         capacities: Mapping[Symbol, int],
         unit: Unit,
+        whole: bool,
         state: Arrays,
         inputs: Arrays,
         values: jax.Array,
@@ -163,7 +166,7 @@ class Stepper:
         places = {**state, **inputs}
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
         item: For | Block = unit.item
-        if isinstance(item, For):
+        if isinstance(item, For) and not whole:
             lowering.ranges[FIRST] = (item.first, item.end - 1)
             lowering.ranges[END] = (item.first, item.end)
             item = For(item.counter, Term.of(FIRST), Term.of(END), item.body, item.stop)

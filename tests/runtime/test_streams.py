@@ -1,0 +1,243 @@
+"""Streams hand out what whole runs return, step by step, no later than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError
+from polyrhythm.runtime.feeding import Prefetch
+from polyrhythm.runtime.program import Program
+from tests.programs import PROGRAMS
+from tests.programs.case import Case
+
+REFUSED = {"batch_generation", "ragged_sums", "ragged_recurrence"}
+CASES = [case for case in PROGRAMS if case.name not in REFUSED]
+BACKENDS = ["numpy", "torch", pytest.param("jax")]
+
+t, T = pr.dim("t")
+x = pr.input("x", (), (t,))
+
+
+def running_sum() -> pr.Tensor:
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = y + x[t + 1]
+    return y
+
+
+def assembled(program: Program, dim: pr.Dim, inputs: dict[str, Any], **rest: Any) -> tuple[dict[str, Any], Any]:
+    """The steps of a stream put together, and its result."""
+    stream = program.stream(over=dim, **rest, **inputs)
+    steps: dict[str, list[Any]] = {}
+    for step in stream:
+        for key, value in step.items():
+            if value is not None:
+                steps.setdefault(key, []).append(value)
+    return steps, stream.result
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_streams_equal_whole_runs(case: Case) -> None:
+    check_stream(case, "numpy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_streams_of_other_backends(case: Case, backend: str) -> None:
+    if backend == "jax" and case.built.log is not None:
+        pytest.skip("host functions")
+    check_stream(case, backend)
+
+
+def check_stream(case: Case, backend: str) -> None:
+    built = case.built
+    dims = dict.fromkeys(dim for output in built.outputs.values() for dim in output.dims)
+    program = pr.compile(built.outputs, until=built.until, effects=built.effects, backend=backend)
+    for bounds in case.bounds if backend != "jax" else case.bounds[-2:]:
+        inputs = case.inputs(bounds)
+        for dim in dims:
+            if built.log is not None:
+                built.log.clear()
+            steps, result = assembled(program, dim, inputs, bounds=case.call_bounds(bounds))
+            case.check(result, inputs, bounds)
+            for key, output in built.outputs.items():
+                axis = output.symbols.index(dim.symbol) if dim.symbol in output.symbols else None
+                if axis is not None and result[key].shape[axis]:
+                    joined = np.stack(steps[key], axis=axis)
+                    np.testing.assert_array_equal(joined, result[key], f"{case.name} {key} along {dim}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_comes_before_later_inputs_are_taken(backend: str) -> None:
+    taken: list[float] = []
+
+    def items() -> Iterator[Any]:
+        for number in range(6):
+            taken.append(float(number))
+            yield np.float32(number)
+
+    program = pr.compile({"y": running_sum()}, backend=backend)
+    stream = program.stream(over=t, bounds={T: 6}, x=items())
+    assert taken == []
+    for number, step in enumerate(stream):
+        assert float(step["y"]) == sum(range(number + 1))
+        assert len(taken) == number + 1
+    np.testing.assert_array_equal(stream.result["y"], np.cumsum(np.arange(6.0)))
+
+
+def test_an_input_may_depend_on_earlier_steps() -> None:
+    said: list[float] = [1.0]
+    program = pr.compile({"y": running_sum()}, backend="numpy")
+    stream = program.stream(over=t, bounds={T: 4}, x=(np.float32(said[-1]) for _ in range(4)))
+    for step in stream:
+        said.append(float(step["y"]))
+    assert said == [1.0, 1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_future_delays_a_step_as_much_as_it_must(backend: str) -> None:
+    taken = 0
+
+    def items() -> Iterator[Any]:
+        nonlocal taken
+        for number in range(8):
+            taken += 1
+            yield np.float32(number)
+
+    ahead = x + pr.where(t + 2 < T, x[pr.min(t + 2, T - 1)], 0.0)
+    stream = pr.compile({"y": ahead}, backend=backend).stream(over=t, bounds={T: 8}, x=items())
+    for number, step in enumerate(stream):
+        assert float(step["y"]) == number + (number + 2 if number + 2 < 8 else 0)
+        assert taken <= number + 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_stream_stops_where_the_program_does(backend: str) -> None:
+    y = running_sum()
+    outputs = {"y": y, "last": y[T - 1]}
+    program = pr.compile(outputs, until={t: y > 4}, backend=backend)
+    steps, result = assembled(program, t, {"x": np.ones(20, np.float32)})
+    assert [float(v) for v in steps["y"]] == [1, 2, 3, 4, 5]
+    assert float(result["last"]) == 5
+    taken = iter(np.ones(20, np.float32))
+    steps, _ = assembled(program, t, {"x": taken}, bounds={T: 20})
+    assert len(steps["y"]) == 5
+    assert len(list(taken)) >= 14, "the iteration that stops has already read one step ahead"
+
+
+def test_chunks_on_jax() -> None:
+    program = pr.compile({"y": running_sum()}, backend="jax")
+    for chunk in (1, 3, 100):
+        steps, result = assembled(program, t, {"x": np.ones(10, np.float32)}, chunk=chunk)
+        np.testing.assert_array_equal(np.stack(steps["y"]), np.arange(1.0, 11.0))
+        np.testing.assert_array_equal(result["y"], np.arange(1.0, 11.0))
+    assert len(program.stats.compilations) <= 3, "chunks of any size share what is compiled"
+
+
+def test_the_value_of_the_generator_is_the_result() -> None:
+    y = running_sum()
+    stream = pr.compile((y, y[T - 1]), backend="numpy").stream(over=t, x=[1.0, 2.0])
+    first, nothing = next(stream)
+    assert (float(first), nothing) == (1.0, None)
+    next(stream)
+    with pytest.raises(StopIteration) as ended:
+        next(stream)
+    assert float(ended.value.value[1]) == 3.0
+    assert float(stream.result[1]) == 3.0
+
+
+def test_a_table_with_one_more_point_has_one_more_step() -> None:
+    v = pr.recurrent((), ((t, T + 1),))
+    v[0] = 0.0
+    v[t + 1] = v + x
+    steps, _ = assembled(pr.compile({"v": v, "x": x * 1}, backend="numpy"), t, {"x": [1.0, 2.0]})
+    assert [float(value) for value in steps["v"]] == [0, 1, 3]
+    assert len(steps["x"]) == 2
+
+
+def test_no_steps() -> None:
+    assert list(pr.compile(x * 2, backend="numpy").stream(over=t, x=np.zeros(0, np.float32))) == []
+
+
+def test_the_iterator_ends_early() -> None:
+    stream = pr.compile(x * 2, backend="numpy").stream(over=t, bounds={T: 3}, x=iter([np.float32(1)]))
+    assert float(next(stream)) == 2.0
+    with pytest.raises(InputShapeError, match="ended after 1 items"):
+        list(stream)
+
+
+def test_an_item_of_another_shape() -> None:
+    with pytest.raises(InputShapeError, match="item 0"):
+        next(pr.compile(x * 2, backend="numpy").stream(over=t, bounds={T: 3}, x=iter([np.zeros(2)])))
+
+
+def test_an_iterator_does_not_tell_its_length() -> None:
+    with pytest.raises(MissingBoundError, match="the bound T"):
+        pr.compile(x * 2, backend="numpy").stream(over=t, x=iter([np.float32(1)]))
+
+
+def test_a_dim_that_no_output_has() -> None:
+    program = pr.compile(x[0:T].sum(0), backend="numpy")
+    with pytest.raises(UnknownDimError, match="no output varies"):
+        program.stream(over=t, x=[1.0])
+
+
+def test_what_an_iterator_raises_surfaces_and_the_program_can_be_used_again() -> None:
+    def items() -> Iterator[Any]:
+        yield np.float32(1)
+        raise ZeroDivisionError("from the iterator")
+
+    program = pr.compile(x * 2, backend="numpy")
+    for prefetch in (0, 2):
+        with pytest.raises(ZeroDivisionError, match="from the iterator"):
+            list(program.stream(over=t, bounds={T: 3}, prefetch=prefetch, x=items()))
+    with pytest.raises(ZeroDivisionError, match="from the iterator"):
+        program(x=items())
+    assert program(x=iter([np.float32(1), np.float32(2)])).tolist() == [2.0, 4.0]
+
+
+def test_prefetch_takes_a_bounded_number_of_items_and_shuts_down() -> None:
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield taken
+
+    with Prefetch(items(), 3) as ahead:
+        assert [next(ahead) for _ in range(4)] == [1, 2, 3, 4]
+        thread = ahead._thread
+    assert not thread.is_alive()
+    assert taken <= 4 + 3 + 2
+
+
+def test_closing_a_stream_ends_its_prefetching() -> None:
+    program = pr.compile(x * 2, backend="numpy")
+    with program.stream(over=t, bounds={T: 100}, prefetch=2, x=(np.float32(n) for n in range(100))) as stream:
+        assert float(next(stream)) == 0.0
+    assert list(stream) == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_steps_of_a_batch_come_one_by_one_although_the_batch_is_the_first_dim(backend: str) -> None:
+    b, B = pr.dim("b")
+    u = pr.input("u", (), (b, t))
+    h = pr.recurrent((), (b, t))
+    h[b, 0] = u[b, 0]
+    h[b, t + 1] = 0.5 * h + u[b, t + 1]
+    program = pr.compile({"h": h}, backend=backend)
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    steps, result = assembled(program, t, {"u": values})
+    np.testing.assert_array_equal(np.stack(steps["h"], axis=1), program(u=values)["h"])
+    seen: list[int] = []
+    watched = pr.host(lambda value, step: seen.append(int(step)) or value, [h, pr.value(t)])
+    if backend != "jax":
+        for number, _ in enumerate(pr.compile({"h": watched}, backend=backend).stream(over=t, u=values)):
+            assert max(seen) == number
