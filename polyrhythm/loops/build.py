@@ -118,7 +118,7 @@ class _Builder:
         if body:
             stopper = self._stopper(loop, members)
             stop = self._stop(loop, stopper) if stopper is not None else None
-            yield ir.For(counter, segment.first, segment.end, body, stop)
+            yield ir.For(counter, segment.first, segment.end, body, stop, loop.parallel and stop is None)
 
     def _stopper(self, loop: Loop, members: Joined) -> str | None:
         """The member of a loop whose value ends it."""

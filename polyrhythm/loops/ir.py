@@ -136,13 +136,17 @@ class Stop:
 
 @dataclass(frozen=True)
 class For:
-    """Count upwards from `first` to before `end`; with `stop`, until a condition holds."""
+    """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
+
+    The iterations of a `parallel` loop do not depend on each other: they may run in any order, or all at once.
+    """
 
     counter: Symbol
     first: Term
     end: Term
     body: tuple[Item, ...]
     stop: Stop | None = None
+    parallel: bool = False
 
 
 Item = For | If | Block

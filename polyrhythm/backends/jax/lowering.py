@@ -19,6 +19,7 @@ from jax import lax
 
 from polyrhythm.backends.jax import ops
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.vector import run_lanes, split, too_large
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.ops.record import map_attribute
@@ -73,8 +74,7 @@ class Lowering:
     def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
         """A loop; one of a single known iteration is done in place."""
         first, end = self.scalar(loop.first), self.scalar(loop.end)
-        low, high = loop.first, loop.end - 1
-        self.ranges[loop.counter] = (interval(low, self.ranges)[0], interval(high, self.ranges)[1])
+        self.note_range(loop)
         if loop.stop is None and isinstance(first, int) and isinstance(end, int) and end - first <= 1:
             if end > first:
                 self.symbols[loop.counter] = first
@@ -84,6 +84,10 @@ class Lowering:
             end = jnp.where(mask, end, first)
         if loop.stop is not None:
             self.stopping_loop(loop, state, live, first, end)
+            return
+        lanes = split(loop, live, self.program.places)
+        if lanes is not None and not too_large(self, loop):
+            run_lanes(self, loop, lanes, state, first, end)
             return
         names = carried(loop, live, self.program)
         for name in names:
@@ -103,6 +107,11 @@ class Lowering:
         start = tuple(state[name].array for name in names)
         results = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
         state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+
+    def note_range(self, loop: For) -> None:
+        """Remember between which values a counter lies."""
+        low, high = interval(loop.first, self.ranges)[0], interval(loop.end - 1, self.ranges)[1]
+        self.ranges[loop.counter] = (low, high)
 
     def stopping_loop(self, loop: For, state: State, live: set[str], first: Scalar, end: Scalar) -> None:
         """A loop that ends as soon as its condition holds, inside XLA."""
@@ -167,7 +176,9 @@ class Lowering:
             else:
                 array = self._several(array, entry, axis)
                 axis += 1
-        return Padded(array, (*self.lengths(load.type.shape[:axis]), *self.lengths(load.type.shape[axis:])))
+        # Beyond its length a read finds zeros or the values of other steps. They are taken to be finite, so that a
+        # contraction masks the smaller operand only: masking both would copy the buffer for every lane.
+        return Padded(array, self.lengths(load.type.shape), finite=True)
 
     def _several(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
         """Several slots along an axis, as many as the length can be at most."""

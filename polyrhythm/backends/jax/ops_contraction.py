@@ -117,6 +117,10 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
     if not contracted:
         return _outer(a, b, batch)
     _mask_contracted(a, b, contracted)
+    if a.value.array.size > b.value.array.size:
+        # The smaller operand is what differs between the lanes of a loop done at once. Written first, its lanes come
+        # before the larger one's own axes in the product, which then needs no transposing.
+        a, b = b, a
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
     array = lax.dot_general(a.value.array, b.value.array, dimensions, preferred_element_type=wide)
     own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)

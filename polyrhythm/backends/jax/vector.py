@@ -1,0 +1,245 @@
+"""Loops whose iterations are independent, done all at once.
+
+The body is traced for one iteration, a *lane*, and mapped over all of them with `jax.vmap`, so that a loop of small
+operations becomes a few large ones: a matrix-vector product per step becomes one matrix product. What a lane reads at
+its own position along an axis is cut out beforehand and handed to it; what it writes there is collected and stored in
+one piece. Lengths that depend on the lane become masks. An inner loop stays a loop, over all lanes at once.
+
+It is done when each place the body writes is written by each lane at its own position only, and nothing a lane
+leaves in a variable is read after the loop. Otherwise the loop runs as a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.ir.terms import Symbol, Term, product
+from polyrhythm.loops.ir import Block, For, Item, Load, Place, Steps, Store, blocks_of, walk
+from polyrhythm.loops.liveness import live_before, written
+
+if TYPE_CHECKING:
+    from polyrhythm.backends.jax.lowering import Lowering, Scalar, State
+
+MOST_BYTES = 1 << 29
+"""The most that the largest value of all lanes together may take."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place as one lane sees it: without the axis along which lanes have their own positions."""
+
+    place: str
+    axis: int
+    offset: Term  # the lane of counter c is at position c + offset
+
+    @property
+    def name(self) -> str:
+        return f"{self.place} at {self.axis}: {self.offset}"
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How a loop splits into lanes: its body over cut places, and which cuts are read and written."""
+
+    body: tuple[Item, ...]
+    places: dict[str, Place]
+    read: tuple[Cut, ...]
+    written: tuple[Cut, ...]
+
+
+def split(loop: For, live: set[str], places: Mapping[str, Place]) -> Lanes | None:
+    """The lanes of a loop, or None where it has to run as a loop."""
+    if not loop.parallel or loop.stop is not None or any(block.host for block in blocks_of(loop.body)):
+        return None
+    changed = written(loop.body)
+    exposed = live_before(loop.body, set(), _Places(places))
+    variables = {name for name in changed if places[name].kind == "variable"}
+    if variables & (live | exposed):
+        return None
+    stores: dict[str, Cut] = {}
+    for block in blocks_of(loop.body):
+        for store in block.stores:
+            if store.place in variables:
+                continue
+            cut = _cut_of(store.place, store.index, loop.counter, _inner(loop))
+            if cut is None or stores.setdefault(store.place, cut) != cut:
+                return None
+    rewriter = _Rewriter(loop.counter, _inner(loop), places, stores)
+    body = rewriter.items(loop.body)
+    if rewriter.failed:
+        return None
+    return Lanes(body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()))
+
+
+def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar) -> None:
+    """Run all lanes and store what they made."""
+    count = lowering.capacity(loop.end - loop.first)
+    if count == 0:
+        return
+    counters = jnp.int32(first) + jnp.arange(count, dtype=jnp.int32)
+    rows = {cut.name: _rows(lowering, state, cut, first, count) for cut in (*lanes.read, *lanes.written)}
+
+    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        symbols = {**lowering.symbols, loop.counter: counter}
+        inside = replace(
+            lowering,
+            program=replace(lowering.program, places=lanes.places),
+            symbols=symbols,
+            ranges=dict(lowering.ranges),
+        )
+        local = dict(state)
+        for cut in (*lanes.read, *lanes.written):
+            place = lanes.places[cut.name]
+            local[cut.name] = Padded(own[cut.name], inside.lengths(place.whole))
+        for name in written(lanes.body):
+            if lanes.places[name].kind == "variable" and name not in rows:
+                local.pop(name, None)
+        inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
+        return {cut.name: local[cut.name].array for cut in lanes.written}
+
+    made = jax.vmap(lane)(counters, rows)
+    inside_loop = counters < jnp.int32(end)
+    for cut in lanes.written:
+        _store_rows(lowering, state, cut, made[cut.name], first, inside_loop)
+
+
+def too_large(lowering: Lowering, loop: For) -> bool:
+    """Whether some value of all lanes together would take too much memory."""
+    count = lowering.capacity(loop.end - loop.first)
+    ranges = dict(lowering.ranges)
+    for item in walk(loop.body):
+        if isinstance(item, For):
+            lowering.note_range(item)
+    largest = 0
+    for block in blocks_of(loop.body):
+        for compute in block.body:
+            size = lowering.capacity(product(compute.type.shape)) * compute.type.dtype.itemsize
+            largest = max(largest, size)
+    lowering.ranges.clear()
+    lowering.ranges.update(ranges)
+    return largest * count > MOST_BYTES
+
+
+class _Places:
+    """Just enough of a program for the analysis of what is live."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self.places = places
+
+
+def _inner(loop: For) -> set[Symbol]:
+    return {item.counter for item in walk(loop.body) if isinstance(item, For)}
+
+
+def _cut_of(place: str, index: Sequence[Term | Steps], counter: Symbol, inner: set[Symbol]) -> Cut | None:
+    """The one axis at which an index follows the lanes, or None if it does not do so in the simple way."""
+    found = None
+    for axis, entry in enumerate(index):
+        symbols = entry.symbols if isinstance(entry, Term) else entry.start.symbols | entry.length.symbols
+        if counter not in symbols:
+            continue
+        if found is not None or not isinstance(entry, Term):
+            return None
+        offset = entry - Term.of(counter)
+        if counter in offset.symbols or offset.symbols & inner:
+            return None
+        found = Cut(place, axis, offset)
+    return found
+
+
+class _Rewriter:
+    """Replaces reads and writes at a lane's own position by those of cut places."""
+
+    def __init__(
+        self, counter: Symbol, inner: set[Symbol], places: Mapping[str, Place], stores: Mapping[str, Cut]
+    ) -> None:
+        self.counter, self.inner, self.places, self.stores = counter, inner, places, stores
+        self.cut_places: dict[str, Place] = {}
+        self.read: dict[Cut, None] = {}
+        self.failed = False
+        for cut in stores.values():
+            self._place(cut)
+
+    def items(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        return tuple(self._block(i) if isinstance(i, Block) else replace(i, body=self.items(i.body)) for i in items)
+
+    def _block(self, block: Block) -> Block:
+        body = tuple(
+            replace(c, operands=tuple(self._load(o) if isinstance(o, Load) else o for o in c.operands))
+            for c in block.body
+        )
+        return replace(block, body=body, stores=tuple(map(self._store, block.stores)))
+
+    def _load(self, load: Load) -> Load:
+        cut = _cut_of(load.place, load.index, self.counter, self.inner)
+        own = self.stores.get(load.place)
+        if own is not None and cut != own:
+            self.failed = True  # it reads what another lane may write
+            return load
+        if cut is None:
+            return load
+        if own is None:
+            self.read[cut] = None
+            self._place(cut)
+        return replace(load, place=cut.name, index=_without(load.index, cut.axis))
+
+    def _store(self, store: Store) -> Store:
+        cut = self.stores.get(store.place)
+        if cut is None:
+            return store
+        return replace(store, place=cut.name, index=_without(store.index, cut.axis))
+
+    def _place(self, cut: Cut) -> None:
+        whole = self.places[cut.place]
+        slots = _without(whole.slots, cut.axis)
+        kind = "buffer" if slots else "variable"
+        self.cut_places[cut.name] = replace(whole, name=cut.name, kind=kind, slots=slots)
+
+
+def _without(entries: Sequence, axis: int) -> tuple:  # type: ignore[type-arg]
+    return (*entries[:axis], *entries[axis + 1 :])
+
+
+def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int) -> jax.Array:
+    """What each lane finds at its position, lanes first."""
+    if cut.place not in state:
+        state[cut.place] = lowering.empty(lowering.program.places[cut.place])
+    array = state[cut.place].array
+    start = first + lowering.scalar(cut.offset)
+    size = array.shape[cut.axis]
+    if size == 0:
+        rows = jnp.zeros((*array.shape[: cut.axis], count, *array.shape[cut.axis + 1 :]), array.dtype)
+    elif isinstance(start, int) and start >= 0 and start + count <= size:
+        rows = jax.lax.slice_in_dim(array, start, start + count, axis=cut.axis)
+    else:
+        places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
+        rows = jnp.take(array, jnp.clip(places, 0, size - 1), axis=cut.axis, mode="clip")
+    return jnp.moveaxis(rows, cut.axis, 0)
+
+
+def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:
+    """Store what the lanes inside the loop made; what lies beyond stays as it was."""
+    whole = state[cut.place]
+    array = whole.array
+    if array.size == 0:
+        return
+    moved = jnp.moveaxis(rows, 0, cut.axis)
+    start, count = first + lowering.scalar(cut.offset), rows.shape[0]
+    if isinstance(start, int) and start >= 0 and start + count <= array.shape[cut.axis]:
+        old = jax.lax.slice_in_dim(array, start, start + count, axis=cut.axis)
+        mask = inside.reshape([count if axis == cut.axis else 1 for axis in range(array.ndim)])
+        new = jnp.where(mask, moved, old)
+        if count != array.shape[cut.axis]:
+            new = jax.lax.dynamic_update_slice_in_dim(array, new, start, axis=cut.axis)
+    else:
+        places = jnp.where(inside, jnp.int32(start) + jnp.arange(count, dtype=jnp.int32), np.iinfo(np.int32).max)
+        index = (slice(None),) * cut.axis + (places,)
+        new = array.at[index].set(moved, mode="drop")
+    state[cut.place] = Padded(new, whole.lengths)
