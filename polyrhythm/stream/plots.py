@@ -80,7 +80,7 @@ def _parallelization(rows: Sequence[Row], path: Path) -> Path:
         axis.set_xticks(range(len(traces)), [trace.replace("kv_", "") for trace in traces], rotation=60, fontsize=7)
         axis.set_ylabel("cycles (thousands)")
         axis.set_title(f"decode attention, batch {batch}, four regions")
-    axes[0][0].legend()
+    axes[0][0].legend(ncols=3, loc="lower center", bbox_to_anchor=(0.85, 1.0))
     return _save(figure, path)
 
 

@@ -136,10 +136,13 @@ def counts_active_only(size: TileSize, convention: Convention) -> bool:
     return convention == "authors" or (convention == "authors_v2" and size == "dynamic")
 
 
-def dynamic_tiling(traces: Traces, models: Sequence[str] = ("mixtral", "qwen")) -> Iterator[Row]:
+def dynamic_tiling(
+    traces: Traces, models: Sequence[str] = ("mixtral", "qwen"), batches: Sequence[int] = (64, 1024)
+) -> Iterator[Row]:
     """Static tiles of all sizes against dynamic tiles, in all conventions."""
     for model in models:
-        for batch, sizes in STATIC_TILES.items():
+        for batch in batches:
+            sizes = STATIC_TILES[batch]
             trace = traces.routing(f"routing_{model}_b{batch}")
             points: dict[tuple[TileSize, int], Point] = {}
             every: tuple[TileSize, ...] = (*sizes, "dynamic")

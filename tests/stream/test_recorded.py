@@ -10,7 +10,15 @@ import pytest
 from polyrhythm.stream import Hardware
 from polyrhythm.stream.directives import Policy
 from polyrhythm.stream.moe import MIXTRAL, QWEN
-from polyrhythm.stream.studies import POLICIES, TileSize, attention_point, moe_point, tiling_hardware
+from polyrhythm.stream.studies import (
+    POLICIES,
+    TileSize,
+    attention_point,
+    dynamic_tiling,
+    improvement_distance,
+    moe_point,
+    tiling_hardware,
+)
 from polyrhythm.stream.traces import Trace, find_traces
 from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX
 
@@ -46,6 +54,15 @@ def test_time_multiplexing(regions: int) -> None:
     point = moe_point(QWEN, trace, 32, 48, Hardware(compute=1024), regions)
     assert point.run.cycles == pytest.approx(TIME_MULTIPLEX[regions][0], rel=0.05)
     assert point.seconds < 5
+
+
+def test_published_factors() -> None:
+    """Utilisation of 32 regions against 128, and the largest improvement distance, that of Qwen at batch 64."""
+    trace = TRACES.routing("routing_qwen_b64")
+    shared, alone = (moe_point(QWEN, trace, 32, 48, Hardware(compute=1024), regions).run for regions in (32, 128))
+    assert shared.utilisation / alone.utilisation == pytest.approx(2.64, abs=0.05)
+    rows = [row for row in dynamic_tiling(TRACES, ("qwen",), (64,)) if row.convention == "authors_v2"]
+    assert improvement_distance(rows) == pytest.approx(2.11, abs=0.02)
 
 
 def test_a_service_is_82_cycles_a_tile_and_169_a_request() -> None:

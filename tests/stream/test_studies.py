@@ -26,8 +26,7 @@ KEYS = [
 @pytest.fixture(scope="module")
 def tiling() -> list[Row]:
     """The tiling study of Mixtral at batch 64 alone."""
-    everything = studies.dynamic_tiling(Traces(None), ("mixtral",))
-    return [next(everything) for _ in range(15)]
+    return list(studies.dynamic_tiling(Traces(None), ("mixtral",), (64,)))
 
 
 def test_a_row_has_every_key(tiling: list[Row]) -> None:
