@@ -66,6 +66,11 @@ def _windows() -> list[Sample]:
     found.append(Sample("conv", (tensor("f16", i, 6, l), tensor("f16", 3 * k, 2, 2)), channels))
     pointwise = {"stride": (), "padding": (), "dilation": (), "groups": 2}
     found.append(Sample("conv", (tensor("f32", i, 2 * j), tensor("f32", 4, j)), pointwise))
+    moved = {"stride": (1,), "padding": ((i, zero),), "dilation": (1,), "groups": 1}
+    for d in ("f32", "bf16", "u16"):
+        found.append(Sample("conv", (tensor(d, 1, 2, j), tensor(d, 2, 2, 2)), moved))
+        windows = {"monoid": "sum", "window": (2,), "stride": (1,), "padding": ((i, zero),)}
+        found.append(Sample("reduce_window", (tensor(d, 2, j),), windows))
     for d, monoid in (("f32", "sum"), ("i32", "max"), ("bool", "any"), ("u8", "prod"), ("f64", "min")):
         windows = {"monoid": monoid, "window": (i + 1, 2), "stride": (2, 1), "padding": ((j, 1), (0, k))}
         found.append(Sample("reduce_window", (tensor(d, 2, j + 2, l),), windows))
@@ -109,6 +114,7 @@ def _others() -> list[Sample]:
     found.append(Sample("random_bits", (), {"shape": (2, i, j, 3), "site": "x"}, {"seed": 2**40 + 1, "step": (7,)}))
     found.append(Sample("random_bits", (), {"shape": (i, 3), "site": "y"}, {"seed": 5, "step": ()}))
     found.append(Sample("random_bits", (), {"shape": (), "site": "y"}, {"seed": 5, "step": (0, 2**33)}))
+    found += [Sample("detach", (tensor(d, i, j),)) for d in ("f32", "bf16", "u64", "bool")]
     found += [Sample("select", (tensor("bool", i, j), tensor(d, i, 1), tensor(d, j))) for d in ANY]
     return found
 
