@@ -150,15 +150,16 @@ class _Wiring:
         return inputs[0]
 
     def prime(self) -> None:
-        """Put the initial tokens of feedback loops in place, and give restated streams the depth of their role."""
-        for node in self.program.nodes:
-            operator = node.operator
-            if isinstance(operator, Restate | FeedbackSource):
+        """Give renamed streams the depth of their role, then put the initial tokens of feedback loops in place."""
+        renamed = [node for node in self.program.nodes if isinstance(node.operator, Restate | FeedbackSource)]
+        for node in renamed:
+            if node.outputs[0].role:
                 for channel in self.of(Stream(node, 0)):
-                    if node.outputs[0].role:
-                        channel.capacity = channel.credit = self.hardware.depth(node.outputs[0].role)
-                    if isinstance(operator, FeedbackSource):
-                        channel.prime(operator.initial)
+                    channel.capacity = channel.credit = self.hardware.depth(node.outputs[0].role)
+        for node in renamed:
+            if isinstance(node.operator, FeedbackSource):
+                for channel in self.of(Stream(node, 0)):
+                    channel.prime(node.operator.initial)
 
 
 def simulate(

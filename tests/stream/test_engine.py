@@ -19,6 +19,7 @@ from polyrhythm.stream import (
     Stream,
     Tile,
     accum,
+    dynamic,
     eager_merge,
     expand,
     feedback,
@@ -139,6 +140,15 @@ def test_a_feedback_loop_carries_a_state() -> None:
     total = map_tiles("add", numbers, loop.stream)
     loop.connect(total)
     run = simulate(Program(total))
+    assert [value.item() for value in run.nested(total)] == [1.0, 3.0, 6.0]
+
+
+def test_a_restated_stream_may_close_a_loop() -> None:
+    numbers = source("numbers", [1.0, 2.0, 3.0], (static(3),))
+    loop = feedback("state", (dynamic("n"),), Tile(1, 1, F32), initial=[0.0], role="state")
+    total = map_tiles("add", numbers, restate(loop.stream, (static(3),)))
+    loop.connect(restate(total, (dynamic("n"),), role="state"))
+    run = simulate(Program(total), Hardware(fifo_depth=1))
     assert [value.item() for value in run.nested(total)] == [1.0, 3.0, 6.0]
 
 

@@ -158,8 +158,13 @@ def _mismatch(process: Process, channels: Sequence[Channel]) -> StopMismatch:
 
 
 def endless_inputs(process: Process) -> list[bool]:
-    """Which inputs come from a feedback loop."""
-    return [hasattr(stream.node.operator, "connected") for stream in process.node.inputs]
+    """Which inputs come from a feedback loop, renamed or not."""
+    return [_is_feedback(stream) for stream in process.node.inputs]
+
+
+def _is_feedback(stream: Stream) -> bool:
+    node = stream.node
+    return hasattr(node.operator, "connected") or (node.operator.virtual and any(map(_is_feedback, node.inputs)))
 
 
 def next_element(process: Process, channel: Channel) -> Steps:
