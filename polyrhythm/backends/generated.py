@@ -43,6 +43,12 @@ class Run:
     found: dict[str, int] = field(default_factory=dict)
     check: Check | None = None
 
+    def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
+        """One step of an output, at the lengths that its other axes have; a view."""
+        index: list[Any] = [slice(n) for n in shape]
+        index[axis] = step
+        return self.outputs[number][(*index, ...)]
+
 
 @dataclass
 class Source:
@@ -125,7 +131,7 @@ def loaded(source: Source, name: str) -> Callable[..., Iterator[Position]]:
 def cut(program: LoopProgram, run: Run, bounds: Mapping[str, int]) -> list[Any]:
     """The outputs of a finished run, at the lengths it found."""
     shapes = output_shapes(program, {**bounds, **run.found})
-    return [o[tuple(map(slice, shape))] for o, shape in zip(run.outputs, shapes, strict=True)]
+    return [o[(*map(slice, shape), ...)] for o, shape in zip(run.outputs, shapes, strict=True)]
 
 
 def _new(source: Source, place: Place) -> str:

@@ -95,7 +95,11 @@ class Caller:
     def _cut(self, outputs: list[Any], bounds: Mapping[str, int]) -> list[Any]:
         """The outputs at the lengths that were found."""
         shapes = output_shapes(self.loops, bounds)
-        return [o if tuple(o.shape) == s else o[tuple(map(slice, s))] for o, s in zip(outputs, shapes, strict=True)]
+        if self.library == "jax":
+            from polyrhythm.backends.jax.backend import _cut
+
+            return [_cut(o, s) for o, s in zip(outputs, shapes, strict=True)]
+        return [o[(*map(slice, s), ...)] for o, s in zip(outputs, shapes, strict=True)]
 
     def _inlined(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
         """The program as part of a function that JAX is tracing."""
@@ -191,14 +195,10 @@ class Caller:
         """One step of the outputs, in their structure."""
         now = {**bounds, **run.found}
         shapes = output_shapes(self.loops, now)
-        outputs = run.outputs
         values: list[Any] = [None] * len(shapes)
         for number, axis in ready.axes.items():
             if step < ready.extent(number, now):
-                index: list[Any] = [slice(n) for n in shapes[number]]
-                index[axis] = step
-                value = outputs[number][tuple(index)]
-                value = np.asarray(value) if self.library == "numpy" else value
+                value = run.step(number, axis, step, shapes[number])
                 if self.program.options.check_nan and self.library == "jax":
                     nans.check_step(self.graph[self.loops.outputs[number]], value, ready.dim, step)
                 values[number] = like(kind, value if self.library == "jax" else copied(value))

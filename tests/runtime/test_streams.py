@@ -227,17 +227,22 @@ def test_closing_a_stream_ends_its_prefetching() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_steps_of_a_batch_come_one_by_one_although_the_batch_is_the_first_dim(backend: str) -> None:
-    b, B = pr.dim("b")
+    b, _ = pr.dim("b")
     u = pr.input("u", (), (b, t))
     h = pr.recurrent((), (b, t))
     h[b, 0] = u[b, 0]
     h[b, t + 1] = 0.5 * h + u[b, t + 1]
     program = pr.compile({"h": h}, backend=backend)
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
-    steps, result = assembled(program, t, {"u": values})
+    steps, _ = assembled(program, t, {"u": values})
     np.testing.assert_array_equal(np.stack(steps["h"], axis=1), program(u=values)["h"])
     seen: list[int] = []
-    watched = pr.host(lambda value, step: seen.append(int(step)) or value, [h, pr.value(t)])
+
+    def look(value: np.ndarray, step: np.ndarray) -> np.ndarray:
+        seen.append(int(step))
+        return value
+
+    watched = pr.host(look, [h, pr.value(t)])
     if backend != "jax":
         for number, _ in enumerate(pr.compile({"h": watched}, backend=backend).stream(over=t, u=values)):
             assert max(seen) == number

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.generated import Position
-from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _padded, _precision, capacity
+from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.loops.ir import Block, For, blocks_of, output_shapes
+from polyrhythm.loops.ir import Block, For, blocks_of
 from polyrhythm.loops.units import Unit, units
 
 FIRST = Symbol("first", "bound", serial=-22)
@@ -46,6 +47,10 @@ class SteppedRun:
     @property
     def outputs(self) -> list[jax.Array]:
         return [self.state[name] if name in self.state else self.inputs[name] for name in self.names]
+
+    def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
+        """One step of an output, at the lengths that its other axes have."""
+        return _cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
 
     def feed(self, name: str, step: int, items: np.ndarray) -> None:
         """Write consecutive steps of an input."""
@@ -178,10 +183,9 @@ class Stepper:
         return {name: padded[name].array for name in state}, done, length
 
 
-def cut(backend: JaxBackend, run: SteppedRun) -> list[jax.Array]:
-    """The outputs of a finished run, at the lengths it found."""
-    shapes = output_shapes(backend.program, run.bounds)
-    return [o if o.shape == s else o[tuple(map(slice, s))] for o, s in zip(run.outputs, shapes, strict=True)]
+@partial(jax.jit, static_argnums=2)
+def _picked(whole: jax.Array, step: jax.Array, axis: int) -> jax.Array:
+    return jax.lax.dynamic_index_in_dim(whole, step, axis, keepdims=False)
 
 
 @jax.jit

@@ -1,0 +1,71 @@
+"""One program for any number of steps: compilations by XLA are counted by JAX, not by us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+
+LENGTHS = sorted({0, *range(1, 33), *(2**k + d for k in range(5, 11) for d in (-1, 0, 1)), 100, 300})[:50]
+
+t, T = pr.dim("t")
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """One entry for every program that XLA compiles."""
+    found: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if event.endswith("backend_compile_duration"):
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_one_compilation_where_no_buffer_is_sized_by_the_bound(compilations: list[str]) -> None:
+    a, b = pr.recurrent((), (t,), "int32"), pr.recurrent((), (t,), "int32")
+    a[0], b[0] = 0, 1
+    a[t + 1], b[t + 1] = b, (a + b) % 1000
+    program = pr.compile(pr.where(T > 0, a[pr.max(T - 1, 0)], -1), backend="jax")
+    want = [0, 1]
+    while len(want) < 2000:
+        want.append((want[-1] + want[-2]) % 1000)
+    assert len(LENGTHS) == 50
+    assert int(program(bounds={T: 5})) == want[4]
+    compilations.clear()
+    for length in LENGTHS[1:]:
+        assert int(program(bounds={T: length})) == want[length - 1] % 1000
+    assert compilations == []
+    assert len(program.stats.compilations) == 1
+
+
+def test_at_most_one_compilation_per_power_of_two(compilations: list[str]) -> None:
+    x = pr.input("x", (), (t,))
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = 0.5 * y + x[t + 1]
+    program = pr.compile({"y": y, "mean": x[0:T].sum(0)}, backend="jax")
+    rng = np.random.default_rng(0)
+    compilations.clear()
+    buckets = set()
+    for length in rng.permutation(LENGTHS).tolist():
+        values = rng.normal(size=length).astype("float32")
+        before = len(program.stats.compilations)
+        out = program(x=values)
+        want, carried = [], 0.0
+        for value in values:
+            carried = 0.5 * carried + value
+            want.append(carried)
+        np.testing.assert_allclose(out["y"], want, atol=1e-5)
+        np.testing.assert_allclose(out["mean"], values.sum(), atol=1e-4)
+        bucket = 0 if length == 0 else 1 << (length - 1).bit_length()
+        assert len(program.stats.compilations) - before == (bucket not in buckets)
+        buckets.add(bucket)
+    assert len(compilations) == len(program.stats.compilations) <= len(buckets)

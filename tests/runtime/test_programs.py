@@ -1,0 +1,64 @@
+"""Every hand-written program, compiled by each backend, equals its reference."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.runtime.program import Program
+from tests.programs import PROGRAMS
+from tests.programs.case import Bounds, Case
+
+REFUSED = {"batch_generation", "ragged_sums", "ragged_recurrence"}
+"""Programs that compiled programs refuse by name so far."""
+
+QUICK_ON_JAX = {"fibonacci", "rnn", "causal_attention", "gae", "edit_distance", "generation", "downsampled"}
+
+CASES = {case.name: case for case in PROGRAMS if case.name not in REFUSED}
+
+
+@cache
+def compiled(name: str, backend: str) -> Program:
+    built = CASES[name].built
+    return pr.compile(built.outputs, until=built.until, effects=built.effects, backend=backend)
+
+
+def check(case: Case, backend: str, bounds: Bounds) -> None:
+    built = case.built
+    if built.log is not None:
+        built.log.clear()
+    inputs = case.inputs(bounds)
+    outputs = compiled(case.name, backend)(**inputs, bounds=case.call_bounds(bounds))
+    case.check(outputs, inputs, bounds)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_program(case: Case, backend: str) -> None:
+    for bounds in case.bounds:
+        check(case, backend, bounds)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES.values() if case.name in QUICK_ON_JAX], ids=lambda case: case.name
+)
+def test_program_on_jax(case: Case) -> None:
+    for bounds in (case.bounds[0], case.bounds[-1]):
+        check(case, "jax", bounds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_program_on_jax_at_all_bounds(case: Case) -> None:
+    for bounds in case.bounds:
+        check(case, "jax", bounds)
+
+
+@pytest.mark.parametrize("case", [case for case in PROGRAMS if case.name in REFUSED], ids=lambda case: case.name)
+def test_what_cannot_run_is_refused(case: Case) -> None:
+    built = case.built
+    with pytest.raises(UnsupportedError):
+        pr.compile(built.outputs, until=built.until, effects=built.effects, backend="numpy")
