@@ -125,27 +125,33 @@ class _Scheduler:
             inside = set(component)
             own = [d for d in dependences if d.source in inside and d.reader in inside]
             options = list(self._options(component, own, remaining))
-            readers = [place[c] for name in component for c in consumers[name] if c not in inside]
-            target = min(readers, key=groups.index) if readers else self._sibling(component, dependences, groups)
-            group = options[0]
-            if target is not None and any(self._join(target, option, dependences) for option in options):
-                group = target
+            readers = {groups.index(place[c]) for name in component for c in consumers[name] if c not in inside}
+            at = min(readers, default=len(groups))
+            targets = sorted(readers) if readers else self._siblings(component, dependences, groups)
+            before = _before(groups, dependences)
+            for target in targets:
+                if any(_reaches(before, target, other) for other in readers - {target}):
+                    continue  # what it needs of another reader comes between
+                if any(self._join(groups[target], option, dependences) for option in options):
+                    group = groups[target]
+                    # It now comes before every reader, and so does all it needs.
+                    early = [n for n in range(at, target) if _reaches(before, target, n)] + [target]
+                    late = [n for n in range(at, len(groups)) if n not in early]
+                    groups[at:] = [groups[n] for n in [*early, *late]]
+                    break
             else:
-                at = groups.index(target) if target is not None and readers else len(groups)
+                group = options[0]
                 groups.insert(at, group)
             place.update(dict.fromkeys(component, group))
         return groups
 
-    def _sibling(
+    def _siblings(
         self, component: Sequence[str], dependences: Sequence[Dependence], groups: Sequence[_Group]
-    ) -> _Group | None:
+    ) -> list[int]:
         """For what nobody reads here: a loop that reads the same values."""
         sources = {d.source for d in dependences if d.reader in component}
-        for group in groups:
-            shared = any(d.reader in group.members and d.source in sources for d in dependences)
-            if group.is_loop and shared:
-                return group
-        return None
+        readers = {d.reader for d in dependences if d.source in sources}
+        return [n for n, group in enumerate(groups) if group.is_loop and readers.intersection(group.members)][:1]
 
     def _options(
         self, component: Sequence[str], own: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
@@ -325,10 +331,7 @@ def _old_before_new(
     A value then needs one place instead of two.
     """
     place = {name: number for number, group in enumerate(groups) for name in group.members}
-    before: dict[int, set[int]] = {number: set() for number in range(len(groups))}
-    for d in dependences:
-        if place[d.source] != place[d.reader]:
-            before[place[d.reader]].add(place[d.source])
+    before = _before(groups, dependences)
     for d in settled:
         reader, writer = place[d.reader], place[d.source]
         if reader != writer and not _reaches(before, reader, writer):
@@ -338,6 +341,16 @@ def _old_before_new(
         ready = next(n for n in before if n not in ordered and before[n] <= set(ordered))
         ordered.append(ready)
     return [groups[number] for number in ordered]
+
+
+def _before(groups: Sequence[_Group], dependences: Sequence[Dependence]) -> dict[int, set[int]]:
+    """For each group those it reads from."""
+    place = {name: number for number, group in enumerate(groups) for name in group.members}
+    found: dict[int, set[int]] = {number: set() for number in range(len(groups))}
+    for d in dependences:
+        if d.source in place and d.reader in place and place[d.source] != place[d.reader]:
+            found[place[d.reader]].add(place[d.source])
+    return found
 
 
 def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
