@@ -9,8 +9,8 @@ other way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from polyrhythm.autodiff.pull import pulled, zero_node
 from polyrhythm.autodiff.rules import contributions
@@ -23,18 +23,17 @@ from polyrhythm.ir.terms import Term
 
 
 def expand_gradients(graph: Graph) -> Graph:
-    """The graph without one of its `grad` nodes: one whose loss does not itself wait for a gradient.
+    """The graph without the `grad` nodes of one loss: one that does not itself wait for a gradient.
 
     The graph must have been checked, so that every node's domain is known. Domains of plain nodes are forgotten,
     since gradients read more; the result must be checked again.
     """
     waiting = {node.name: _asked(node) for node in graph if _asked(node) is not None}
-    for name, asked in waiting.items():
+    for asked in waiting.values():
         assert asked is not None
-        loss, wrt = asked
-        if not any(other in waiting for other in _cone(graph, loss, wrt)):
-            return _expanded(graph, name, loss, wrt)
-    (name, asked) = next(iter(waiting.items()))
+        if not any(other in waiting for other in _cone(graph, asked.loss, asked.leaves)):
+            return _expanded(graph, asked)
+    name = next(iter(waiting))
     raise GradientError(
         "gradients depend on each other in a circle",
         fix="take one gradient first and use its value in the other loss",
@@ -47,14 +46,22 @@ def has_gradients(graph: Graph) -> bool:
     return any(_asked(node) is not None for node in graph)
 
 
-def _asked(node: Node) -> tuple[str, str] | None:
+@dataclass(frozen=True)
+class _Asked:
+    """A loss and the tensors it is differentiated by."""
+
+    loss: str
+    leaves: tuple[str, ...]
+
+
+def _asked(node: Node) -> _Asked | None:
     for definition in node.definitions:
         if definition.op == "grad":
-            return definition.attributes["loss"], definition.attributes["wrt"]
+            return _Asked(definition.attributes["loss"], definition.attributes["leaves"])
     return None
 
 
-def _cone(graph: Graph, start: str, stop: str) -> set[str]:
+def _cone(graph: Graph, start: str, stop: Sequence[str]) -> set[str]:
     """Everything a node is computed from, not looking behind `stop`."""
     found: set[str] = set()
     waiting = [start]
@@ -62,22 +69,22 @@ def _cone(graph: Graph, start: str, stop: str) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            if name != stop:
+            if name not in stop:
                 waiting.extend(access.source for d in graph[name].definitions for access in d.operands)
     return found
 
 
-def _active(graph: Graph, loss: str, wrt: str) -> set[str]:
-    """The nodes through which `wrt` reaches the loss: floats that depend on it, not counting its own definitions."""
-    cone = _cone(graph, loss, wrt)
+def _active(graph: Graph, asked: _Asked) -> set[str]:
+    """The nodes through which the leaves reach the loss: floats that depend on them, not by their own definitions."""
+    cone = _cone(graph, asked.loss, asked.leaves)
     readers: dict[str, set[str]] = {name: set() for name in cone}
-    for name in cone - {wrt}:
+    for name in cone - set(asked.leaves):
         for definition in graph[name].definitions:
             for position, access in enumerate(definition.operands):
                 if access.source in cone and _differentiable(definition, position, graph):
                     readers[access.source].add(name)
     active: set[str] = set()
-    waiting = [wrt] if wrt in cone else []
+    waiting = [leaf for leaf in asked.leaves if leaf in cone]
     while waiting:
         name = waiting.pop()
         if name not in active and dtypes.is_float(graph[name].dtype):
@@ -90,14 +97,15 @@ def _differentiable(definition: Definition, position: int, graph: Graph) -> bool
     return definition.op != "detach" and dtypes.is_float(graph[definition.operands[position].source].dtype)
 
 
-def _expanded(graph: Graph, name: str, loss: str, wrt: str) -> Graph:
+def _expanded(graph: Graph, asked: _Asked) -> Graph:
     growing = Growing(dict(graph.nodes))
-    active = _active(graph, loss, wrt)
-    gradient = _Backward(graph, growing, active, loss, wrt).gradient()
-    node = graph[name]
-    steps = tuple(Term.of(symbol) for symbol in node.symbols)
-    copy = Definition(TRUE, "broadcast", (Access(gradient, steps),), {"shape": node.shape}, node.at)
-    growing.nodes[name] = replace(node, definitions=(copy,))
+    gradients = _Backward(graph, growing, _active(graph, asked), asked).build()
+    for node in graph:
+        if _asked(node) == asked:
+            gradient = gradients[node.definitions[0].attributes["wrt"]]
+            steps = tuple(Term.of(symbol) for symbol in node.symbols)
+            copy = Definition(TRUE, "broadcast", (Access(gradient, steps),), {"shape": node.shape}, node.at)
+            growing.nodes[node.name] = replace(node, definitions=(copy,))
     nodes = {n: _unlimited(node) for n, node in growing.nodes.items()}
     return replace(graph, nodes=_in_order(nodes, graph), requirements=())
 
@@ -126,31 +134,34 @@ def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
 def _needs(node: Node) -> list[str]:
     asked = _asked(node)
     read = [access.source for d in node.definitions for access in d.operands]
-    return read + list(asked or ())
+    return read + ([asked.loss, *asked.leaves] if asked is not None else [])
 
 
 class _Backward:
     """Builds the gradient of one loss."""
 
-    def __init__(self, graph: Graph, growing: Growing, active: set[str], loss: str, wrt: str) -> None:
-        self.graph, self.growing, self.active, self.loss, self.wrt = graph, growing, active, loss, wrt
+    def __init__(self, graph: Graph, growing: Growing, active: set[str], asked: _Asked) -> None:
+        self.graph, self.growing, self.active, self.asked = graph, growing, active, asked
         self.gradients: dict[str, str] = {}
 
-    def gradient(self) -> str:
-        """The gradient node of `wrt`; zero where the loss does not depend on it."""
-        if self.wrt not in self.active or self.loss not in self.active:
-            return zero_node(self.growing, self.graph[self.wrt], f"d_{self.wrt}")
+    def build(self) -> dict[str, str]:
+        """The gradient node of each leaf; zero where the loss does not depend on it."""
+        for leaf in self.asked.leaves:
+            if leaf not in self.active or self.asked.loss not in self.active:
+                self.gradients[leaf] = zero_node(self.growing, self.graph[leaf], f"d_{leaf}")
+        if self.asked.loss not in self.active:
+            return self.gradients
         for name in sorted(self.active):
             node = self.graph[name]
             hint = f"d_{name}"
             self.gradients[name] = self.growing.add(hint, node.dims, node.type, (), node.at, recurrent=True)
         parts: dict[str, list[str]] = {name: [] for name in self.active}
         for name in sorted(self.active):
-            if name != self.wrt:
+            if name not in self.asked.leaves:
                 self._push(self.graph[name], parts)
         for name in self.active:
             self._define(self.graph[name], parts[name])
-        return self.gradients[self.wrt]
+        return self.gradients
 
     def _push(self, node: Node, parts: dict[str, list[str]]) -> None:
         """What a node's definitions contribute to the gradients of what they read."""
@@ -174,7 +185,7 @@ class _Backward:
         """The gradient of a node is the sum of its parts; that of the loss begins with one."""
         space = Space(self.growing, node.dims, node.rectangle, node.at, f"d_{node.name}")
         values = [space.current(part) for part in parts]
-        if node.name == self.loss:
+        if node.name == self.asked.loss:
             values.append(space.constant(1, node.dtype, node.shape))
         if not values:
             values.append(space.constant(0, node.dtype, node.shape))

@@ -9,23 +9,27 @@ from polyrhythm.errors import GradientError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.types import TensorType
 from polyrhythm.lang.functions.support import TensorLike, as_tensor
+from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor, View, apply
 
 
 class Gradient(Tensor):
-    """The derivative of a loss, summed over all its dims, by each point of a tensor."""
+    """The derivative of a loss, summed over all its dims, by each point of a tensor.
 
-    def __init__(self, loss: Tensor, wrt: Tensor) -> None:
+    `leaves` are all tensors it is differentiated by together: ways through the definitions of any of them are cut.
+    """
+
+    def __init__(self, loss: Tensor, wrt: Tensor, leaves: tuple[Tensor, ...]) -> None:
         super().__init__(wrt.spans, TensorType(wrt.type.shape, wrt.dtype))
-        self.loss, self.wrt = loss, wrt
+        self.loss, self.wrt, self.leaves = loss, wrt, leaves
 
 
 def grad(loss: Tensor, wrt: Any) -> Any:
     """The gradient of a loss by one tensor, or by each of a tuple, list or dict of tensors.
 
     The loss is a float scalar at each step and is summed over all its dims. The result has the dims and the shape of
-    `wrt`. Every point of `wrt` is an independent leaf: ways through its own definition are cut. The gradient is
-    worked out when the program is compiled, so the loss may depend on tensors that are still to be defined, as in
+    `wrt`. Every point of `wrt` is an independent leaf: ways through its own definition are cut, and through those
+    of all tensors given together. The gradient is worked out when the program is compiled, so the loss may depend on tensors that are still to be defined, as in
     `p[i + 1] = p - rate * pr.grad(loss, p)`.
 
     >>> import polyrhythm as pr
@@ -35,21 +39,18 @@ def grad(loss: Tensor, wrt: Any) -> Any:
     >>> pr.evaluate(pr.grad((w * x) ** 2, w), {"x": [1.0, 2.0], "w": 3.0})
     array(30., dtype=float32)
     """
-    if isinstance(wrt, dict):
-        return {key: grad(loss, value) for key, value in wrt.items()}
-    if isinstance(wrt, (tuple, list)):
-        return type(wrt)(grad(loss, value) for value in wrt)
+    leaves, rebuild = flattened(wrt)
     if loss.type.shape or not dtypes.is_float(loss.dtype):
         raise GradientError(
             f"a loss must be a float scalar at each step, not {loss.type}", fix="reduce it, as in loss.sum()"
         )
-    if not isinstance(wrt, Tensor) or isinstance(wrt, View) or not dtypes.is_float(wrt.dtype):
+    if any(isinstance(leaf, View) or not dtypes.is_float(leaf.dtype) for leaf in leaves):
         raise GradientError(
             "a gradient is taken by a float tensor, not by a view or a part of one",
             fix="differentiate by the whole tensor and index the gradient, as in pr.grad(loss, x)[0]",
         )
     plain = apply("broadcast", loss, shape=()) if isinstance(loss, View) else loss
-    return Gradient(plain, wrt)
+    return rebuild([Gradient(plain, leaf, tuple(leaves)) for leaf in leaves])
 
 
 def value_and_grad(loss: Tensor, wrt: Any) -> tuple[Tensor, Any]:

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import DuplicateNameError, UntilError
+from polyrhythm.errors import DuplicateNameError, RaggedShapeError, UntilError
 from polyrhythm.ir import sets
 from polyrhythm.ir.conditions import TRUE, Condition, negation
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import TensorType
+from polyrhythm.ir.verify import type_faults
+from polyrhythm.lang.describe import described
 from polyrhythm.lang.gradient import Gradient
 from polyrhythm.lang.index import Dim, extent_of
 from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Choice, Computed, Tensor, View, apply, domain
+from polyrhythm.lang.tensor import Choice, Computed, Tensor, View, apart, apply, domain
 from polyrhythm.source import Source
 
 Piece = tuple[Condition, str, tuple[Tensor, ...], Mapping[str, Any], Source]
@@ -38,9 +40,12 @@ def trace(
     """The graph that computes some tensors, with some bounds fixed for good."""
     stops = {d.symbol: _plain(done) for d, done in map(_stop, (until or {}).items())}
     roots = [_plain(tensor) for tensor in (*outputs, *effects)]
-    walk = _Walk()
+    walk = _Walk(per_index=_per_index(stops))
     walk.visit([*roots, *stops.values()])
-    return walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops, fixed or {})
+    graph = walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops, fixed or {})
+    if walk.per_index:
+        _check_shapes(graph)
+    return graph
 
 
 def _stop(entry: tuple[Dim, Tensor]) -> tuple[Dim, Tensor]:
@@ -58,6 +63,48 @@ def _stop(entry: tuple[Dim, Tensor]) -> tuple[Dim, Tensor]:
             also=(("computed at", done.at),),
         )
     return entry
+
+
+def _per_index(stops: Mapping[Symbol, Tensor]) -> dict[Symbol, tuple[Symbol, ...]]:
+    """The bounds that differ along further dims of their stopping condition, and these dims."""
+    owners = {s.bound: tuple(d for d in done.symbols if d is not s) for s, done in stops.items() if s.bound}
+    for dim, done in stops.items():
+        assert dim.bound is not None
+        if dim.bound in extent_of:
+            raise UntilError(
+                f"{dim} is ragged, so it cannot end early too",
+                fix="let the lengths decide, or the condition: make the dim without extent=",
+                also=(("computed at", done.at),),
+            )
+        waiting, seen = [*owners[dim.bound]], set()
+        while waiting:
+            owner = waiting.pop()
+            if owner is dim:
+                raise UntilError(
+                    f"the length of {dim} differs along {', '.join(map(str, owners[dim.bound]))}, whose length depends "
+                    f"on {dim} in turn",
+                    fix="stop one of them by a condition that does not vary along the other",
+                    also=(("computed at", done.at),),
+                )
+            if owner not in seen and owner.bound is not None:
+                seen.add(owner)
+                waiting += [*owner.bound.over, *owners.get(owner.bound, ())]
+    return {bound: dims for bound, dims in owners.items() if dims}
+
+
+def _check_shapes(graph: Graph) -> None:
+    """Lengths that differ from index to index fit together: when the tensors were made, they were one."""
+    for name, what in type_faults(graph):
+        node = graph[name]
+        ends = ", ".join(
+            f"{d} at a step of its own for each {', '.join(map(str, d.bound.over))}" for d in graph.until if d.bound
+        )
+        raise RaggedShapeError(
+            f"until ends {ends}, so the shapes of {described(node)} do not fit: {what.splitlines()[0]}",
+            fix="combine lengths of the same row only: give each operand the dims of the stopping condition, or reduce "
+            "it first",
+            at=node.at,
+        )
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -78,6 +125,9 @@ class _Walk:
     renamed: dict[Symbol, Symbol] = field(default_factory=dict)
     lengths: dict[Symbol, Tensor] = field(default_factory=dict)
     sites: dict[Tensor, str] = field(default_factory=dict)
+    per_index: Mapping[Symbol, tuple[Symbol, ...]] = field(default_factory=dict)
+    rows: dict[Symbol, Symbol] = field(default_factory=dict)
+    taken_apart: dict[View, Tensor] = field(default_factory=dict)
 
     def visit(self, roots: Iterable[Tensor]) -> None:
         """Depth first with a stack of our own: programs may be deeper than Python's recursion limit."""
@@ -94,20 +144,36 @@ class _Walk:
                 stack.extend((child, False) for child in reversed(self._children(tensor)))
 
     def _children(self, tensor: Tensor) -> list[Tensor]:
-        read = [t for _, _, operands, _, _ in _pieces(tensor) for t in operands]
-        read += [self.lengths[s] for s in _symbols(tensor) if s in self.lengths]
-        read += [tensor.loss, tensor.wrt] if isinstance(tensor, Gradient) else []
+        read = [t for _, _, operands, _, _ in self._pieces(tensor) for t in operands]
+        read += [self.lengths[s] for s in self._symbols(tensor) if s in self.lengths]
+        read += [tensor.loss, *tensor.leaves] if isinstance(tensor, Gradient) else []
         return [t.source if isinstance(t, View) else t for t in read]
 
+    def _symbols(self, tensor: Tensor) -> set[Symbol]:
+        """Every symbol a tensor's own definition mentions."""
+        found: set[Symbol] = set()
+        for span in tensor.spans:
+            found |= {span.symbol} | span.extent.symbols
+        for length in tensor.type.shape:
+            found |= length.symbols
+        for condition, _, operands, attributes, _ in self._pieces(tensor):
+            found |= condition.symbols
+            for operand in operands:
+                for step in operand.steps if isinstance(operand, View) else ():
+                    found |= step.symbols
+            for value in attributes.values():
+                found = found.union(*(term.symbols for term in attribute_terms(value)))
+        return found
+
     def _note_symbols(self, tensor: Tensor) -> None:
-        for symbol in sorted(_symbols(tensor), key=lambda s: s.serial):
+        for symbol in sorted(self._symbols(tensor), key=lambda s: s.serial):
             self._rename(symbol)
 
     def _rename(self, symbol: Symbol) -> Symbol:
         if symbol not in self.renamed:
             if symbol in extent_of:
                 self.lengths[symbol] = extent_of[symbol]
-            bound = self._rename(symbol.bound) if symbol.bound else None
+            bound = self._rename_bound(symbol.bound) if symbol.bound else None
             over = tuple(self._rename(s) for s in symbol.over)
             limit = symbol.max
             if limit is not None:
@@ -115,6 +181,53 @@ class _Walk:
             name = _unique(symbol.name, {s.name for s in self.renamed.values()})
             self.renamed[symbol] = Symbol(name, symbol.kind, bound, limit, over)
         return self.renamed[symbol]
+
+    def _rename_bound(self, bound: Symbol) -> Symbol:
+        """The bound of a dim; if it differs from index to index, one of its own with the longest as its maximum."""
+        longest = self._rename(bound)
+        if bound not in self.per_index:
+            return longest
+        if bound not in self.rows:
+            over = tuple(self._rename(s) for s in self.per_index[bound])
+            wish = "_".join([longest.name, *(s.name for s in over)])
+            name = _unique(wish, {s.name for s in (*self.renamed.values(), *self.rows.values())})
+            self.rows[bound] = Symbol(name, "bound", max=Term.of(longest), over=over)
+        return self.rows[bound]
+
+    def _pieces(self, tensor: Tensor) -> list[Piece]:
+        pieces = _pieces(tensor)
+        if not self.per_index:
+            return pieces
+        return [(c, op, tuple(map(self._resolved, operands)), a, at) for c, op, operands, a, at in pieces]
+
+    def _resolved(self, operand: Tensor) -> Tensor:
+        """An operand; a view of a view is taken apart where its bounds would otherwise become those of another row."""
+        if not isinstance(operand, View) or not self._mixes_rows(operand):
+            return operand
+        if operand not in self.taken_apart:
+            self.taken_apart[operand] = apart(operand)
+        return self.taken_apart[operand]
+
+    def _mixes_rows(self, view: View) -> bool:
+        inner = view.indexed
+        if inner is None:
+            return False
+        for bound in {s for step in inner.steps for s in step.symbols if s in self.per_index}:
+            owners = self.per_index[bound]
+            if set(owners) <= set(inner.symbols):
+                if any(view.entries[owner] is not Term.of(owner) for owner in owners):
+                    return True
+            elif set(owners) <= set(view.symbols):
+                return True
+        return self._mixes_rows(inner)
+
+    def _mapping(self, mapping: Mapping[Symbol, Term], symbols: Iterable[Symbol]) -> Mapping[Symbol, Term]:
+        """What symbols become in a tensor with some dims: those with the dims of a length have one of their own."""
+        known = set(symbols)
+        own = {
+            b: Term.of(self.rows[b]) for b, dims in self.per_index.items() if b in self.rows and known.issuperset(dims)
+        }
+        return {**mapping, **own} if own else mapping
 
     def graph(
         self,
@@ -157,16 +270,18 @@ class _Walk:
             _claim(sites, self.sites[drawn], drawn, "random sites")
 
     def _node(self, tensor: Tensor, mapping: Mapping[Symbol, Term], calls: Mapping[int, int]) -> Node:
+        everywhere, mapping = mapping, self._mapping(mapping, tensor.symbols)
         dims = tuple(NodeDim(self.renamed[s.symbol], s.extent.substitute(mapping)) for s in tensor.spans)
         definitions = []
-        for condition, op, operands, attributes, at in _pieces(tensor):
+        for condition, op, operands, attributes, at in self._pieces(tensor):
             given = domain(tensor.spans)
-            reads = tuple(self._access(operand, mapping, given) for operand in operands)
+            reads = tuple(self._access(operand, everywhere, given) for operand in operands)
             values = {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in attributes.items()}
             if op == "random_bits":
                 values["site"] = self.sites[tensor]
             if op == "grad":
-                values = {key: self.names[value] for key, value in values.items()}
+                leaves = tuple(self.names[leaf] for leaf in values["leaves"])
+                values = {"loss": self.names[values["loss"]], "wrt": self.names[values["wrt"]], "leaves": leaves}
             if op == "host":
                 values["call"] = calls[values["call"]]
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
@@ -175,6 +290,9 @@ class _Walk:
 
     def _access(self, tensor: Tensor, mapping: Mapping[Symbol, Term], given: Condition) -> Access:
         source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
+        if self.per_index:
+            # What the reader's bounds say does not hold for those of a view without the same dims.
+            given, mapping = domain(tensor.spans), self._mapping(mapping, tensor.symbols)
         return Access(self.names[source], tuple(_simplified(step, given).substitute(mapping) for step in steps))
 
 
@@ -198,30 +316,14 @@ def _pieces(tensor: Tensor) -> list[Piece]:
         fails = sets.simplified(negation(tensor.condition), given)
         return [_copy(holds, tensor.first, tensor.at), _copy(fails, tensor.second, tensor.at)]
     if isinstance(tensor, Gradient):
-        return [(TRUE, "grad", (), {"loss": tensor.loss, "wrt": tensor.wrt}, tensor.at)]
+        attributes = {"loss": tensor.loss, "wrt": tensor.wrt, "leaves": tensor.leaves}
+        return [(TRUE, "grad", (), attributes, tensor.at)]
     assert isinstance(tensor, Computed)
     return [(TRUE, tensor.op, tensor.operands, tensor.attributes, tensor.at)]
 
 
 def _copy(condition: Condition, value: Tensor, at: Source) -> Piece:
     return condition, "broadcast", (value,), {"shape": value.type.shape}, at
-
-
-def _symbols(tensor: Tensor) -> set[Symbol]:
-    """Every symbol a tensor's own definition mentions."""
-    found: set[Symbol] = set()
-    for span in tensor.spans:
-        found |= {span.symbol} | span.extent.symbols
-    for length in tensor.type.shape:
-        found |= length.symbols
-    for condition, _, operands, attributes, _ in _pieces(tensor):
-        found |= condition.symbols
-        for operand in operands:
-            for step in operand.steps if isinstance(operand, View) else ():
-                found |= step.symbols
-        for value in attributes.values():
-            found = found.union(*(term.symbols for term in attribute_terms(value)))
-    return found
 
 
 def _host_calls(tensors: Iterable[Tensor]) -> set[int]:

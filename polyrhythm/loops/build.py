@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, negation
 from polyrhythm.ir.graph import Access, Graph, Range, operand_type
 from polyrhythm.ir.intervals import interval
 from polyrhythm.ir.ops.record import map_attribute
@@ -17,7 +17,7 @@ from polyrhythm.ir.sets import facts, points, simplified, simplified_term
 from polyrhythm.ir.terms import ZERO, Symbol, Term, maximum, minimum, ordered
 from polyrhythm.ir.types import TensorType
 from polyrhythm.loops import ir
-from polyrhythm.loops.segments import Segment, cut, nominal_value
+from polyrhythm.loops.segments import Segment, clean_cut, cut, nominal_value
 from polyrhythm.schedule.blocks import Block, Statement, definition_of, local_source
 from polyrhythm.schedule.scheduler import Item, Loop, Member
 from polyrhythm.schedule.storage import Storage
@@ -92,20 +92,57 @@ class _Builder:
 
     def _loop(self, loop: Loop, joined: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Iterator[ir.Item]:
         inside = {n: {**joined[n], loop.counter: m} for n, m in loop.members.items() if n in joined}
+        ranges = self._ranges(loop, inside, given)
+        if not ranges:
+            return
+        usual = None
+        if clean_cut(loop.counter, ranges, given, nominal) is None and self._stopper(loop, inside) is None:
+            usual = self._usual(loop, inside, given, nominal)
+        if usual is None:
+            yield from self._pieces(loop, inside, ranges, given, nominal)
+            return
+        for case in (usual, negation(usual)):
+            known = conjunction(given, case)
+            body = tuple(self._pieces(loop, inside, self._ranges(loop, inside, known), known, nominal))
+            if body:
+                yield ir.If(case, body)
+
+    def _pieces(
+        self,
+        loop: Loop,
+        inside: Joined,
+        ranges: Mapping[str, tuple[Term, Term]],
+        given: Condition,
+        nominal: Mapping[Symbol, int],
+    ) -> Iterator[ir.Item]:
+        for segment in cut(loop.counter, ranges, given, nominal) if ranges else ():
+            yield from self._segment(loop, segment, inside, given, nominal)
+
+    def _ranges(self, loop: Loop, inside: Joined, given: Condition) -> dict[str, tuple[Term, Term]]:
+        """The range of the counter over which each member is active."""
         ranges = {}
         for name, members in inside.items():
             span = self._range(self.blocks[name], members, loop.counter, given)
             if span is not None:
                 ranges[name] = span
-        if not ranges:
-            return
         stopper = self._stopper(loop, inside)
         if stopper is not None:
             # Members that run ahead of the stopping condition go on until it holds: nobody reads what they add.
             last = ranges[stopper][1]
             ranges = {name: (first, maximum(end, last)) for name, (first, end) in ranges.items()}
-        for segment in cut(loop.counter, ranges, given, nominal):
-            yield from self._segment(loop, segment, inside, given, nominal)
+        return ranges
+
+    def _usual(self, loop: Loop, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Condition | None:
+        """Bounds large enough for the loop to be cut cleanly; smaller ones get a loop of their own."""
+        ends = [end for span in self._ranges(loop, inside, given).values() for end in span]
+        bounds = ordered(s for end in ends for s in end.symbols if s.kind != "dim" and not s.over)
+        for least in range(1, 5):
+            usual = conjunction(*(ge(Term.of(bound), least) for bound in bounds))
+            known = conjunction(given, usual)
+            ranges = self._ranges(loop, inside, known)
+            if usual is not TRUE and ranges and clean_cut(loop.counter, ranges, known, nominal) is not None:
+                return usual
+        return None
 
     def _segment(
         self, loop: Loop, segment: Segment, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]

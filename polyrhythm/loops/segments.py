@@ -35,13 +35,22 @@ def cut(
     counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
 ) -> list[Segment]:
     """The pieces of a loop in order; one piece with every member in it where it cannot be cut."""
-    ranges = {name: (first, maximum(first, end)) for name, (first, end) in ranges.items()}
-    segments = _segments(ranges, given, nominal)
-    if len(segments) <= MOST_SEGMENTS and _right(counter, ranges, segments, given):
+    segments = clean_cut(counter, ranges, given, nominal)
+    if segments is not None:
         return segments
     first = simplified_term(minimum(*(first for first, _ in ranges.values())), given)
     end = simplified_term(maximum(*(end for _, end in ranges.values())), given)
     return [Segment(first, end, tuple(ranges))]
+
+
+def clean_cut(
+    counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
+) -> list[Segment] | None:
+    """The pieces of a loop in order, or None where that is not proved right or makes too many."""
+    ranges = {name: (first, maximum(first, end)) for name, (first, end) in ranges.items()}
+    segments = _segments(ranges, given, nominal)
+    right = len(segments) <= MOST_SEGMENTS and _right(counter, ranges, segments, given)
+    return segments if right else None
 
 
 def nominal_value(term: Term, nominal: Mapping[Symbol, int]) -> int:
