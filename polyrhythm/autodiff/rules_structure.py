@@ -130,9 +130,11 @@ def _einsum_operand(s: Step, words: Sequence[str], output: str, own: int) -> Val
     kept = "".join(label for label in unique if label in available)
     spec = ",".join([output, *(other for other, _ in others)]) + f"->{kept}"
     value = s.g.apply("einsum", *(other for _, other in others), spec=spec)
-    lengths = {label: n for label, n in zip(word, x.shape, strict=True)}
+    lengths = dict(zip(word, x.shape, strict=True))
     shape = tuple(lengths[label] if label in kept else ONE for label in unique)
-    value = value.apply("reshape", shape=shape).apply("broadcast", shape=tuple(lengths[label] for label in unique))
+    whole = tuple(lengths[label] for label in unique)
+    if value.shape != whole:
+        value = value.apply("reshape", shape=shape).apply("broadcast", shape=whole)
     return value if unique == word else _on_diagonal(value, unique, word, x.shape)
 
 

@@ -16,6 +16,7 @@ from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
 from polyrhythm.loops.build import build
 from polyrhythm.loops.ir import LoopProgram
+from polyrhythm.passes import optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
 from polyrhythm.schedule.scheduler import Item, schedule
@@ -48,6 +49,8 @@ def compile_tensors(
     with _timed(seconds, "check"):
         graph = completed(traced)
     _refuse(graph)
+    with _timed(seconds, "passes"):
+        graph = optimised(graph)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph)
     with _timed(seconds, "dependences"):

@@ -1,0 +1,58 @@
+"""Copy propagation: what merely repeats another tensor is read there instead.
+
+A node with one definition that broadcasts a value to the shape it already has is a copy. Its readers read the original, at
+the steps composed. That is legal because the copy's value at a point is the original's at the composed point, wherever the copy
+is defined, and readers read it only there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyrhythm.ir.graph import Access, Graph, Node, operand_type
+from polyrhythm.passes.access import composed
+from polyrhythm.passes.dead import wanted
+
+
+def propagate_copies(graph: Graph) -> Graph:
+    """The graph with every read of a copy replaced by a read of the original."""
+    originals = {node.name: copied for node in graph if (copied := _copied(graph, node)) is not None}
+    for name in wanted(graph):
+        originals.pop(name, None)
+    nodes = {}
+    for node in graph:
+        definitions = []
+        for definition in node.definitions:
+            operands = tuple(_through(graph, access, originals) for access in definition.operands)
+            definitions.append(replace(definition, operands=operands))
+        nodes[node.name] = replace(node, definitions=tuple(definitions))
+    lengths = {s: _through(graph, access, originals) for s, access in graph.lengths.items()}
+    return replace(graph, nodes=nodes, lengths=lengths)
+
+
+def _copied(graph: Graph, node: Node) -> Access | None:
+    """What a node is a copy of."""
+    if len(node.definitions) != 1 or node.definitions[0].op != "broadcast":
+        return None
+    access = node.definitions[0].operands[0]
+    same = operand_type(access, graph[access.source]) == node.type
+    return access if same and access.source != node.name else None
+
+
+def _through(graph: Graph, access: Access, originals: dict[str, Access]) -> Access:
+    """Follow copies as far as they can be followed; a circle of copies is left alone."""
+    seen = set()
+    while access.source in originals and access.source not in seen:
+        seen.add(access.source)
+        node = graph[access.source]
+        found = composed(originals[access.source], node.symbols, access.steps)
+        if found is None:
+            return access
+        deeper, origin = found
+        # The axes that ranges become must keep their order: those of the reader first, then the copy's own.
+        outer = [number for number in origin if number is not None]
+        first_inner = origin.index(None) if None in origin else len(origin)
+        if outer != list(range(len(access.ranges))) or any(n is not None for n in origin[first_inner:]):
+            return access
+        access = deeper
+    return access
