@@ -19,6 +19,8 @@ from jax import lax
 
 from polyrhythm.backends.jax import ops
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.ops_padded import fit_axis
+from polyrhythm.backends.jax.reads import Reads, known_reads
 from polyrhythm.backends.jax.vector import run_lanes, split, too_large
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval
@@ -41,6 +43,11 @@ class Lowering:
     symbols: dict[Symbol, Scalar]
     seed: Any
     ranges: dict[Symbol, Interval] = field(default_factory=dict)
+    given_reads: Reads | None = None
+    in_lane: bool = False  # one of many iterations that run at once
+
+    def __post_init__(self) -> None:
+        self.reads = self.given_reads or known_reads(self.program)
 
     def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         """The outputs at capacity, and the bounds found on the way."""
@@ -146,7 +153,9 @@ class Lowering:
         """Load, compute, store."""
         values: dict[str, Padded] = {}
         for compute in block.body:
-            operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
+            operands = [
+                values[o.name] if isinstance(o, Local) else self.load(o, state, block) for o in compute.operands
+            ]
             values[compute.result] = self.compute(compute, operands)
         for store in block.stores:
             self.store(store, values[store.value], state, mask)
@@ -163,24 +172,30 @@ class Lowering:
         capacities = tuple(self.capacity(n) for n in shape)
         return ops.apply(compute.op, operands, attributes, capacities, self.lengths(shape), compute.type.dtype)
 
-    def load(self, load: Load, state: State) -> Padded:
+    def load(self, load: Load, state: State, block: Block | None = None) -> Padded:
         """Select slots axis by axis; what remains has the lengths of the value read."""
         place = self.program.places[load.place]
         if load.place not in state:
             state[load.place] = self.empty(place)
         array = state[load.place].array
-        axis = 0
-        for entry in load.index:
+        key = (block.name if block is not None else "", load)
+        axes = list(self.order(place))  # the axes of the place that the array still has
+        for axis, entry in enumerate(load.index):
+            at = axes.index(axis)
             if isinstance(entry, Term):
-                array = _pick(array, self.scalar(entry), axis)
+                array = _pick(array, self.scalar(entry), at)
+                axes.remove(axis)
+            elif key in self.reads.unordered:
+                array = lax.slice_in_dim(array, 0, self.capacity(entry.length), axis=at)
             else:
-                array = self._several(array, entry, axis)
-                axis += 1
-        # Beyond its length a read finds zeros or the values of other steps. They are taken to be finite, so that a
-        # contraction masks the smaller operand only: masking both would copy the buffer for every lane.
-        return Padded(array, self.lengths(load.type.shape), finite=True)
+                array = self._several(array, entry, at, key in self.reads.contiguous)
+        picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
+        array = _spread(array, axes, [axis for axis in range(len(place.whole)) if axis not in picked])
+        # In a lane, what lies beyond is taken to be finite: masking both operands of a contraction would copy the
+        # buffer for every lane.
+        return Padded(array, self.lengths(load.type.shape), self.in_lane or key in self.reads.fresh)
 
-    def _several(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
+    def _several(self, array: jax.Array, entry: Steps, axis: int, contiguous: bool) -> jax.Array:
         """Several slots along an axis, as many as the length can be at most."""
         capacity = self.capacity(entry.length)
         start, size = self.scalar(entry.start), array.shape[axis]
@@ -189,6 +204,10 @@ class Lowering:
                 return array
             if start + capacity <= size:
                 return lax.slice_in_dim(array, start, start + capacity, axis=axis)
+        if contiguous and capacity <= size:
+            return lax.dynamic_slice_in_dim(array, start, capacity, axis, allow_negative_indices=False)
+        if contiguous:
+            return fit_axis(array, axis, capacity)
         picked = start + jnp.arange(capacity, dtype=jnp.int32) * entry.step
         if entry.ring is not None:
             picked = picked % entry.ring
@@ -216,16 +235,33 @@ class Lowering:
         array = whole.array
         if array.size == 0:
             return
-        start = [jnp.int32(i) for i in index] + [jnp.int32(0)] * len(room)
-        slot = new.reshape((1,) * len(index) + room)
+        order, count = self.order(place), len(index)
+        start = [jnp.int32(index[axis]) if axis < count else jnp.int32(0) for axis in order]
+        slot = _gathered(lax.expand_dims(new, range(count)), order)
         if mask is not None:
-            old_slot = lax.dynamic_slice(array, start, slot.shape)
+            old_slot = lax.dynamic_slice(array, start, slot.shape, allow_negative_indices=False)
             slot = jnp.where(mask, slot, old_slot)
-        state[store.place] = Padded(lax.dynamic_update_slice(array, slot, start), whole.lengths)
+        array = lax.dynamic_update_slice(array, slot, start, allow_negative_indices=False)
+        state[store.place] = Padded(array, whole.lengths)
+
+    def order(self, place: Place) -> tuple[int, ...]:
+        """The axes of a place in the order it keeps them; those of length one may be left out."""
+        return self.reads.orders.get(place.name) or tuple(range(len(place.whole)))
+
+    def room(self, place: Place) -> tuple[int, ...]:
+        """The shape of the array that holds a place."""
+        return tuple(self.capacity(place.whole[axis]) for axis in self.order(place))
+
+    def with_all_axes(self, place: Place, array: jax.Array) -> jax.Array:
+        """The array of a place with its axes in the order of the place."""
+        return _spread(array, self.order(place), range(len(place.whole)))
+
+    def as_kept(self, place: Place, array: jax.Array) -> jax.Array:
+        """An array with all axes of a place, as the place keeps it."""
+        return _gathered(array, self.order(place))
 
     def empty(self, place: Place) -> Padded:
-        shape = tuple(self.capacity(n) for n in place.whole)
-        return Padded(jnp.zeros(shape, place.type.dtype), self.lengths(place.whole))
+        return Padded(jnp.zeros(self.room(place), place.type.dtype), self.lengths(place.whole))
 
     def lengths(self, shape: Sequence[Term]) -> tuple[Scalar, ...]:
         return tuple(self.scalar(n) for n in shape)
@@ -234,8 +270,14 @@ class Lowering:
         """The most a length can be: its upper bound, with the bounds at their capacities."""
         if term.is_constant:
             return max(0, term.constant)
+        if all(isinstance(self.symbols.get(symbol), int) for symbol in term.symbols):
+            return max(0, term.evaluate(lambda symbol: int(self.symbols[symbol])))
+        if term in self.reads.limits:
+            return self.reads.limits[term]
         high = interval(term, self.ranges)[1]
-        return max(0, high.evaluate(self.capacities.__getitem__))
+        most = max(0, high.evaluate(self.capacities.__getitem__))
+        sizes = (axis.evaluate(self.capacities.__getitem__) for axis in self.reads.spans.get(term, ()))
+        return max([most, *(size for size in sizes if size < 2 * most)])
 
     def scalar(self, term: Term) -> Scalar:
         """The value of a term: an int where it is known while tracing."""
@@ -291,6 +333,22 @@ def fitted(array: jax.Array, capacities: tuple[int, ...]) -> jax.Array:
     return jnp.pad(array, [(0, n - m) for n, m in zip(capacities, array.shape, strict=True)])
 
 
+def _gathered(array: jax.Array, order: Sequence[int]) -> jax.Array:
+    """The array with its axes in another order; those that the order leaves out have length one."""
+    if list(order) == list(range(array.ndim)):
+        return array
+    array = lax.squeeze(array, [axis for axis in range(array.ndim) if axis not in order])
+    return lax.transpose(array, np.argsort(np.argsort(order)))
+
+
+def _spread(array: jax.Array, order: Sequence[int], axes: Sequence[int]) -> jax.Array:
+    """The array, whose axes are given by `order`, with `axes` in that order; those it has not get length one."""
+    if list(order) == list(axes):
+        return array
+    array = lax.transpose(array, np.argsort(order))
+    return lax.expand_dims(array, [number for number, axis in enumerate(axes) if axis not in order])
+
+
 def _pick(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
     """One slot of an axis; of an empty axis, zeros, which are never used."""
     if array.shape[axis] == 0:
@@ -298,15 +356,18 @@ def _pick(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
     if isinstance(index, int):
         index = min(max(index, 0), array.shape[axis] - 1)
         return lax.index_in_dim(array, index, axis, keepdims=False)
-    return lax.dynamic_index_in_dim(array, index, axis, keepdims=False)
+    return lax.dynamic_index_in_dim(array, index, axis, keepdims=False, allow_negative_indices=False)
 
 
 def sizing_bounds(program: LoopProgram) -> set[Symbol]:
     """The bounds that size a place or a value, directly or through a loop counter."""
     found: set[Symbol] = set()
     ranges: dict[Symbol, Interval] = {}
+    limits = known_reads(program).limits
 
     def note(term: Term) -> None:
+        if term in limits:
+            return
         for end in interval(term, ranges):
             found.update(s for s in end.symbols if s.kind != "dim")
 

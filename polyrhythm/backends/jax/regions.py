@@ -61,8 +61,8 @@ class Driver:
             if place.kind == "input":
                 state[name] = inputs[name]
             else:
-                shape = tuple(self._capacity(n) for n in place.whole)
-                state[name] = jax.device_put(np.zeros(shape, place.type.dtype))
+                room = Lowering(self.program, self.capacities, {}, None, self.ranges).room(place)
+                state[name] = jax.device_put(np.zeros(room, place.type.dtype))
         run = _Run(self, state, dict(bounds), seed)
         run.items(self.program.body)
         found = {symbol: run.symbols[symbol] for symbol in self.program.found}
@@ -134,7 +134,9 @@ def _operands(lowering: Lowering, block: Block, state: State) -> list[jax.Array]
     """The operands of a host call; values remade for it are computed on the way."""
     values: dict[str, Padded] = {}
     for compute in block.body:
-        operands = [values[o.name] if not isinstance(o, Load) else lowering.load(o, state) for o in compute.operands]
+        operands = [
+            values[o.name] if not isinstance(o, Load) else lowering.load(o, state, block) for o in compute.operands
+        ]
         if compute.op == "host":
             return [operand.array for operand in operands]
         values[compute.result] = lowering.compute(compute, operands)

@@ -86,7 +86,7 @@ class Stepper:
             sizes = Lowering(program, capacities, {}, None)
             for name, place in program.places.items():
                 if place.kind != "input":
-                    state[name] = jnp.zeros(tuple(sizes.capacity(n) for n in place.whole), place.type.dtype)
+                    state[name] = jnp.zeros(sizes.room(place), place.type.dtype)
             for name, place_name in program.inputs.items():
                 place = program.places[place_name]
                 shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)

@@ -93,6 +93,8 @@ def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: 
             program=replace(lowering.program, places=lanes.places),
             symbols=symbols,
             ranges=dict(lowering.ranges),
+            given_reads=lowering.reads,
+            in_lane=True,
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
@@ -209,9 +211,10 @@ def _without(entries: Sequence, axis: int) -> tuple:  # type: ignore[type-arg]
 
 def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int) -> jax.Array:
     """What each lane finds at its position, lanes first."""
+    place = lowering.program.places[cut.place]
     if cut.place not in state:
-        state[cut.place] = lowering.empty(lowering.program.places[cut.place])
-    array = state[cut.place].array
+        state[cut.place] = lowering.empty(place)
+    array = lowering.with_all_axes(place, state[cut.place].array)
     start = first + lowering.scalar(cut.offset)
     size = array.shape[cut.axis]
     if size == 0:
@@ -226,8 +229,8 @@ def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int)
 
 def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:
     """Store what the lanes inside the loop made; what lies beyond stays as it was."""
-    whole = state[cut.place]
-    array = whole.array
+    place, whole = lowering.program.places[cut.place], state[cut.place]
+    array = lowering.with_all_axes(place, whole.array)
     if array.size == 0:
         return
     moved = jnp.moveaxis(rows, 0, cut.axis)
@@ -242,4 +245,4 @@ def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, fir
         places = jnp.where(inside, jnp.int32(start) + jnp.arange(count, dtype=jnp.int32), np.iinfo(np.int32).max)
         index = (slice(None),) * cut.axis + (places,)
         new = array.at[index].set(moved, mode="drop")
-    state[cut.place] = Padded(new, whole.lengths)
+    state[cut.place] = Padded(lowering.as_kept(place, new), whole.lengths)

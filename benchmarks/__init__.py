@@ -1,0 +1,1 @@
+"""Benchmarks against hand-written peers, in the same process: `python -m benchmarks`."""

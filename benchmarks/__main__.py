@@ -1,0 +1,24 @@
+"""`python -m benchmarks [NAME] [--quick]`: run all benchmarks, or those of one module."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import attention, loops
+from benchmarks.harness import report
+
+MODULES = {"loops": loops, "attention": attention}
+
+
+def main() -> None:
+    """Run and report."""
+    parser = argparse.ArgumentParser(description="benchmarks against hand-written peers")
+    parser.add_argument("name", nargs="?", choices=MODULES, help="one module; all of them if left out")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it runs")
+    arguments = parser.parse_args()
+    for name in [arguments.name] if arguments.name else MODULES:
+        report(name, MODULES[name].run(arguments.quick))
+
+
+if __name__ == "__main__":
+    main()
