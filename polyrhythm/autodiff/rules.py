@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from polyrhythm.autodiff.values import Space, Value
@@ -58,9 +58,7 @@ def contributions(
     space: Space, graph: Graph, node: Node, definition: Definition, gradient: str, wanted: Sequence[bool]
 ) -> Results:
     """The gradient of each operand of a definition, or None."""
-    from polyrhythm.autodiff.rules_structure import STRUCTURE
-
-    rules = {**ELEMENTWISE, **STRUCTURE}
+    rules = all_rules()
     if definition.op not in rules:
         raise GradientError(
             f"the gradient of {definition.op} is not known: it leads through something that is not differentiable",
@@ -68,6 +66,15 @@ def contributions(
             at=definition.at,
         )
     return rules[definition.op](Step(space, node, definition, gradient, wanted))
+
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """The rule of every operation that has one. The families import this module, so they are joined late."""
+    from polyrhythm.autodiff.rules_structure import STRUCTURE
+    from polyrhythm.autodiff.rules_windows import WINDOWS
+
+    return {**ELEMENTWISE, **STRUCTURE, **WINDOWS}
 
 
 def _unary(derivative: Callable[[Step], Value]) -> Rule:
