@@ -44,11 +44,10 @@ class Caller:
             if is_iterator(value) and name in self.graph.inputs:
                 values[name] = collected(name, value, self.graph.inputs[name])
         known = self._bounds(values, bounds)
-        arrays = self._given(values)
-        if any(is_traced(value) for value in arrays.values()):
-            results = self._inlined(arrays, known, seed)
+        if any(is_traced(value) for value in values.values()):
+            results = self._inlined(values, known, seed)
         else:
-            results = self._run(arrays, known, seed)
+            results = self._run(self._given(values), known, seed)
         return self._returned(kind, results)
 
     def _bounds(self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
@@ -101,7 +100,7 @@ class Caller:
             return [_cut(o, s) for o, s in zip(outputs, shapes, strict=True)]
         return [o[(*map(slice, s), ...)] for o, s in zip(outputs, shapes, strict=True)]
 
-    def _inlined(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
+    def _inlined(self, values: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
         """The program as part of a function that JAX is tracing."""
         if self.library != "jax":
             raise UnsupportedError(
@@ -110,7 +109,7 @@ class Caller:
             )
         from polyrhythm.backends.jax.inline import inline
 
-        return inline(self.backend, arrays, bounds, seed)
+        return inline(self.backend, self._given(values), bounds, seed)
 
     def _returned(self, kind: Kind, results: list[Any]) -> Any:
         """The results as the caller's arrays; an output that is an input is copied."""

@@ -1,0 +1,214 @@
+"""What a program tells about itself: stats, memory, schedule, probes, bad values, progress."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.errors import BoundsError, NotFiniteError, UnknownDimError
+from polyrhythm.runtime import progress
+
+BACKENDS = ["numpy", "torch", "jax"]
+
+t, T = pr.dim("t")
+x = pr.input("x", (), (t,))
+
+
+def running_sum() -> pr.Tensor:
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = y + x[t + 1]
+    return y
+
+
+def test_stats_count_calls_and_compilations() -> None:
+    program = pr.compile(running_sum(), backend="jax")
+    for length in (3, 4, 9):
+        program(x=np.ones(length, np.float32))
+    stats = program.stats
+    assert stats.calls == 3
+    assert [c.capacities for c in stats.compilations] == [{"T": 4}, {"T": 16}]
+    assert stats.compilations[0].reason == "first call"
+    assert "16" in stats.compilations[1].reason
+    assert {"trace", "check", "schedule", "storage", "loops", "backend compile", "run"} <= stats.seconds.keys()
+    assert all(seconds >= 0 for seconds in stats.seconds.values())
+    assert "T <= 16" in str(stats)
+
+
+def test_memory_counts_places_and_temporaries() -> None:
+    big = pr.input("big", (100,), (t,))
+    program = pr.compile((pr.exp(big) * 2 + 1).sum(0), backend="numpy")
+    memory = program.memory
+    assert memory.bytes({T: 10}) == 4 * (100 * 10 + 10)
+    # Two values of 100 floats live at once: an operand and its result.
+    assert memory.temporary({T: 10}) == pytest.approx(800, abs=16)
+    assert memory.peak({T: 10}) == memory.bytes({T: 10}) + memory.temporary({T: 10})
+    table = memory.table({T: 10})
+    assert "peak" in table
+    assert "big" in table
+    assert "4,000" in table
+
+
+def test_memory_of_a_filter_is_its_taps() -> None:
+    w = 4
+    s = pr.recurrent((), (t,))
+    s[t < w] = x
+    s[t >= w] = 0.5 * s[t - 1] + 0.1 * s[t - w] + x
+    memory = pr.compile(s[T - 1], backend="numpy").memory
+    assert memory.kept({T: 10}) == memory.kept({T: 10_000})
+
+
+def test_explain_names_outputs_loops_and_storage() -> None:
+    y = running_sum()
+    text = pr.compile({"y": y, "mean": y[0:T].mean(0)}, backend="numpy").explain()
+    for part in ("outputs:", "order:", "loops:", "storage:", "compiled in:", "for "):
+        assert part in text
+
+
+def test_probe_any_tensor_at_any_step() -> None:
+    y = running_sum()
+    scaled = y * 10
+    for backend in BACKENDS:
+        program = pr.compile(scaled[T - 1], backend=backend)
+        assert float(program.probe(y, at={t: 1}, x=np.array([1, 2, 3], np.float32))) == 3.0
+        assert float(program.probe(scaled, at={t: 2}, x=np.array([1, 2, 3], np.float32))) == 60.0
+        np.testing.assert_array_equal(program.probe(y, x=np.array([1, 2], np.float32)), [1, 3])
+    with pytest.raises(BoundsError, match="no step"):
+        program.probe(y, at={t: 3}, x=np.ones(3, np.float32))
+    other, _ = pr.dim("other")
+    with pytest.raises(UnknownDimError):
+        program.probe(y, at={other: 3}, x=np.ones(3, np.float32))
+
+
+def test_probes_draw_the_same_random_numbers() -> None:
+    noise = pr.uniform((), dims=(t,))
+    walk = pr.recurrent((), (t,))
+    walk[0] = noise[0]
+    walk[t + 1] = walk + noise[t + 1]
+    program = pr.compile(walk, backend="numpy")
+    seen = program.probe(noise, bounds={T: 5}, seed=3)
+    np.testing.assert_allclose(np.cumsum(seen), program(bounds={T: 5}, seed=3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_first_bad_value_is_named(backend: str) -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = 1.0
+    y[t + 1] = y / x[t + 1]
+    program = pr.compile(y, backend=backend, check_nan=True)
+    good = np.array([1, 2, 4], np.float32)
+    np.testing.assert_array_equal(program(x=good), [1, 0.5, 0.125])
+    with pytest.raises(NotFiniteError, match="div makes an infinity") as raised:
+        program(x=np.array([1, 2, 0, 1], np.float32))
+    assert "y[t + 1] = y / x[t + 1]" in str(raised.value)
+    assert raised.value.point is not None
+    assert raised.value.point["t"] in (1, 2)
+    np.testing.assert_array_equal(program(x=good), [1, 0.5, 0.125])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_bad_input_is_named_as_such(backend: str) -> None:
+    program = pr.compile(x * 2, backend=backend, check_nan=True)
+    with pytest.raises(NotFiniteError, match="the input 'x' has a NaN") as raised:
+        program(x=np.array([1, np.nan], np.float32))
+    assert raised.value.point == {"t": 1}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_infinities_that_were_written_are_allowed(backend: str) -> None:
+    masked = pr.where(x > 0, x, -np.inf)
+    program = pr.compile({"masked": masked, "top": masked[0:T].max(0)}, backend=backend, check_nan=True)
+    out = program(x=np.array([-1, 2], np.float32))
+    np.testing.assert_array_equal(out["masked"], [-np.inf, 2])
+
+
+def test_streams_check_too() -> None:
+    for backend in BACKENDS:
+        program = pr.compile(pr.log(x), backend=backend, check_nan=True)
+        stream = program.stream(over=t, x=np.array([1, 0], np.float32))
+        assert float(next(stream)) == 0.0
+        with pytest.raises(NotFiniteError):
+            next(stream)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_progress_of_long_runs(
+    backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    values = np.ones(20, np.float32)
+    pr.compile(running_sum(), backend=backend)(x=values)
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert lines[0].startswith("polyrhythm: 0 of ")
+    total = int(lines[-1].split()[3])
+    assert int(lines[-1].split()[1]) == total >= 20
+    pr.compile(running_sum(), backend=backend, progress=False)(x=values)
+    assert capsys.readouterr().err == ""
+
+
+def test_short_runs_show_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    pr.compile(running_sum(), backend="numpy")(x=np.ones(20, np.float32))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    pr.compile(running_sum(), backend="numpy")(x=np.ones(20, np.float32))
+    assert "polyrhythm:" not in capsys.readouterr().err
+
+
+def test_a_call_that_cannot_report_shows_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.1)
+    with progress.elapsed(True):
+        time.sleep(1.2)
+    assert "polyrhythm: running for" in capsys.readouterr().err
+    with progress.elapsed(False):
+        time.sleep(0.6)
+    assert capsys.readouterr().err == ""
+
+
+SCRIPT = """
+import jax, numpy as np, polyrhythm as pr
+hits = []
+jax.monitoring.register_event_listener(lambda event, **rest: hits.append(event))
+t, T = pr.dim("t")
+x = pr.input("x", (64,), (t,))
+w = pr.input("w", (64, 64))
+y = pr.recurrent((64,), (t,))
+y[0] = x[0]
+y[t + 1] = pr.tanh(y @ w) + pr.softmax(x[t + 1] @ w)
+program = pr.compile({"y": y, "m": y[0:T].mean(0)}, backend="jax")
+program(x=np.ones((5, 64), "float32"), w=np.ones((64, 64), "float32"))
+print(sum(h.endswith("cache_hits") for h in hits), "trace" in program.stats.seconds)
+"""
+
+
+def run_script(cache: str) -> list[str]:
+    environment = {**os.environ, "POLYRHYTHM_CACHE": cache, "JAX_PLATFORMS": "cpu"}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    found = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_compiled_programs_survive_the_process(tmp_path: Path) -> None:
+    assert run_script(str(tmp_path)) == ["0", "True"]
+    assert list(tmp_path.iterdir())
+    hits, _ = run_script(str(tmp_path))
+    assert int(hits) >= 1
+
+
+@pytest.mark.slow
+def test_no_cache_where_none_is_wanted() -> None:
+    assert run_script("") == ["0", "True"]
+    assert run_script("") == ["0", "True"]
