@@ -1,7 +1,7 @@
 """`python -m tests.fuzz --minutes N [--seed S]`: random programs until the time is over or one fails.
 
-Rounds go through the strategies in turn, each with a seed of its own. The first failure is shrunk, written to `build/fuzz/` as a
-stand-alone script and printed; the exit code is then 1.
+Rounds go through the strategies in turn, each with a seed of its own. The first failure is shrunk, written to
+`build/fuzz/` as a stand-alone script and printed; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Session:
         if self.failing is None and self.over():
             return
         try:
-            check(program)
+            shown = check(program)
         except Exception as error:
             self.failing = (program, error)
             raise
         self.programs += 1
-        self.features.update(features(program))
+        self.features.update(features(program) if shown else ["not shown to progress"])
 
     def mutant(self, drawn: tuple[Program, str]) -> None:
         """One program made wrong on purpose."""
@@ -99,10 +99,8 @@ class Session:
 
     def progress(self) -> None:
         spent = time.monotonic() - self.began
-        print(
-            f"{spent:6.0f} s  {self.programs} programs  {self.programs / spent:.1f} a second  {len(self.features)} features",
-            flush=True,
-        )
+        rate = f"{self.programs / spent:.1f} a second"
+        print(f"{spent:6.0f} s  {self.programs} programs  {rate}  {len(self.features)} features", flush=True)
 
 
 def main() -> int:

@@ -1,15 +1,13 @@
 """The brute force: what a program means, written a second time straight from the language's rules.
 
-It shares no code with polyrhythm. The value of an expression at a point is computed by recursion over the program as data;
-recurrent tensors are tabulated by trying every step of every piece. Where the program means nothing (a gap, an overlap, a read out of
-range, a cycle) it raises `Invalid`. Only for small bounds.
+It shares no code with polyrhythm. The value of an expression at a point is computed by recursion over the program as
+data; recurrent tensors are tabulated by trying every step of every piece. Where the program means nothing (a gap, an
+overlap, a read out of range, a cycle) it raises `Invalid`. Only for small bounds.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -52,16 +50,6 @@ from tests.fuzz.program import (
 
 Env = dict[str, int]
 Point = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output over its whole domain; `mask` says which points of a ragged one count."""
-
-    values: np.ndarray
-    scale: np.ndarray | None
-    dtype: str
-    mask: np.ndarray | None = None
 
 
 class Brute:
@@ -356,46 +344,6 @@ class Brute:
             for point in self.table(declared):
                 self.named(declared.name, dict(zip(names, point, strict=True)))
 
-    def output(self, node: Expr) -> Output:
-        """An expression over its whole domain, dims leading, padded with zeros where it is ragged."""
-        dims = self.dims(node)
-        extents = extents_of(node, self.program)
-        points: list[Point] = [()]
-        for dim in dims:
-            points = [
-                (*p, step)
-                for p in points
-                for step in range(min(self.index(e, dict(zip(dims, p, strict=False))) for e in extents[dim]))
-            ]
-        values = {p: strong(self.at(node, dict(zip(dims, p, strict=True)))) for p in points}
-        dtype = next((x.dtype for x in values.values()), None)
-        if dtype is None:
-            dtype = dtype_of(node, self.program)
-            dtype = {"int": "int32", "float": "float32"}.get(dtype, dtype)
-            return Output(np.zeros(0), None, dtype, None)
-        lead = tuple(self.leading(d, extents[d], [p[axis] for p in points]) for axis, d in enumerate(dims))
-        shape = (
-            tuple(np.max([x.v.shape for x in values.values()], axis=0)) if dims else next(iter(values.values())).v.shape
-        )
-        whole = np.zeros((*lead, *map(int, shape)))
-        scale, mask = np.zeros_like(whole), np.zeros(whole.shape, bool)
-        for point, x in values.items():
-            place = (*point, *map(slice, x.v.shape))
-            whole[place], scale[place], mask[place] = x.v, x.scale, True
-        return Output(whole, scale if dtype == "float32" else None, dtype, mask)
-
-    def leading(self, dim: str, extents: list[Index], steps: list[int]) -> int:
-        """The length of the axis of a dim: its extent, or of a ragged one the longest."""
-        names = {n.name for e in extents for n in walk(e) if isinstance(n, Sym)}
-        varying = {d.bound for d in self.program.dims if d.extent is not None}
-        varying |= {d.upper() for d, done in self.stops.items() if len(self.dims(done)) > 1}
-        return max(steps) + 1 if names & varying else min(self.index(e, {}) for e in extents)
-
-    def outputs(self) -> dict[str, Output]:
-        """Every output; raises Invalid if any part of the program means nothing."""
-        self.check()
-        return {name: self.output(node) for name, node in self.program.outputs}
-
 
 class Shapes(Brute):
     """Evaluates with zeros for every tensor, to find the shape of what is read nowhere."""
@@ -415,16 +363,3 @@ class Shapes(Brute):
 
     def steps(self, entry: Slice, source: Expr, dim: str, env: Env) -> list[int]:
         return [0]
-
-
-def evaluate(
-    program: Program, inputs: Mapping[str, np.ndarray], bounds: Mapping[str, int] | None = None
-) -> tuple[dict[str, Output], list[tuple[str, Any]]]:
-    """The outputs of a program by brute force, and the calls with an effect in their order."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 60000))
-    try:
-        run = Brute(program, inputs, dict(program.bounds) if bounds is None else bounds)
-        return run.outputs(), run.log()
-    finally:
-        sys.setrecursionlimit(limit)

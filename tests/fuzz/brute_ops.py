@@ -105,8 +105,14 @@ def _binary(op: str, x: Val, y: Val) -> Val:
         a, b = cast(a, "float32"), cast(b, "float32")
         return real(a.v / b.v, a.scale / np.abs(b.v) + np.abs(a.v) * b.scale / b.v**2)
     functions = {
-        "+": np.add, "-": np.subtract, "*": np.multiply, "//": np.floor_divide, "%": np.mod, "minimum": np.minimum, "maximum": np.maximum,
-    }  # fmt: skip
+        "+": np.add,
+        "-": np.subtract,
+        "*": np.multiply,
+        "//": np.floor_divide,
+        "%": np.mod,
+        "minimum": np.minimum,
+        "maximum": np.maximum,
+    }
     value = functions[op](a.v, b.v)
     if not _is_float(dtype):
         return exact(value, dtype)

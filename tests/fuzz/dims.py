@@ -78,7 +78,7 @@ def _read(source: Extents, entries: tuple[Any, ...], names: tuple[str, ...] | No
 
 
 def _natural(node: Any, program: Program) -> Extents:
-    """The dims an index mentions, each with its own bound. Several symbols of one index come in the order of their names."""
+    """The dims an index mentions, each with its own bound, in the order of their names."""
     names = {d.name for d in program.dims}
     return _merged([{d: [Sym(d.upper())]} for d in sorted(symbols(node) & names)], program)
 

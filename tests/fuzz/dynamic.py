@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Rows:
-    """A value whose first axis has symbolic length; `filled` is the condition that it is not empty, None if it always is."""
+    """A value whose first axis has symbolic length; `filled` is the condition that it is not empty, where known."""
 
     expr: Expr
     needs: tuple[Condition, ...]
@@ -59,7 +59,7 @@ class Dynamic(Reader):
         """A range of steps of a tensor."""
         own = self.position is not None and tensor.group is not None and tensor.group == self.position.tensor.group
         dim = tensor.spans[0].dim
-        if not own and len(tensor.spans) == 1 and dim in scope.dims and self.chance(10):
+        if not own and len(tensor.spans) == 1 and dim in scope.dims and self.chance(25):
             window = Access(self.window(tensor, dim), ())
             return Rows(window.expr, (), None, maybe_empty=False), window
         access = self.access(scope, tensor, 1, self.position)
@@ -74,10 +74,14 @@ class Dynamic(Reader):
         dim, steps = access.slices[0]
         group = self.position.tensor.group if self.position else None
         others = [
-            t for t in self.tensors
-            if t.dtype == tensor.dtype and t.shape == tensor.shape and any(s.dim == dim for s in t.spans)
-            and (t.group is None or t.group != group) and _same_extent(t, tensor, dim)
-        ]  # fmt: skip
+            t
+            for t in self.tensors
+            if t.dtype == tensor.dtype
+            and t.shape == tensor.shape
+            and any(s.dim == dim for s in t.spans)
+            and (t.group is None or t.group != group)
+            and _same_extent(t, tensor, dim)
+        ]
         if not others:
             return None
         other = self.access(scope, self.pick(others), 1, None, same=(dim, steps))
@@ -134,9 +138,8 @@ class Dynamic(Reader):
         if dtype == "float32":
             op = self.pick(["sum", "mean", "max", "logsumexp", "min"])
             if op != "sum":
-                needs = self.filled(rows, needs)
-                if needs is None:
-                    op, needs = "sum", rows.needs
+                filled = self.filled(rows, needs)
+                op, needs = ("sum", needs) if filled is None else (op, filled)
         else:
             op = self.pick(["sum", "max", "min", "prod", "any", "all"])
         if shape and self.chance(30) and op in ("sum", "max", "min"):

@@ -1,7 +1,7 @@
 """Random expressions of a wanted dtype and shape, legal by construction wherever their scope holds.
 
-In the integer lane everything is int32 or bool and may wrap. In the float lane values stay small, and decisions (comparisons, sorting, positions
-of extrema) are made on integers only, so that rounding cannot flip them.
+In the integer lane everything is int32 or bool and may wrap. In the float lane values stay small, and decisions
+(comparisons, sorting, positions of extrema) are made on integers only, so that rounding cannot flip them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Expressions(Dynamic):
             return self.boolean(scope, shape, depth)
         kinds = [self.leaf_of, self.binary, self.dynamic, self.unary, self.choice, self.dynamic, self.binary]
         kinds += [self.data_where, self.arranged, self.static_reduction, self.inline, self.conversion]
-        return self.pick(kinds)(scope, dtype, shape, depth)  # type: ignore[no-any-return]
+        return self.pick(kinds)(scope, dtype, shape, depth)
 
     def leaf_of(self, scope: Scope, dtype: str, shape: Shape, depth: int) -> Expr:
         return self.leaf(scope, dtype, shape)
@@ -221,8 +221,8 @@ class Expressions(Dynamic):
     def conversion(self, scope: Scope, dtype: str, shape: Shape, depth: int) -> Expr:
         """A cast from another type."""
         if dtype == "float32":
-            inner = Apply("clip", (self.strong(self.expr(scope, "int32", shape, depth - 1), shape),), (-4, 4))
-            return Apply("cast", (inner,), ("float32",))
+            whole = self.strong(self.expr(scope, "int32", shape, depth - 1), shape)
+            return Apply("cast", (Apply("clip", (whole,), (-4, 4)),), ("float32",))
         kind = self.pick(["bool", "int8", "int64"])
         if kind == "bool":
             return Apply("cast", (self.boolean(scope, shape, depth - 1),), ("int32",))
@@ -284,7 +284,7 @@ class Expressions(Dynamic):
         tensors = self.tensors
         # Inside, the steps are not those of the definition, so the recursion itself cannot be read.
         self.tensors = [t for t in tensors if t.group is None or t.group != group]
-        inner = self.expr(self.natural(scope.dims), dtype, shape, depth - 1)
+        inner = self.over_all(self.expr(self.natural(scope.dims), dtype, shape, depth - 1), scope, dtype)
         over = dims_of(inner, self.sketch())
         self.position, self.tensors = position, tensors
         if not over or isinstance(inner, (Literal, Array)):
@@ -293,6 +293,14 @@ class Expressions(Dynamic):
         point = self.point(scope, Span(dim), Sym(dim) if dim in scope.dims else None)
         needs = [Compare(">=", point, Int(0)), Compare("<", point, Sym(dim.upper()))]
         return self.guarded(scope, Read(inner, (point,), (dim,)), needs, zero(shape, dtype, 1), shape)
+
+    def over_all(self, value: Expr, scope: Scope, dtype: str) -> Expr:
+        """The expression made to vary along every dim of its scope, on whose being there its reads may rely."""
+        for dim in scope.dims:
+            if dim not in dims_of(value, self.sketch()):
+                nothing = Apply("*", (Value(Sym(dim)), Literal(0 if dtype == "int32" else 0.0)))
+                value = Apply("+", (value, nothing))
+        return value
 
     def sketch(self) -> Program:
         """The declarations so far, for asking after dims."""

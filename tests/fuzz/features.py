@@ -100,7 +100,7 @@ def _of_node(node: Any, program: Program) -> set[str]:
             return {"axes"}
         case Host(_, _, _, _, effect):
             return {"host function", "effect"} if effect else {"host function"}
-        case Apply(op, args, options):
+        case Apply(op, args, _):
             found = {f"op {op}"}
             if op in (*REDUCTIONS, *MATRIX, *AXIS) and any(_has_slice(arg) for arg in args):
                 found.add(f"dynamic {op}")

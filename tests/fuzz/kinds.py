@@ -1,4 +1,4 @@
-"""The dtype of an expression, read off the program without evaluating it; "int" and "float" are those of Python scalars."""
+"""The dtype of an expression, read off the program; "int" and "float" are those of Python scalars."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Programs made wrong on purpose, and a judge: the checker must refuse exactly what the brute force finds invalid.
 
-A valid program is changed in one place: a piece dropped or doubled, an index or a left side moved, a guard removed or turned. The
-result may still be valid. The brute force decides at all small bounds; the checker must agree at each of them, and
-the counterexample of its error must be one.
+A valid program is changed in one place: a piece dropped or doubled, an index or a left side moved, a guard removed or
+turned. The result may still be valid. The brute force decides at all small bounds; the checker must agree at each of
+them, and the counterexample of its error must be one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.fuzz.program import Choose, Compare, Program, Read, Slice, add, rewri
 from tests.fuzz.programs import data, programs, pruned
 from tests.fuzz.reads import Draws
 from tests.fuzz.script import build, definition
+from tests.fuzz.whole import output
 
 KINDS = {
     "GapError": "gap",
@@ -37,16 +39,13 @@ KINDS = {
 
 
 @st.composite
-def mutants(draw: Callable[[Any], Any]) -> tuple[Program, str]:
-    """A program changed in one place, and how."""
-    program = draw(programs("int"))
+def mutants(draw: Callable[[Any], Any], kind: str | None = None) -> tuple[Program, str]:
+    """A program changed in one place, and how: in a given way or in any."""
     draws = Draws(draw)
-    kinds = [(name, make) for name, make in MUTATIONS.items() if make(program, 0, 1) is not None]
-    if not kinds:
-        return program, "none"
-    name, make = draws.pick(kinds)
-    changed = make(program, draws.number(0, 20), draws.pick([1, -1, 2, -2]))
-    return pruned(changed), name
+    name = draws.pick(list(MUTATIONS)) if kind is None else kind
+    program = draw(programs("int"))
+    changed = MUTATIONS[name](program, draws.number(0, 20), draws.pick([1, -1, 2, -2]))
+    return (program, "none") if changed is None else (pruned(changed), name)
 
 
 def _drop(program: Program, which: int, _: int) -> Program | None:
@@ -99,7 +98,7 @@ def _changed(kind: type, change: Callable[[Any, int], Any]) -> Callable[[Program
             count += 1
             return change(node, by) if count - 1 == target else node
 
-        return rewrite(program, once)  # type: ignore[no-any-return]
+        return rewrite(program, once)
 
     return make
 
@@ -155,15 +154,15 @@ def problems(program: Program, bounds: dict[str, int]) -> set[str]:
 
     try:
         for declared in run.reachable():
-            attempt(lambda declared=declared: run.table(declared))
+            attempt(partial(run.table, declared))
         if not found:
             for declared in run.reachable():
                 names = [s.dim for s in declared.spans]
                 for point in run.table(declared):
                     env = dict(zip(names, point, strict=True))
-                    attempt(lambda declared=declared, env=env: run.named(declared.name, env))
+                    attempt(partial(run.named, declared.name, env))
             for _, node in program.outputs:
-                attempt(lambda node=node: run.output(node))
+                attempt(partial(output, run, node))
     finally:
         sys.setrecursionlimit(limit)
     return found
@@ -194,9 +193,8 @@ def judge(program: Program) -> str:
             refused = False
         except pr.errors.RequirementError:
             refused, worst = True, "valid from some bounds on"
-        assert refused == bool(found), (
-            f"at {bounds} the checker {'refuses' if refused else 'accepts'}, the brute force finds {found or 'nothing'}\n{definition(program)}"
-        )
+        said = "refuses" if refused else "accepts"
+        assert refused == bool(found), f"{said} {bounds}, but brute force finds {found}\n{definition(program)}"
     return worst
 
 

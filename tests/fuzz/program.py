@@ -7,7 +7,7 @@ here knows polyrhythm.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 # ---- index expressions and conditions on them
@@ -255,11 +255,11 @@ class Program:
     bounds: tuple[tuple[str, int], ...] = ()
     data_seed: int = 0
     until: tuple[tuple[str, Expr], ...] = ()
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def declared(self, name: str) -> InputDecl | RecurrentDecl | Let:
         """The declaration of a name."""
-        return next(d for d in (*self.inputs, *self.recurrents, *self.lets) if d.name == name)
+        everything: list[InputDecl | RecurrentDecl | Let] = [*self.inputs, *self.recurrents, *self.lets]
+        return next(d for d in everything if d.name == name)
 
     def dim(self, name: str) -> DimDecl:
         return next(d for d in self.dims if d.name == name)
@@ -293,7 +293,7 @@ def rewrite(node: Any, change: Callable[[Any], Any]) -> Any:
     if not is_dataclass(node):
         return node
     values = {f.name: rewrite(getattr(node, f.name), change) for f in fields(node)}
-    return change(type(node)(**values))  # type: ignore[arg-type]
+    return change(replace(node, **values))  # type: ignore[type-var]
 
 
 def substitute(node: Any, mapping: Mapping[str, Index]) -> Any:
@@ -304,7 +304,8 @@ def substitute(node: Any, mapping: Mapping[str, Index]) -> Any:
         return tuple(substitute(value, mapping) for value in node)
     if not is_dataclass(node):
         return node
-    return type(node)(**{f.name: substitute(getattr(node, f.name), mapping) for f in fields(node)})  # type: ignore[arg-type]
+    values = {f.name: substitute(getattr(node, f.name), mapping) for f in fields(node)}
+    return replace(node, **values)  # type: ignore[type-var]
 
 
 def symbols(node: Any) -> set[str]:

@@ -1,6 +1,7 @@
 """Whole random programs: inputs, groups of recurrent tensors with their pieces, expressions between, outputs.
 
-Legal by construction: the left sides of a tensor are drawn as partitions, and the right sides in the scope that the left side gives.
+Legal by construction: the left sides of a tensor are drawn as partitions, and the right sides in the scope that the
+left side gives.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Builder(Expressions):
         return Program(self.dims, tuple(self.inputs), tuple(self.recurrents), tuple(self.lets))
 
     def program(self) -> Program:
-        self.dims = tuple(DimDecl(d) for d in DIMS[: self.pick([1, 2, 1, 2, 3])])
+        self.dims = tuple(DimDecl(d) for d in DIMS[: self.pick([1, 2, 1, 2, 1, 2, 3])])
         for number in range(self.number(1, 3)):
             self.input(number)
         for _ in range(self.pick([1, 1, 2])):
@@ -78,7 +79,7 @@ class Builder(Expressions):
     def bounds(self) -> list[tuple[str, int]]:
         sizes = [TILE, 1, 2, TILE - 1, TILE + 1, 0, 2 * TILE + 1]
         if len(self.dims) == 3:
-            sizes = sizes[:5] + [0]
+            sizes = [*sizes[:5], 0]
         return [(d.bound, self.pick(sizes)) for d in self.dims]
 
     def spans(self, at_least: int, more: int = 10) -> tuple[Span, ...]:
@@ -99,7 +100,7 @@ class Builder(Expressions):
         """A named expression outside every recursion."""
         scope = self.natural(tuple(s.dim for s in self.spans(1)))
         self.budget, self.position = 12, None
-        value = self.expr(scope, self.main, self.pick([(), (), (2,)]), 3)
+        value = self.over_all(self.expr(scope, self.main, self.pick([(), (), (2,)]), 3), scope, self.main)
         if isinstance(value, (Literal, Name)):
             return
         self.name_let(f"h{len(self.lets)}", value, None)
@@ -182,6 +183,10 @@ class Builder(Expressions):
         assert member.group is not None
         directions = dict(member.group.order)
         splits = [self.split(span, directions[span.dim]) for span in member.spans]
+        if len(splits) == 3:
+            # One dim is split, the others are whole: a dozen pieces would take long and show little more.
+            chosen = self.number(0, 2)
+            splits = [split if i == chosen else _whole(member.spans[i]) for i, split in enumerate(splits)]
         made = []
         for left in product(*splits):
             bound = {name for entry in left for name in symbols(entry)} & {d.name for d in self.dims}
@@ -273,8 +278,13 @@ class Builder(Expressions):
             tensor = self.pick([t for t in self.tensors if t.spans])
             return Read(Name(tensor.name), (self.pick([Slice(), Slice(None, None, -1), Slice(None, None, 2)]),))
         dims = () if self.chance(40) else tuple(s.dim for s in self.spans(1))
-        value = self.expr(self.natural(dims), self.main, self.pick([(), (2,)]), 3)
+        scope = self.natural(dims)
+        value = self.over_all(self.expr(scope, self.main, self.pick([(), (2,)]), 3), scope, self.main)
         return Array(value.value, self.main) if isinstance(value, Literal) else value
+
+
+def _whole(span: Span) -> list[Index]:
+    return [Sym(span.dim), Sym(span.dim.upper())] if span.more else [Sym(span.dim)]
 
 
 def _within(entry: Index, span: Span) -> list[Condition]:

@@ -1,7 +1,7 @@
 """Random reads: point and range accesses to a tensor, with the conditions under which they are legal.
 
-Legal means inside the extents and, for a tensor of the recursion being defined, strictly before the point that is being defined
-in the order of the recursion. A read whose conditions do not follow from the scope is clamped or guarded.
+Legal means inside the extents and, for a tensor of the recursion being defined, strictly before the point that is
+being defined in the order of the recursion. A read whose conditions do not follow from the scope is clamped or guarded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Tensor:
-    """Something that can be read by name. In a group, `rank` orders the members at one point, `shift` moves its steps."""
+    """Something to read by name. In a group, `rank` orders the members at one point, `shift` moves the steps."""
 
     name: str
     spans: tuple[Span, ...]
@@ -238,7 +238,7 @@ class Reader(Draws):
         return self.pick([*moving, *ends])
 
     def _own(self, scope: Scope, tensor: Tensor, slices: int, position: Position) -> Access:
-        """A read of the recursion itself: equal along some dims, strictly before along the next, free along the rest."""
+        """A read of the recursion: equal along some dims, strictly before along the next, free along the rest."""
         assert tensor.group is not None
         at, order = dict(position.at), tensor.group.order
         shift = position.tensor.shift - tensor.shift
@@ -248,7 +248,7 @@ class Reader(Draws):
         elif shift != 0:
             level = 0
         sliceable = [dim for dim, _ in order[level:]]
-        sliced = []
+        sliced: list[str] = []
         while sliceable and len(sliced) < slices:
             dim = self.pick(sliceable)
             sliceable.remove(dim)

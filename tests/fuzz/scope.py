@@ -1,7 +1,7 @@
 """What is known where an expression stands, decided by trying every point at small bounds.
 
-A scope is a set of step symbols and conditions that hold. Whether a further condition follows is answered by enumeration:
-all constants the generator uses are far smaller than the bounds tried, so this is as good as a proof, and needs none.
+A scope is a set of step symbols and conditions that hold. Whether a further condition follows is answered by
+enumeration: all constants the generator uses are far smaller than the bounds tried, so this is as good as a proof.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Scope:
 def _points(bounds: tuple[str, ...], spans: tuple[Span, ...]) -> Mapping[str, np.ndarray]:
     """Every point of the spans at every choice of small bounds, one column per symbol."""
     # Small bounds one by one, and some large enough for the difference of `i // 4 - 3` and a short dim to show.
-    tried = (0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 24) if len(bounds) < 3 else (0, 1, 2, 3, 5, 9, 17)
+    tried = (0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 24) if len(bounds) < 3 else (0, 1, 2, 3, 4, 5, 6, 9)
     rows = []
     for sizes in product(tried, repeat=len(bounds)):
         by_name = dict(zip(bounds, sizes, strict=True))

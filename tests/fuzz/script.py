@@ -43,9 +43,26 @@ from tests.fuzz.program import (
 INFIX = {"+", "-", "*", "/", "//", "%", "&", "|", "^", "<", "<=", ">", ">=", "==", "!=", "@"}
 PREFIX = {"neg": "-", "invert": "~"}
 METHODS = {
-    "sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "cummax", "flip", "sort", "argsort",
-    "reshape", "transpose", "cast", "var",
-}  # fmt: skip
+    "sum",
+    "prod",
+    "max",
+    "min",
+    "mean",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "cumprod",
+    "cummax",
+    "flip",
+    "sort",
+    "argsort",
+    "reshape",
+    "transpose",
+    "cast",
+    "var",
+}
 LISTS = {"concat", "stack"}
 
 _numbers = count()
@@ -91,7 +108,7 @@ def expression(node: Expr) -> str:
             return f"pr.value({bare(inner)})"
         case Read(source, entries, None):
             return f"{expression(source)}[{', '.join(map(bare, entries))}]"
-        case Read(source, entries, names):
+        case Read(source, entries, names) if names is not None:
             parts = (f"{n}: {_named(e)}" for n, e in zip(names, entries, strict=True))
             return f"{expression(source)}[{{{', '.join(parts)}}}]"
         case Window(source, dim, width):
