@@ -731,6 +731,43 @@ def unknown_backend() -> None:
     pr.compile(x, backend="fortran")
 
 
+@raises(errors.UnsupportedError)
+def ragged_input_of_a_compiled_program() -> None:
+    pr.compile(x * 2, backend="numpy")(x=pr.Ragged.of([[1.0], [2.0, 3.0]]))
+
+
+@raises(errors.DeclarationError)
+def input_named_like_an_argument() -> None:
+    seed = pr.input("seed")
+    pr.compile(seed * 2, backend="numpy")
+
+
+@raises(errors.MissingBoundError)
+def stream_of_unknown_length() -> None:
+    pr.compile(x * 2, backend="numpy").stream(over=t, x=iter([1.0]))
+
+
+@raises(errors.UnknownDimError)
+def stream_over_a_dim_of_no_output() -> None:
+    pr.compile(x[0:T].sum(0), backend="numpy").stream(over=t, **X)
+
+
+@raises(errors.InputShapeError)
+def stream_whose_iterator_ends_early() -> None:
+    list(pr.compile(x * 2, backend="numpy").stream(over=t, bounds={T: 3}, x=iter([np.float32(1)])))
+
+
+@raises(errors.NotFiniteError)
+def nan_from_a_division() -> None:
+    ratio = x / (x - 2)
+    pr.compile(ratio, backend="numpy", check_nan=True)(**X)
+
+
+@raises(errors.NotFiniteError)
+def nan_in_an_input() -> None:
+    pr.compile(v * 2, backend="numpy", check_nan=True)(v=[[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0]])
+
+
 # Functions.
 
 
