@@ -6,7 +6,7 @@ loops, dependences are evaluated point by point, lifetimes are followed one valu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from polyrhythm.ir.terms import Symbol
@@ -28,7 +28,7 @@ def points_of(block: Block, bounds: Bounds) -> Iterator[Point]:
             yield values
 
 
-def lookup(bounds: Bounds, values: Mapping[Symbol, int]):  # type: ignore[no-untyped-def]
+def lookup(bounds: Bounds, values: Mapping[Symbol, int]) -> Callable[[Symbol], int]:
     """Values of symbols: bounds by name, the rest from `values`."""
     return lambda symbol: values[symbol] if symbol in values else bounds[symbol.name]
 

@@ -58,7 +58,8 @@ def bounds_of(compiled: Compiled, size: int) -> dict[str, int]:
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_known_programs(name: str) -> None:
     compiled = compile_tensors(list(programs.PROGRAMS[name]().values()))
-    check(compiled, bounds_of(compiled, 5), bounds_of(compiled, 7))
+    size = 3 if name == "training" else 5  # three dims
+    check(compiled, bounds_of(compiled, size), bounds_of(compiled, size + 2))
 
 
 SLOW = ("life", "training", "hmm", "heat", "matrix_chain", "palindrome")
