@@ -128,7 +128,7 @@ class Builder(Expressions):
         dims = [s.dim for s in self.spans(1, more=0)]
         order = list(reversed(dims)) if len(dims) > 1 and self.chance(30) else dims
         group = Group(self.groups, tuple((d, self.pick([1, 1, -1])) for d in order))
-        count = self.pick([1, 1, 2])
+        count = self.pick([1, 2])
         members = []
         for rank in range(count):
             names = list(reversed(dims)) if self.chance(20) else dims

@@ -98,17 +98,19 @@ IN_LANE = {
 
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_every_feature_occurs(lane: str) -> None:
-    """Drawn only, not evaluated: so many that the counts are steady."""
+    """Drawn only, not evaluated. From many seeds, for programs of one seed resemble each other."""
     seen: Counter[str] = Counter()
+    for number in range(10):
 
-    @seed(1)
-    @settings(max_examples=200, derandomize=False, database=None, suppress_health_check=list(HealthCheck))
-    @given(programs(lane))
-    def examples(program: Program) -> None:
-        seen.update(features(program))
+        @seed(number)
+        @settings(max_examples=20, derandomize=False, database=None, suppress_health_check=list(HealthCheck))
+        @given(programs(lane))
+        def examples(program: Program) -> None:
+            seen.update(features(program))
 
-    examples()
-    floors = {**OFTEN, **dict.fromkeys((*SOMETIMES, *IN_LANE[lane]), 2)}
+        examples()
+    print(table(seen, 200))
+    floors = {**OFTEN, **dict.fromkeys((*SOMETIMES, *IN_LANE[lane]), 1)}
     rare = {name: seen[name] for name, floor in floors.items() if seen[name] < floor}
     assert not rare, f"too rare: {rare}"
 
