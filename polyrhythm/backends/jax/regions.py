@@ -68,6 +68,10 @@ class Driver:
         found = {symbol: run.symbols[symbol] for symbol in self.program.found}
         return [run.state[name] for name in self.program.outputs], found
 
+    def started(self, state: Arrays, symbols: dict[Symbol, int], seed: np.ndarray) -> _Run:
+        """A run that is driven from outside, iteration by iteration."""
+        return _Run(self, state, symbols, seed)
+
     def _capacity(self, term: Term) -> int:
         return Lowering(self.program, self.capacities, {}, None, self.ranges).capacity(term)
 
@@ -179,6 +183,17 @@ class _Run:
             else:
                 self._loop(item)
         self._flush(quiet)
+
+    def iteration(self, item: For | Block, counter: int) -> bool:
+        """One iteration of an outermost loop, or a block; whether it has ended the loop early."""
+        if isinstance(item, Block):
+            self.items((item,))
+            return False
+        low = interval(item.first, self.driver.ranges)[0]
+        self.driver.ranges[item.counter] = (low, interval(item.end - 1, self.driver.ranges)[1])
+        self.symbols[item.counter] = counter
+        self.items(item.body)
+        return item.stop is not None and self._stopped(item)
 
     def _flush(self, quiet: list[Item]) -> None:
         if quiet:

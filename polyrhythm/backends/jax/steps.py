@@ -21,9 +21,9 @@ from polyrhythm.backends.generated import Position
 from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
-from polyrhythm.errors import UnsupportedError
+from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.loops.ir import Block, For, blocks_of
+from polyrhythm.loops.ir import Block, For
 from polyrhythm.loops.units import Unit, units
 
 FIRST = Symbol("first", "bound", serial=-22)
@@ -75,11 +75,6 @@ class Stepper:
     ) -> tuple[SteppedRun, Iterator[Position]]:
         """A run that goes on whenever its next position is asked for; `chunk_of` tells the iterations per call."""
         program = self.backend.program
-        if any(block.host for block in blocks_of(program.body)):
-            raise UnsupportedError(
-                "the JAX backend cannot stream a program with host functions yet",
-                fix='stream it with backend="numpy" or backend="torch", or call it as a whole',
-            )
         capacities = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
         with _precision(self.backend.wide):
             given, state = {}, {}
@@ -127,16 +122,34 @@ class Stepper:
         """Do some iterations of a unit, or the whole of it; whether it has ended early."""
         program = self.backend.program
         unit, first, end = units(program.body)[number], iterations.start, iterations.stop
+        stop = unit.loop.stop if unit.loop is not None else None
         values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
         with _precision(self.backend.wide):
+            if has_host((unit.item,)):
+                return self._drive(run, capacities, seed, unit, iterations)
             arguments = (run.state, run.inputs, values, seed_words(seed), np.int32(first), np.int32(end))
             compiled = self._compile(capacities, number, whole, arguments)
             run.state, done, length = compiled(*arguments)
-            stop = unit.loop.stop if unit.loop is not None else None
             if stop is None or not bool(done):
                 return False
             run.found[stop.bound.name] = run.bounds[stop.bound.name] = int(length)
         return True
+
+    def _drive(
+        self, run: SteppedRun, capacities: Mapping[Symbol, int], seed: int, unit: Unit, iterations: range
+    ) -> bool:
+        """Do iterations that call the host, region by region."""
+        symbols = {s: run.bounds[s.name] for s in self.backend.program.bounds}
+        regions = self.backend._driver(capacities).started({**run.state, **run.inputs}, symbols, seed_words(seed))
+        done = False
+        for counter in iterations:
+            done = regions.iteration(unit.item, counter)
+            if done:
+                break
+        run.state = {name: regions.state[name] for name in run.state}
+        for symbol in self.backend.program.found:
+            run.found[symbol.name] = run.bounds[symbol.name] = regions.symbols[symbol]
+        return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
         unit = units(self.backend.program.body)[number]
