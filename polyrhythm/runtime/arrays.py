@@ -102,7 +102,9 @@ def given(backend: str, value: Any, dtype: np.dtype) -> Any:
         if found == "torch":
             return value.detach().to("cpu", TORCH_DTYPES[dtype])
         return from_numpy(np.asarray(as_numpy(value), dtype))
-    if backend == "jax" and found == "jax" and (value.dtype == dtype or is_traced(value)):
+    if backend == "jax" and found == "jax" and value.dtype == dtype:
+        return value
+    if backend == "jax" and is_traced(value):
         return value.astype(dtype)
     return np.asarray(as_numpy(value), dtype)
 
@@ -118,8 +120,10 @@ def like(kind: Kind, value: Any) -> Any:
         import jax
 
         array = as_numpy(value)
-        with jax.enable_x64(array.dtype.itemsize == 8):
-            return jax.numpy.asarray(array)
+        if array.dtype.itemsize < 8:
+            return jax.device_put(array, may_alias=True)
+        with jax.enable_x64(True):
+            return jax.device_put(array, may_alias=True)
     import torch
 
     if found == "jax":

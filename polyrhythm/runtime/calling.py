@@ -13,10 +13,10 @@ from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedErr
 from polyrhythm.ir.graph import Node
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.lang.calls import solve_bounds
-from polyrhythm.lang.index import Dim
+from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.loops.ir import output_shapes
 from polyrhythm.runtime import nans
-from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, like, stand_in
+from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
 from polyrhythm.runtime.pipeline import Compiled
 from polyrhythm.runtime.progress import Reporter, elapsed
@@ -24,6 +24,10 @@ from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, step
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.program import Program
+
+
+MOST_SOLVED = 1000
+"""For how many combinations of shapes the bounds are kept."""
 
 
 class Caller:
@@ -35,6 +39,7 @@ class Caller:
         self.library = program.options.backend
         self._params: dict[str, tuple[Any, Any]] = {}
         self._stepper: Any = None
+        self._solved: dict[Any, dict[str, int]] = {}
 
     def call(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, seed: int) -> Any:
         """The results of a whole run."""
@@ -51,8 +56,17 @@ class Caller:
         return self._returned(kind, results)
 
     def _bounds(self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
-        known = solve_bounds(self.graph, {n: stand_in(n, v) for n, v in values.items()}, bounds)
-        return {symbol.name: value for symbol, value in known.items()}
+        """The value of every bound; solved once for each combination of shapes."""
+        key = _signature(values, bounds or {})
+        if key is None or key not in self._solved:
+            known = solve_bounds(self.graph, {n: stand_in(n, v) for n, v in values.items()}, bounds)
+            named = {symbol.name: value for symbol, value in known.items()}
+            if key is None:
+                return named
+            if len(self._solved) >= MOST_SOLVED:
+                self._solved.clear()
+            self._solved[key] = named
+        return dict(self._solved[key])
 
     def _given(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as the backend wants them."""
@@ -236,6 +250,20 @@ class Caller:
                 )
             shapes[name] = tuple(length.evaluate(solved.__getitem__) for length in lengths)
         return {symbol.name: value for symbol, value in solved.items()}, shapes
+
+
+def _signature(values: Mapping[str, Any], bounds: Mapping[Any, int]) -> Any:
+    """Everything that decides the bounds of a call; None where a value would have to be looked into."""
+    parts: list[Any] = []
+    for key, bound in bounds.items():
+        if type(bound) is not int or not isinstance(key, (str, Bound)):
+            return None
+        parts.append((key if isinstance(key, str) else key.symbol, bound))
+    for name, value in values.items():
+        if library(value) is None:
+            return None
+        parts.append((name, tuple(value.shape), value.dtype))
+    return tuple(parts)
 
 
 def _sized(items: Any, node: Node) -> np.ndarray | None:

@@ -26,6 +26,20 @@ class Compilation:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What follows from the bounds of a call: capacities, the shapes of inputs at capacity, the cut outputs."""
+
+    capacities: dict[Symbol, int]
+    inputs: dict[str, tuple[int, ...]]
+    values: np.ndarray
+    outputs: list[tuple[int, ...]]
+
+
+MOST_SIZES = 1000
+"""For how many different bounds the sizes are kept."""
+
+
 @dataclass
 class JaxBackend:
     """Runs a Loop IR program as XLA programs."""
@@ -39,27 +53,39 @@ class JaxBackend:
         self.wide = _needs_wide(self.program)
         self.host = has_host(self.program.body)
         self._compiled: dict[tuple[int, ...], Any] = {}
+        self._known_sizes: dict[tuple[int, ...], Sizes] = {}
 
     def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
         """The outputs, and the bounds found while running."""
-        capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
+        sizes = self._sizes(bounds)
         with _precision(self.wide):
-            padded = {}
-            for given, name in self.program.inputs.items():
-                place = self.program.places[name]
-                shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)
-                padded[name] = _padded(inputs[given], shape)
-            values = np.array([bounds[s.name] for s in self.program.bounds], np.int32)
+            arrays = {n: _padded(inputs[given], sizes.inputs[n]) for given, n in self.program.inputs.items()}
             if self.host:
                 given_bounds = {s: bounds[s.name] for s in self.program.bounds}
-                outputs, ends = self._driver(capacities).run(padded, given_bounds, seed_words(seed))
+                placed = jax.device_put(arrays)
+                outputs, ends = self._driver(sizes.capacities).run(placed, given_bounds, seed_words(seed))
                 ended = {s.name: value for s, value in ends.items()}
             else:
-                compiled = self._compile(capacities, padded)
-                outputs, found = compiled(padded, values, seed_words(seed))
+                compiled = self._compile(sizes.capacities, arrays)
+                outputs, found = compiled(arrays, sizes.values, seed_words(seed))
                 ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
-        shapes = output_shapes(self.program, {**bounds, **ended})
+        shapes = output_shapes(self.program, {**bounds, **ended}) if ended else sizes.outputs
         return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)], ended
+
+    def _sizes(self, bounds: Mapping[str, int]) -> Sizes:
+        """What follows from the bounds; kept for the next call."""
+        key = tuple(bounds[s.name] for s in self.program.bounds)
+        if key not in self._known_sizes:
+            if len(self._known_sizes) >= MOST_SIZES:
+                self._known_sizes.clear()
+            capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
+            shapes = {}
+            for name in self.program.inputs.values():
+                whole = self.program.places[name].whole
+                shapes[name] = tuple(n.evaluate(capacities.__getitem__) for n in whole)
+            values = np.array(key, np.int32)
+            self._known_sizes[key] = Sizes(capacities, shapes, values, output_shapes(self.program, bounds))
+        return self._known_sizes[key]
 
     def _driver(self, capacities: Mapping[Symbol, int]) -> Driver:
         key = tuple(capacities[s] for s in self.sizing)
@@ -101,13 +127,13 @@ def capacity(value: int) -> int:
     return 0 if value == 0 else 1 << (value - 1).bit_length()
 
 
-def _padded(array: np.ndarray, shape: tuple[int, ...]) -> jax.Array:
+def _padded(array: Any, shape: tuple[int, ...]) -> Any:
     """An input at its capacity. NumPy does the copy: in JAX it would compile anew for every length."""
-    if array.shape != shape:
-        room = np.zeros(shape, array.dtype)
-        room[tuple(map(slice, array.shape))] = array
-        array = room
-    return jax.device_put(array)
+    if array.shape == shape:
+        return array
+    room = np.zeros(shape, array.dtype)
+    room[tuple(map(slice, array.shape))] = array
+    return room
 
 
 def _cut(array: jax.Array, shape: tuple[int, ...]) -> Any:
@@ -123,4 +149,6 @@ def _needs_wide(program: LoopProgram) -> bool:
 
 
 def _precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
-    return jax.enable_x64(True) if wide else jax.enable_x64(False)
+    """64-bit types as the program needs them; changing the setting costs more than looking at it."""
+    same = jax.config.jax_enable_x64 == wide  # type: ignore[attr-defined]
+    return contextlib.nullcontext() if same else jax.enable_x64(wide)
