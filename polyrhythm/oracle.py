@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from polyrhythm.autodiff import completed
 from polyrhythm.errors import CycleError, EffectError, HostError, InputShapeError, LengthError, RaggedShapeError
-from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
+from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, longest
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
 from polyrhythm.ir.terms import Symbol, Term, dims_of
@@ -72,6 +73,7 @@ def run(
 ) -> list[np.ndarray | Ragged]:
     """The outputs of a checked graph, each over its whole domain with the dims as leading axes."""
     running = _Run(graph, prepare(graph, inputs, bounds), seed)
+    running.check_lengths()
     results = [running.whole(graph[name]) for name in graph.outputs]
     running.perform_effects()
     return results
@@ -83,8 +85,28 @@ class _Run:
         self.values: dict[Place, np.ndarray] = {}
         self.host_results: dict[tuple[int, Point], tuple[np.ndarray, ...]] = {}
         self.lengths: dict[tuple[Symbol, Point], int] = {}
-        self.stops = {d.bound: (d, name) for d, name in graph.until.items() if d.bound is not None}
+        self.stops = graph.stops
         self.effects = _effect_orders(graph)
+
+    def check_lengths(self) -> None:
+        """The lengths that ragged inputs bring along are those of their dims."""
+        limits = {bound: Term.of(longest(bound)) for bound in self.stops}
+        for name, lengths in self.call.lengths.items():
+            node = self.graph.inputs[name]
+            ragged = [axis for axis, dim in enumerate(node.dims) if self.graph.lengths.keys() & dim.extent.symbols]
+            axis = ragged[0] if len(ragged) == 1 else lengths.ndim
+            extents = [*(dim.extent.substitute(limits) for dim in node.dims), *node.shape]
+            others = [dim.symbol for place, dim in enumerate(node.dims) if place != axis]
+            for row in np.ndindex(lengths.shape):
+                steps = dict(zip(others, row, strict=False))
+                length = self._settle(partial(extents[axis].evaluate, self.lookup(steps)))
+                if lengths[row] != length:
+                    raise InputShapeError(
+                        f"the input {name!r} has {lengths[row]} steps, but {extents[axis]} is {length}",
+                        fix="pass rows of the lengths that the dim has there",
+                        point=steps,
+                        also=(("declared at", node.at),) if node.at else (),
+                    )
 
     def value(self, name: str, point: Point) -> np.ndarray:
         """The value at a point, computing whatever it needs first."""
@@ -245,30 +267,48 @@ class _Run:
         return length
 
     def _stop(self, bound: Symbol, steps: Mapping[Symbol, int]) -> int:
-        """One more than the first step at which the condition holds; over further dims, that of this point."""
-        dim, name = self.stops[bound]
-        node = self.graph[name]
-        given = tuple(steps.get(symbol) for symbol in node.symbols if symbol is not dim)
-        if (bound, given) in self.lengths:
-            return self.lengths[bound, given]  # type: ignore[index]
-        limit = self.call.bounds[bound]
-        others = [s for s in node.symbols if s is not dim and s not in steps]
-        longest = 0
-        for choice in product(*(range(self._extent(node, s, steps)) for s in others)):
-            at = {**steps, **dict(zip(others, choice, strict=True))}
-            length = limit
-            for step in range(limit):
-                place = (name, tuple(step if s is dim else at[s] for s in node.symbols))
-                if bool(self._known(*place)):
-                    length = step + 1
-                    break
-            longest = max(longest, length)
-        self.lengths[bound, given] = longest  # type: ignore[index]
-        return longest
+        """One more than the first step at which the condition holds; over further dims, when all have ended."""
+        dim = self.stops[bound]
+        node = self.graph[self.graph.until[dim]]
+        row = {s: steps[s] for s in bound.over if s in steps}
+        given = tuple(row.get(s, -1) for s in bound.over)
+        if (bound, given) not in self.lengths:
+            limit = self.call.bounds[longest(bound)]
+            ends = [self._end(dim, at, limit) for at in self._rows(node, dim, row)]
+            self.lengths[bound, given] = max((limit if e is None else e + 1 for e in ends), default=min(1, limit))
+        return self.lengths[bound, given]
 
-    def _extent(self, node: Node, symbol: Symbol, steps: Mapping[Symbol, int]) -> int:
-        extent = next(dim.extent for dim in node.dims if dim.symbol is symbol)
-        return extent.evaluate(self.lookup(steps))
+    def _end(self, dim: Symbol, row: Mapping[Symbol, int], limit: int) -> int | None:
+        """The first step before a limit at which the condition holds."""
+        node = self.graph[self.graph.until[dim]]
+        for step in range(limit):
+            if bool(self._known(node.name, tuple(step if s is dim else row[s] for s in node.symbols))):
+                return step
+        return None
+
+    def reaches(self, node: Node, steps: Mapping[Symbol, int]) -> bool:
+        """Whether the dims of a node that end at a step of their own for each index have not ended before a point.
+
+        Only the conditions of earlier steps are asked; later ones may wait for what happens at the point.
+        """
+        for dim in node.dims:
+            for bound in dim.extent.symbols & self.stops.keys():
+                beyond = dim.extent - Term.of(bound)
+                if bound.over and beyond.is_constant:
+                    if self._end(self.stops[bound], steps, steps[dim.symbol] - beyond.constant) is not None:
+                        return False
+                elif bound.over and steps[dim.symbol] >= dim.extent.evaluate(self.lookup(steps)):
+                    return False
+        return True
+
+    def _rows(self, node: Node, dim: Symbol, row: Mapping[Symbol, int]) -> Iterator[Mapping[Symbol, int]]:
+        """The indices of a stopping condition, apart from the dim it stops; some may be given."""
+        missing = next((d for d in node.dims if d.symbol is not dim and d.symbol not in row), None)
+        if missing is None:
+            yield row
+            return
+        for step in range(missing.extent.evaluate(self.lookup(row))):
+            yield from self._rows(node, dim, {**row, missing.symbol: step})
 
     def _host(self, name: str, point: Point, operands: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
         function: HostFunction = attributes["function"]
@@ -310,7 +350,7 @@ class _Run:
         points = self.points(node)
         values = [self.value(node.name, point) for point in points]
         varying = [n for n in node.shape if dims_of(n)]
-        ragged = [d for d in node.dims if any(self._differs(symbol, node) for symbol in d.extent.symbols)]
+        ragged = [d for d in node.dims if any(self._differs(symbol) for symbol in d.extent.symbols)]
         shape = tuple(
             max((v.shape[axis] for v in values), default=0) if n in varying else self._integer(n)
             for axis, n in enumerate(node.shape)
@@ -354,12 +394,9 @@ class _Run:
             lengths[(*point[:place], *point[place + 1 :])] += 1
         return lengths
 
-    def _differs(self, symbol: Symbol, node: Node) -> bool:
+    def _differs(self, symbol: Symbol) -> bool:
         """Whether a length differs from point to point of a node."""
-        if symbol in self.stops:
-            dim, name = self.stops[symbol]
-            return any(s is not dim and s in node.symbols for s in self.graph[name].symbols)
-        return symbol in self.graph.lengths
+        return symbol in self.graph.lengths or bool(symbol.over)
 
 
 @dataclass
@@ -412,7 +449,7 @@ class _EffectOrder:
     ) -> dict[Symbol, int] | None:
         """The last point of one call that comes before a key; `tight` while the steps so far equal the key's."""
         if level == len(self.dims):
-            return steps if not tight or call < key[-1] else None
+            return steps if (not tight or call < key[-1]) and run.reaches(node, steps) else None
         symbol, limit = self.dims[level], key[level]
         if symbol not in node.symbols:
             edge = self.edge[call, symbol]

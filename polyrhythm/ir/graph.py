@@ -11,18 +11,21 @@ A graph is immutable. Nodes are named, and refer to each other by name, so cycle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, within
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, ne, within
 from polyrhythm.ir.ops.record import Attributes, attribute_terms
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Shape, TensorType
 from polyrhythm.source import Source
+
+ELSEWHERE = -4
+"""The serial number of symbols for a ragged length at another row than the reader's."""
 
 
 @dataclass(frozen=True)
@@ -179,9 +182,11 @@ class Requirement:
 class Graph:
     """A whole program.
 
-    `lengths` gives the tensor that is the value of each ragged bound; `until` the stopping condition of a dim;
-    `effects` the nodes kept for their effect alone; `parameters` stored values of inputs; `declared` the symbol here of
-    each symbol that the user holds, since two of theirs may share a name.
+    `lengths` gives the tensor that is the value of each ragged bound; `until` the stopping condition of a dim. If that
+    has further dims, the dim ends at a step of its own for each index: its bound is `over` them, and the `max` of that
+    is the longest, the bound of what lacks them. `effects` are the nodes kept for their effect alone; `parameters` the
+    stored values of inputs; `declared` the symbol here of each symbol that the user holds, since two of theirs may
+    share a name.
     """
 
     nodes: Mapping[str, Node]
@@ -227,6 +232,17 @@ class Graph:
         return frozenset(found)
 
     @cached_property
+    def stops(self) -> dict[Symbol, Symbol]:
+        """The dim of each bound that a stopping condition decides: its own, and the longest where they differ."""
+        own = {dim.bound: dim for dim in self.until if dim.bound is not None}
+        return own | {longest(bound): dim for bound, dim in own.items()}
+
+    @cached_property
+    def started(self) -> Condition:
+        """A dim that ends at a step of its own for each index has a step for each, if it may have any."""
+        return conjunction(*(_started(bound, longest(bound)) for bound in self.stops if bound.over))
+
+    @cached_property
     def inputs(self) -> dict[str, Node]:
         """The nodes that are inputs or parameters, by the name the user gave them."""
         return {
@@ -235,6 +251,38 @@ class Graph:
             for definition in node.definitions
             if definition.op == "input"
         }
+
+
+def longest(bound: Symbol) -> Symbol:
+    """What limits a bound that a stopping condition decides: the longest over all indices, or the bound itself."""
+    if not bound.over or bound.max is None:
+        return bound
+    (symbol,) = bound.max.symbols
+    return symbol
+
+
+def lengths_elsewhere(access: Access, source: Node, bounds: Iterable[Symbol]) -> dict[Symbol, Term]:
+    """A stand-in for each ragged bound at the point an access reads, where that is another row than the reader's.
+
+    It is not the bound that the reader has: nothing is known of it but its `max`, and what `same_rows` says.
+    """
+    steps = source.steps(access)
+    moved = (s for s in bounds if any(steps.get(owner) is not Term.of(owner) for owner in s.over))
+    return {s: Term.of(Symbol(f"{s.name}_there", s.kind, max=s.max, serial=ELSEWHERE)) for s in moved}
+
+
+def same_rows(reader: Node, steps: Mapping[Symbol, Term], elsewhere: Mapping[Symbol, Term]) -> Condition:
+    """What is known of such stand-ins: where a read meets the reader's own row after all, they are its lengths."""
+    known = []
+    for bound, there in elsewhere.items():
+        if set(bound.over) <= set(reader.symbols) & steps.keys():
+            moved = (ne(steps[owner], Term.of(owner)) for owner in bound.over)
+            known.append(disjunction(eq(there, Term.of(bound)), *moved))
+    return conjunction(*known)
+
+
+def _started(bound: Symbol, limit: Symbol) -> Condition:
+    return disjunction(ge(Term.of(bound), 1), le(Term.of(limit), 0))
 
 
 def operand_type(access: Access, source: Node) -> TensorType:

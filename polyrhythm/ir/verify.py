@@ -20,7 +20,17 @@ import numpy as np
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.ir import dtypes, sets
 from polyrhythm.ir.conditions import Compare, Condition, Junction, conjunction, disjunction, ge, lt
-from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, Range, operand_type
+from polyrhythm.ir.graph import (
+    Access,
+    Definition,
+    Graph,
+    HostFunction,
+    Node,
+    Range,
+    lengths_elsewhere,
+    operand_type,
+    same_rows,
+)
 from polyrhythm.ir.ops import TABLE, elementwise
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
@@ -58,6 +68,11 @@ def verify(graph: Graph) -> None:
             raise GrammarError(rule, where, what)
 
 
+def type_faults(graph: Graph) -> Complaints:
+    """The definitions whose operation does not give the type of their node."""
+    yield from _types(_Subject(graph))
+
+
 @dataclass(frozen=True)
 class _Subject:
     """A graph under examination."""
@@ -66,7 +81,7 @@ class _Subject:
 
     @cached_property
     def required(self) -> Condition:
-        return conjunction(*(requirement.condition for requirement in self.graph.requirements))
+        return conjunction(self.graph.started, *(requirement.condition for requirement in self.graph.requirements))
 
     @cached_property
     def pieces(self) -> list[tuple[Node, Definition]]:
@@ -123,6 +138,8 @@ def _references(subject: _Subject) -> Complaints:
         node = graph.nodes[name]
         if dim.kind != "dim" or dim.bound is None or dim not in node.symbols:
             yield "until", f"{dim} is not a dim of {name} with a bound"
+        elif set(dim.bound.over) != set(node.symbols) - {dim}:
+            yield "until", f"the bound of {dim} is over {dim.bound.over}, but {name} is over {node.symbols}"
         if node.type != TensorType((), dtypes.BOOL):
             yield "until", f"{name} is {node.type}, not a truth value"
     for bound, access in graph.lengths.items():
@@ -136,13 +153,15 @@ def _references(subject: _Subject) -> Complaints:
 
 
 def _symbols(subject: _Subject) -> Complaints:
-    lengths = subject.graph.lengths
+    lengths, stops = subject.graph.lengths, subject.graph.stops
     for node in subject.graph:
         if len(set(node.symbols)) < len(node.dims) or any(s.kind != "dim" for s in node.symbols):
             yield node.name, f"its dims {node.symbols} are not distinct dims"
         known: set[Symbol] = set()
         for dim in node.dims:
-            yield from _unknown(node, dim.extent.symbols, known, f"the extent {dim.extent}")
+            # A length that is decided as the program runs may depend on a later dim.
+            available = known | ({s for s in node.symbols if stops.keys() & dim.extent.symbols} - {dim.symbol})
+            yield from _unknown(node, dim.extent.symbols, available, f"the extent {dim.extent}")
             known.add(dim.symbol)
         used = [(f"the shape {node.type}", length.symbols) for length in node.shape]
         used += [(f"the domain {node.domain}", node.domain.symbols)]
@@ -150,7 +169,7 @@ def _symbols(subject: _Subject) -> Complaints:
         for what, symbols in used:
             yield from _unknown(node, symbols, known, what)
             for symbol in symbols:
-                if symbol.over and symbol not in lengths:
+                if symbol.over and symbol not in lengths and symbol not in stops:
                     yield node.name, f"{what} uses the ragged bound {symbol}, which has no length"
 
 
@@ -218,6 +237,8 @@ def _is_attribute(value: Any) -> bool:
 
 def _types(subject: _Subject) -> Complaints:
     for node, definition in subject.live:
+        if definition.op not in TABLE and definition.op not in EXTERNAL:
+            continue  # the rule of operations says so
         given = subject.where(node, definition)
         try:
             found = _result_type(subject, node, definition, given)
@@ -249,15 +270,12 @@ def _operand_type(access: Access, source: Node) -> TensorType:
 
 
 def _lengths_elsewhere(access: Access, source: Node) -> dict[Symbol, Term]:
-    """A stand-in for each ragged bound of the source that depends on a dim read at another step than the current."""
-    steps = source.steps(access)
     symbols = frozenset().union(
         *(dim.extent.symbols for dim in source.dims),
         *(length.symbols for length in source.shape),
         source.domain.symbols,
     )
-    moved = (s for s in symbols if any(steps.get(owner) is not Term.of(owner) for owner in s.over))
-    return {s: Term.of(Symbol(s.name, s.kind, max=s.max, serial=-11)) for s in moved}
+    return lengths_elsewhere(access, source, symbols)
 
 
 def _disjoint(subject: _Subject) -> Complaints:
@@ -296,7 +314,9 @@ def _reads(subject: _Subject) -> Complaints:
                     inside += [ge(position, 0), lt(position, step.length)]
                     step = step.at(position)
                 steps[symbol] = step
-            lands = source.points.substitute({**steps, **_lengths_elsewhere(access, source)})
+            elsewhere = _lengths_elsewhere(access, source)
+            inside += [subject.graph.started.substitute(elsewhere), same_rows(node, steps, elsewhere)]
+            lands = source.points.substitute({**steps, **elsewhere})
             point = sets.counterexample(conjunction(*inside), lands)
             if point is not None:
                 yield node.name, f"{access} reads where {source.name} is not defined, at {point}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from polyrhythm.errors import (
     RequirementError,
     UnknownInputError,
 )
-from polyrhythm.ir.graph import Graph, Node
+from polyrhythm.ir.graph import Graph, Node, longest
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.source import Source, here
@@ -57,13 +57,15 @@ class Call:
 
     inputs: Mapping[str, np.ndarray]
     bounds: Mapping[Symbol, int]
+    lengths: Mapping[str, np.ndarray] = field(default_factory=dict)  # of the inputs that were given as ragged
 
 
 def prepare(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> Call:
     """Check what a program is called with and solve its bounds. The arrays are copies."""
     arrays = _arrays(graph, inputs)
     converted = {name: array.astype(graph.inputs[name].dtype) for name, array in arrays.items()}
-    return Call(converted, _bounds(graph, arrays, bounds))
+    lengths = {name: np.asarray(value.lengths) for name, value in inputs.items() if isinstance(value, Ragged)}
+    return Call(converted, _bounds(graph, arrays, bounds), lengths)
 
 
 def solve_bounds(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[Symbol, int]:
@@ -141,9 +143,12 @@ def _declared(node: Node) -> str:
 
 def _given(graph: Graph, bounds: Mapping[Any, int]) -> tuple[dict[Symbol, int], dict[Symbol, str]]:
     by_name: dict[str, list[Symbol]] = {}
+    rows = {bound for bound in graph.stops if bound.over}
     for symbol in graph.symbols:
-        if symbol.kind != "dim":
+        if symbol.kind != "dim" and symbol not in rows:
             by_name.setdefault(symbol.name, []).append(symbol)
+    # A bound that the program has no use for may be given: one dict of bounds serves several programs.
+    unused = {symbol.name for symbol in graph.declared.values()}
     known: dict[Symbol, int] = {}
     for key, value in bounds.items():
         name = str(key)
@@ -158,7 +163,18 @@ def _given(graph: Graph, bounds: Mapping[Any, int]) -> tuple[dict[Symbol, int], 
             symbols = [graph.declared[key.symbol]] if key.symbol in graph.declared else []
         else:
             symbols = by_name.get(name, [])
+            if not symbols and name not in unused:
+                have = sorted(name for name, symbols in by_name.items() if not graph.lengths.keys() & {*symbols})
+                raise BoundsError(
+                    f"the program has no bound {name}; its bounds are {', '.join(have) or 'none'}",
+                    fix="check the name, or leave it out",
+                )
         for symbol in symbols:
+            if symbol in graph.lengths:
+                raise BoundsError(
+                    f"the bound {name} is the length of a ragged dim, which the program reads from data",
+                    fix="leave it out",
+                )
             known[symbol] = int(value)
     return known, dict.fromkeys(known, "bounds=")
 
@@ -168,8 +184,10 @@ def _solve(
 ) -> None:
     """Read bounds off the inputs: each axis length is an equation, linear in what is not yet known."""
     equations = []
+    # An input reaches as far as a dim may go, whatever step it ends at.
+    limits = {bound: Term.of(longest(bound)) for bound in graph.stops}
     for name, node in graph.inputs.items():
-        terms = [*(dim.extent for dim in node.dims), *node.shape]
+        terms = [term.substitute(limits) for term in (*(dim.extent for dim in node.dims), *node.shape)]
         for axis, (term, length) in enumerate(zip(terms, arrays[name].shape, strict=True)):
             if not any(symbol.over for symbol in term.symbols):
                 equations.append((term, length, f"axis {axis} of {name!r}", node))

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations
+from operator import and_
 
 from polyrhythm.errors import (
     EmptyAxisError,
@@ -27,7 +29,19 @@ from polyrhythm.errors import (
     UntilError,
 )
 from polyrhythm.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt, negation, within
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Requirement, operand_type
+from polyrhythm.ir.graph import (
+    Access,
+    Definition,
+    Graph,
+    Node,
+    NodeDim,
+    Range,
+    Requirement,
+    lengths_elsewhere,
+    longest,
+    operand_type,
+    same_rows,
+)
 from polyrhythm.ir.sets import Points, facts, points, proves, simplified
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.lang.describe import described, is_named, point, read
@@ -44,16 +58,11 @@ def checked(graph: Graph) -> Graph:
         if node.recurrent:
             checker.partition(node)
     demand = checker.demand()
-    nodes = {name: _restricted(node, demand[name]) for name, node in checker.nodes.items()}
+    nodes = {name: checker.restricted(node, demand[name]) for name, node in checker.nodes.items()}
     sound = replace(graph, nodes=nodes, requirements=tuple(dict.fromkeys(checker.requirements)))
     check_progress(sound)
     checker.stopping()
     return sound
-
-
-def _restricted(node: Node, demanded: Points) -> Node:
-    """A plain node limited to where it is demanded."""
-    return node if node.recurrent else replace(node, domain=simplified(demanded.condition(), node.rectangle))
 
 
 @dataclass(frozen=True)
@@ -85,8 +94,8 @@ class _Checker:
         self.graph = graph
         self.requirements: list[Requirement] = []
         self.bounds = ordered(symbol for symbol in graph.symbols if symbol.kind != "dim")
-        self.facts = facts(frozenset(self.bounds))
-        self.stopped = {d.bound for d in graph.until if d.bound is not None}
+        self.facts = conjunction(facts(frozenset(self.bounds)), graph.started)
+        self.stopped = {longest(bound) for bound in graph.stops}
         # Bounds the caller decides; the others are data, and no call can promise anything about them.
         self.free = tuple(s for s in self.bounds if not s.over)
         self.roots = {node.name for node in self._roots()}
@@ -106,7 +115,7 @@ class _Checker:
         if not node.definitions:
             raise UndefinedError(
                 f"{described(node)} is used but has no definition",
-                fix=f"assign to it before it is compiled or evaluated, as in {name}[0] = ...",
+                fix=f"assign to it before it is compiled or evaluated, as in {name}[{0 if node.dims else '()'}] = ...",
                 at=node.at,
             )
         box = self.box(node)
@@ -160,6 +169,15 @@ class _Checker:
                         reads.setdefault(access.source, []).append(_Reading(node, definition, access, here))
                         self._need(needed, access, node, here)
         return needed
+
+    def restricted(self, node: Node, demanded: Points) -> Node:
+        """A plain node limited to where it is demanded."""
+        if node.recurrent:
+            return node
+        demanded = demanded.without(s for s in self.bounds if not set(s.over) <= set(node.symbols))
+        started = self.graph.started
+        known = started if started.symbols <= set(demanded.columns) else conjunction()
+        return replace(node, domain=simplified(demanded.condition(), conjunction(node.rectangle, known)))
 
     def _need(self, needed: dict[str, Points], access: Access, node: Node, here: Points) -> None:
         source = self.nodes[access.source]
@@ -245,12 +263,14 @@ class _Checker:
         """An access stays inside what it reads."""
         source = self.nodes[access.source]
         positions, steps, known = _positions(access)
-        inside = source.rectangle.substitute(dict(zip(source.symbols, steps, strict=True)))
-        inside, unknown = _other_lengths(inside, source, access)
+        other = lengths_elsewhere(access, source, self.bounds)
+        unknown = [symbol for term in other.values() for symbol in term.symbols]
+        at = dict(zip(source.symbols, steps, strict=True))
+        started = self.graph.started.substitute(other)
         return _Claim(
-            inside,
+            source.rectangle.substitute({**at, **other}),
             (*positions, *unknown),
-            conjunction(known, facts(frozenset(unknown))),
+            conjunction(known, facts(frozenset(unknown)), started, same_rows(node, at, other)),
             OutOfRangeError,
             f"{read(access, source)}{_reader(node)} may lie outside {described(source)}, which has steps "
             + ", ".join(f"0 <= {dim.symbol} < {dim.extent}" for dim in source.dims),
@@ -311,7 +331,9 @@ class _Checker:
             return
         below = self._only_below(bad)
         if below is None:
-            witness = bad.smallest()
+            # A dim that ends early has a step wherever it may have any; a witness without one convinces nobody.
+            running = (points(ge(Term.of(stopped), 1), (stopped,)) for stopped in self.stopped)
+            witness = reduce(and_, running, bad).smallest() or bad.smallest()
             assert witness is not None
             about = definition.symbols.union(node.symbols, claim.condition.symbols)
             outcome = None
@@ -351,12 +373,13 @@ class _Checker:
         """No stopping condition depends on the length it decides."""
         for symbol, name in self.graph.until.items():
             assert symbol.bound is not None
+            bound = longest(symbol.bound)
             for node in _cone(self.graph, name):
                 for definition in node.definitions:
-                    if symbol.bound in definition.symbols:
+                    if not definition.symbols.isdisjoint((symbol.bound, bound)):
                         raise UntilError(
-                            f"the stopping condition of {symbol} depends on {symbol.bound}, the length it decides",
-                            fix=f"stop on values of the current and earlier steps only, without {symbol.bound}",
+                            f"the stopping condition of {symbol} depends on {bound}, the length it decides",
+                            fix=f"stop on values of the current and earlier steps only, without {bound}",
                             at=definition.at,
                         )
 
@@ -444,14 +467,3 @@ def _positions(access: Access) -> tuple[tuple[Symbol, ...], list[Term], Conditio
             step = step.at(Term.of(position))
         steps.append(step)
     return tuple(positions), steps, conjunction(*known)
-
-
-def _other_lengths(inside: Condition, source: Node, access: Access) -> tuple[Condition, tuple[Symbol, ...]]:
-    """Ragged lengths of the source at another step than the reader's are unknown: they become symbols of their own."""
-    steps = source.steps(access)
-    other = {}
-    for dim in source.dims:
-        for bound in dim.extent.symbols:
-            if any(steps.get(owner) is not Term.of(owner) for owner in bound.over):
-                other[bound] = Symbol(f"{bound.name}_there", "bound", max=bound.max, serial=-4)
-    return inside.substitute({old: Term.of(new) for old, new in other.items()}), tuple(other.values())

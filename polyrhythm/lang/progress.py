@@ -20,8 +20,8 @@ from math import lcm
 from typing import TypeVar
 
 from polyrhythm.errors import CycleError, ProgressError
-from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, lt
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, le, lt
+from polyrhythm.ir.graph import ELSEWHERE, Access, Definition, Graph, Node, Range, lengths_elsewhere, same_rows
 from polyrhythm.ir.sets import facts, points, solutions
 from polyrhythm.ir.terms import FloorDiv, Symbol, Term, dims_of, ordered
 from polyrhythm.lang.describe import described
@@ -120,6 +120,15 @@ def _reads_of(graph: Graph, node: Node, number: int, definition: Definition, acc
             known += [ge(Term.of(k), 0), lt(Term.of(k), step.length)]
             step = step.at(Term.of(k))
         steps[symbol] = step
+    elsewhere = lengths_elsewhere(access, source, (s for s in graph.symbols if s.over))
+    if elsewhere:
+        # The lengths of another row; that the read stays inside it is proved already.
+        known.append(same_rows(node, steps, elsewhere))
+        steps |= elsewhere
+        known += [
+            source.rectangle.substitute(steps),
+            facts(frozenset(s for e in elsewhere.values() for s in e.symbols)),
+        ]
     for other, met in enumerate(source.definitions):
         condition = conjunction(*known, met.domain.substitute(steps))
         condition = conjunction(condition, facts(condition.symbols))
@@ -160,10 +169,15 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
         tried: list[dict[Statement, Term]] = []
         for followed in (moving, mostly, steady):
             ranks = standing_ranks(follow_ranks(along, followed, symbol), component, edges)
-            if ranks not in tried:
+            if ranks not in tried and all(_is_rank(graph[name], ranks[name, number]) for name, number in component):
                 tried.append(ranks)
                 yield ranks
                 yield {statement: -rank for statement, rank in ranks.items()}
+
+
+def _is_rank(node: Node, rank: Term) -> bool:
+    """Whether a rank is a number at every point of a node: a ragged length is one only along with its dims."""
+    return all(set(symbol.over) <= set(node.symbols) for symbol in rank.symbols)
 
 
 def standing_ranks(
@@ -306,21 +320,26 @@ def _shifts(
 
 
 Place = tuple[str, tuple[int, ...]]
+Row = tuple[Symbol, tuple[int, ...]]
+"""A ragged bound, and the steps of the dims it depends on."""
+Lengths = Mapping[Row, int]
+_LONGEST, _MOST_ROWS = 3, 4
+"""How far ragged lengths are searched for a cycle."""
 
 
 def _complain(graph: Graph, component: Sequence[str], edges: Sequence[_Read]) -> None:
     nodes = [graph[name] for name in component]
     user_node = next((node for node in nodes if node.recurrent), nodes[0])
     for bounds in _small_bounds(edges):
-        cycle = _concrete_cycle(graph, edges, bounds)
-        if cycle is not None:
+        cycle, lengths = _concrete_cycle(graph, edges, bounds)
+        if cycle:
             shown = ", which reads ".join(f"{name}{list(point)}" for name, point in cycle if graph[name].recurrent)
-            lines = list(dict.fromkeys(_line_at(graph[name], point, bounds) for name, point in cycle))
+            lines = list(dict.fromkeys(_line_at(graph[name], point, bounds, lengths) for name, point in cycle))
             raise CycleError(
                 f"a value depends on itself: {shown.replace(', which reads', ' reads', 1)}",
                 fix="read an earlier or later step, so that every value is computed from others",
                 at=lines[0],
-                point=bounds,
+                point={**bounds, **{f"{s}{list(row)}": length for (s, row), length in lengths.items()}},
                 also=tuple(("through", at) for at in lines[1:8] if at is not None),
             )
     raise ProgressError(
@@ -331,41 +350,64 @@ def _complain(graph: Graph, component: Sequence[str], edges: Sequence[_Read]) ->
     )
 
 
-def _line_at(node: Node, place: tuple[int, ...], bounds: Mapping[Symbol, int]) -> Source | None:
+def _line_at(node: Node, place: tuple[int, ...], bounds: Mapping[Symbol, int], lengths: Lengths) -> Source | None:
     """The line of the definition that holds at a point."""
     lookup = {**bounds, **dict(zip(node.symbols, place, strict=True))}
+    lookup |= {s: n for (s, row), n in lengths.items() if row == tuple(lookup.get(owner) for owner in s.over)}
     return next((d.at for d in node.definitions if d.domain.evaluate(lookup.__getitem__)), node.at)
 
 
 def _small_bounds(edges: Sequence[_Read]) -> Iterator[dict[Symbol, int]]:
     symbols = ordered({s for edge in edges for s in edge.condition.symbols if s.kind != "dim"})
+    symbols = tuple(s for s in symbols if not s.over and s.serial != ELSEWHERE)
     sizes = range(6 if len(symbols) <= 2 else 4)
     for values in sorted(product(sizes, repeat=len(symbols)), key=lambda v: (sum(v), v)):
         yield dict(zip(symbols, values, strict=True))
 
 
-def _concrete_cycle(graph: Graph, edges: Sequence[_Read], bounds: Mapping[Symbol, int]) -> list[Place] | None:
-    """A cycle among the points at given bounds."""
-    successors: dict[Place, list[Place]] = {}
-    for edge in edges:
-        reader, source = graph[edge.reader[0]], graph[edge.source[0]]
-        fixed = edge.condition.substitute({symbol: Term(value) for symbol, value in bounds.items()})
-        columns = ordered(fixed.symbols | set(reader.symbols))
-        if any(s.kind != "dim" for s in columns):
-            return None
-        for values in points(fixed, columns).every():
+def _concrete_cycle(
+    graph: Graph, edges: Sequence[_Read], bounds: Mapping[Symbol, int]
+) -> tuple[list[Place], dict[Row, int]]:
+    """A cycle among the points at given bounds, and the ragged lengths at which it is one."""
+    reads = [read for edge in edges for read in _concrete_reads(graph, edge, bounds)]
+    rows = sorted({row for _, _, lengths in reads for row in lengths}, key=lambda row: (row[0].sort_key(), row[1]))
+    if len(rows) > _MOST_ROWS:
+        return [], {}
+    for table in sorted(product(range(_LONGEST + 1), repeat=len(rows)), key=lambda v: (sum(v), v)):
+        chosen = dict(zip(rows, table, strict=True))
+        successors: dict[Place, list[Place]] = {}
+        for place, read, lengths in reads:
+            if all(chosen[row] == length for row, length in lengths.items()):
+                successors.setdefault(place, []).append(read)
+                successors.setdefault(read, [])
+        for component in components(successors):
+            if len(component) > 1 or component[0] in successors[component[0]]:
+                # Only recurrent tensors close a cycle, and they are what the user knows by name.
+                start = next(place for place in reversed(component) if graph[place[0]].recurrent)
+                return _shortest_cycle(successors, start, set(component)), chosen
+    return [], {}
+
+
+def _concrete_reads(
+    graph: Graph, edge: _Read, bounds: Mapping[Symbol, int]
+) -> Iterator[tuple[Place, Place, dict[Row, int]]]:
+    """Who reads what at given bounds, and the lengths of rows that this presumes."""
+    reader, source = graph[edge.reader[0]], graph[edge.source[0]]
+    fixed = edge.condition.substitute({symbol: Term(value) for symbol, value in bounds.items()})
+    ragged = [s for s in fixed.symbols if s.kind != "dim"]
+    fixed = conjunction(fixed, *(le(Term.of(s), _LONGEST) for s in ragged))
+    for values in points(fixed, ordered(fixed.symbols | set(reader.symbols))).every():
+        lookup = {**bounds, **values}
+        at = {s: edge.steps[s].evaluate(lookup.__getitem__) for s in source.symbols}
+        there = {term: s for s, term in edge.steps.items() if s.over}
+        lengths: dict[Row, int] = {}
+        for s in ragged:
+            bound, steps = (there[Term.of(s)], at) if Term.of(s) in there else (s, values)
+            if lengths.setdefault((bound, tuple(steps[owner] for owner in bound.over)), values[s]) != values[s]:
+                break
+        else:
             place = (reader.name, tuple(values[s] for s in reader.symbols))
-            lookup = {**bounds, **values}
-            read = (source.name, tuple(edge.steps[s].evaluate(lookup.__getitem__) for s in source.symbols))
-            successors.setdefault(place, []).append(read)
-            successors.setdefault(read, [])
-    for component in components(successors):
-        inside = set(component)
-        if len(component) > 1 or component[0] in successors[component[0]]:
-            # Only recurrent tensors close a cycle, and they are what the user knows by name.
-            start = next(place for place in reversed(component) if graph[place[0]].recurrent)
-            return _shortest_cycle(successors, start, inside)
-    return None
+            yield place, (source.name, tuple(at.values())), lengths
 
 
 def _shortest_cycle(successors: Mapping[Place, Sequence[Place]], start: Place, inside: set[Place]) -> list[Place]:

@@ -11,6 +11,7 @@ from polyrhythm.errors import (
     DeclarationError,
     DefinitionError,
     DTypeError,
+    IndexingError,
     LeftSideError,
     NotInjectiveError,
     ShapeError,
@@ -73,6 +74,13 @@ class Recurrent(Tensor):
             raise DataIndexError(
                 f"data cannot say where a definition of {self._called} holds",
                 fix="define every step, and choose on the right: pr.where(condition, a, b)",
+            )
+        elif not self.spans and isinstance(key, tuple) and not key:
+            condition, bound = TRUE, ()
+        elif not self.spans and not isinstance(key, Condition):
+            raise IndexingError(
+                f"{self._called} has no dims, so it has a single point",
+                fix=f"define it with {self.name or 'y'}[()] = ..., and choose between values on the right",
             )
         elif isinstance(key, Condition):
             condition, bound = key.condition, self.symbols

@@ -142,6 +142,9 @@ class View(Tensor):
         spans = _view_spans(source, steps)
         super().__init__(spans, _view_type(source, steps, domain(spans)), source.weak)
         self.source, self.steps = source, steps
+        self.indexed: View | None = None  # the view this was made of by indexing, at these entries,
+        self.entries: Mapping[Symbol, Step] = {}
+        self.order: tuple[int, ...] | None = None  # whose ranges then have another order
 
 
 class Choice(Tensor):
@@ -383,13 +386,25 @@ def _reindexed(view: View, entries: Mapping[Symbol, Step]) -> Tensor:
         assert isinstance(original, Term)
         start = original.substitute({**points, symbol: entry.start})
         steps[place] = Range(start, entry.length, entry.step * original.coefficient(symbol))
-    result: Tensor = View(view.source, tuple(steps))
+    result = View(view.source, tuple(steps))
+    result.indexed, result.entries = view, entries
     old = [i for i, step in enumerate(view.steps) if isinstance(step, Range)]
     wanted = [place for place in places.values() if place is not None] + old
     if wanted != sorted(wanted):
         position = {place: axis for axis, place in enumerate(sorted(wanted))}
-        axes = tuple(position[place] for place in wanted) + tuple(range(len(wanted), result.rank))
-        result = apply("transpose", result, axes=axes)
+        result.order = tuple(position[place] for place in wanted) + tuple(range(len(wanted), result.rank))
+        return apply("transpose", result, axes=result.order)
+    return result
+
+
+def apart(view: View) -> Tensor:
+    """The value of a view that was made by indexing another, without substituting into the index of that one."""
+    assert view.indexed is not None
+    inner = apply("broadcast", view.indexed, shape=view.indexed.type.shape)
+    inner.at = view.at
+    result: Tensor = View(inner, tuple(view.entries[symbol] for symbol in inner.symbols))
+    if view.order is not None:
+        result = apply("transpose", result, axes=tuple(map(view.order.index, range(len(view.order)))))
     return result
 
 
