@@ -134,6 +134,7 @@ class _Scheduler:
                     continue  # what it needs of another reader comes between
                 if any(self._join(groups[target], option, dependences) for option in options):
                     group = groups[target]
+                    at = min(at, target)  # a sibling stays where it is
                     # It now comes before every reader, and so does all it needs.
                     early = [n for n in range(at, target) if _reaches(before, target, n)] + [target]
                     late = [n for n in range(at, len(groups)) if n not in early]
