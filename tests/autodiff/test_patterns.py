@@ -45,8 +45,8 @@ def test_every_pattern(name: str, steps: int) -> None:
 
 
 def test_two_dims_with_diagonal_reads() -> None:
-    i, I = pr.dim("i")
-    j, J = pr.dim("j")
+    i, _ = pr.dim("i")
+    j, _ = pr.dim("j")
     a = pr.input("a", (), (i, j), "float64")
     d = pr.recurrent((), (i, j), "float64")
     d[i == 0] = a
@@ -56,7 +56,7 @@ def test_two_dims_with_diagonal_reads() -> None:
 
 
 def test_a_broadcast_dim_is_summed() -> None:
-    b, B = pr.dim("b")
+    b, _ = pr.dim("b")
     w = pr.input("w", (2,), (), "float64")
     y = pr.input("y", (2,), (b, t), "float64")
     check(
