@@ -145,25 +145,31 @@ class Points:
         >>> [(str(first), str(last)) for first, last in box.intervals(t)]
         [('2', 'T//2')]
         """
-        place = self.columns.index(symbol)
         found = []
         for basic in self.isl_set.coalesce().compute_divs().get_basic_sets():
-            lowest: list[Term] = []
-            highest: list[Term] = []
-            for constraint in basic.remove_redundancies().get_constraints():
-                term = self._term_of(constraint.get_aff())
-                factor = term.coefficient(symbol)
-                rest = term - Term.of(symbol) * factor
-                if factor == 0 or symbol in rest.symbols:
-                    continue
-                if factor > 0 or constraint.is_equality():
-                    lowest.append(-((rest if factor > 0 else -rest) // abs(factor)))
-                if factor < 0 or constraint.is_equality():
-                    highest.append((rest if factor < 0 else -rest) // abs(factor))
-            if not lowest or not highest:
-                raise ValueError(f"{symbol} ({self.columns[place]}) has no bounds in {self.condition()}")
-            found.append((maximum(*lowest), minimum(*highest)))
+            ends = self._ends(basic, symbol)
+            if ends is None:  # bounded only together with a quotient of itself: without the quotients, from further out
+                ends = self._ends(basic.remove_divs(), symbol)
+            if ends is None:
+                raise ValueError(f"{symbol} has no bounds in {self.condition()}")
+            found.append(ends)
         return found
+
+    def _ends(self, basic: isl.BasicSet, symbol: Symbol) -> tuple[Term, Term] | None:
+        """The terms between which the constraints of a convex set hold a column."""
+        lowest: list[Term] = []
+        highest: list[Term] = []
+        for constraint in basic.remove_redundancies().get_constraints():
+            term = self._term_of(constraint.get_aff())
+            factor = term.coefficient(symbol)
+            rest = term - Term.of(symbol) * factor
+            if factor == 0 or symbol in rest.symbols:
+                continue
+            if factor > 0 or constraint.is_equality():
+                lowest.append(-((rest if factor > 0 else -rest) // abs(factor)))
+            if factor < 0 or constraint.is_equality():
+                highest.append((rest if factor < 0 else -rest) // abs(factor))
+        return (maximum(*lowest), minimum(*highest)) if lowest and highest else None
 
     def condition(self) -> Condition:
         """The set as a condition on its columns.
