@@ -57,7 +57,7 @@ def check_stream(case: Case, backend: str) -> None:
     built = case.built
     dims = dict.fromkeys(dim for output in built.outputs.values() for dim in output.dims)
     program = pr.compile(built.outputs, until=built.until, effects=built.effects, backend=backend)
-    for bounds in case.bounds if backend != "jax" else case.bounds[-2:]:
+    for bounds in (case.bounds[0], *case.bounds[-2:]) if backend != "jax" else case.bounds[-2:]:
         inputs = case.inputs(bounds)
         for dim in dims:
             if built.log is not None:
