@@ -20,6 +20,7 @@ from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import TRUE, conjunction
 from polyrhythm.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.ir.terms import Term
+from polyrhythm.lang.progress import components
 
 
 def expand_gradients(graph: Graph) -> Graph:
@@ -107,7 +108,21 @@ def _expanded(graph: Graph, asked: _Asked) -> Graph:
             copy = Definition(TRUE, "broadcast", (Access(gradient, steps),), {"shape": node.shape}, node.at)
             growing.nodes[node.name] = replace(node, definitions=(copy,))
     nodes = {n: _unlimited(node) for n, node in growing.nodes.items()}
+    _relax(nodes, set(gradients.values()) | (set(nodes) - set(graph.nodes)))
     return replace(graph, nodes=_in_order(nodes, graph), requirements=())
+
+
+def _relax(nodes: dict[str, Node], made: set[str]) -> None:
+    """Gradient tensors that no circle of their own leads through are plain: computed only where they are needed."""
+    cut = {name for name, node in nodes.items() if node.recurrent and name not in made}
+    reads = {
+        name: [a.source for d in node.definitions for a in d.operands if a.source not in cut]
+        for name, node in nodes.items()
+        if name not in cut
+    }
+    for component in components(reads):
+        if len(component) == 1 and component[0] not in reads[component[0]] and component[0] in made:
+            nodes[component[0]] = replace(nodes[component[0]], recurrent=False)
 
 
 def _unlimited(node: Node) -> Node:
