@@ -16,7 +16,7 @@ PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
-demo: .venv/base.stamp  ## a first look: a few recurrences, evaluated
+demo: .venv/demo.stamp  ## a first look: a character model trained by one compiled program, then writing
 	@$(VENV)/python examples/demo.py
 
 test: lint  ## lint, then the quick lane of the tests, doctests and documentation
@@ -52,6 +52,11 @@ clean:  ## remove what was built, except .venv
 	@test -x $(VENV)/pip || $(PYTHON) -m venv .venv
 	@$(PIP_INSTALL) hatchling editables
 	@$(PIP_INSTALL) --no-build-isolation -e .
+	@touch $@
+
+.venv/demo.stamp: .venv/base.stamp
+	@echo "installing what the demo needs into .venv"
+	@$(PIP_INSTALL) --no-build-isolation -e '.[jax]'
 	@touch $@
 
 .venv/test.stamp: .venv/base.stamp
