@@ -14,7 +14,7 @@ from typing import Any
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.terms import Symbol, Term, product
 from polyrhythm.ir.types import TensorType
-from polyrhythm.loops.ir import Block, For, If, Item, Local, LoopProgram, Place
+from polyrhythm.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps
 
 Lookup = Callable[[Symbol], int]
 
@@ -127,9 +127,15 @@ def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> i
     most = now = 0
     for number, compute in enumerate(block.body):
         now += sizes.get(compute.result, 0)
-        most = max(most, now)
+        # Several slots of a ring are gathered; other reads are views.
+        rings = [o for o in compute.operands if isinstance(o, Load) and any(map(_is_ring, o.index))]
+        most = max(most, now + sum(_bytes(load.type, ranges, lookup) for load in rings))
         now -= sum(sizes.get(name, 0) for name, end in last.items() if end == number)
     return most
+
+
+def _is_ring(entry: Term | Steps) -> bool:
+    return isinstance(entry, Steps) and entry.ring is not None
 
 
 def _range(loop: For, ranges: Mapping[Symbol, Interval]) -> Interval:
