@@ -1,15 +1,17 @@
 """Programs with host functions on JAX: device regions driven by a thin Python loop.
 
-Everything between two host calls is one *region*, one XLA program that takes the places it uses and returns those it
-changes. Loops that contain a host call run in Python. In the common case of a loop with one host call per iteration,
-the part after the call and the part before the next one are one region, so that an iteration costs one dispatch and
-one call.
+Everything between two host calls is one *region*, one XLA program that takes the places it uses and returns those
+that are still needed. Loops that contain a host call run in Python. The regions and what connects them are planned
+once. In a loop whose body is straight, the part after the last call and the part before the first call of the
+next iteration are one region, so that an iteration with one call costs one dispatch. Handing an array to XLA costs as
+much as a small step, so what a call returns is packed into one array per dtype.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -18,13 +20,15 @@ import numpy as np
 from polyrhythm.backends.jax.lowering import Lowering, State
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.numpy import checked_results
+from polyrhythm.ir.conditions import Condition
 from polyrhythm.ir.graph import HostFunction
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, LoopProgram, blocks_of
-from polyrhythm.loops.liveness import live_before, written
+from polyrhythm.loops.liveness import carried, live_before, written
 
 Arrays = dict[str, jax.Array]
+Ranges = dict[Symbol, Interval]
 
 
 def has_host(items: Sequence[Item]) -> bool:
@@ -34,115 +38,87 @@ def has_host(items: Sequence[Item]) -> bool:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Part of a region: store what the host returned, or run items, at given counters."""
+    """Part of a region: store what the host returned, run items, ask for the operands of the next call."""
 
     items: tuple[Item, ...] = ()
-    returned: Block | None = None  # a host block whose results are stored
-    asked: Block | None = None  # a host block whose operands are wanted
+    returned: _Call | None = None
+    asked: _Call | None = None
     shift: int = 0  # how far the counter of the driving loop is ahead
 
 
-@dataclass
-class Driver:
-    """Runs one program at one set of capacities."""
-
-    program: LoopProgram
-    capacities: Mapping[Symbol, int]
-    note_compilation: Callable[[], None]
-    ranges: dict[Symbol, Interval] = field(default_factory=dict)
-    regions: dict[Any, Any] = field(default_factory=dict)
-
-    def run(
-        self, inputs: Mapping[str, jax.Array], bounds: Mapping[Symbol, int], seed: np.ndarray
-    ) -> tuple[list[jax.Array], dict[Symbol, int]]:
-        """The outputs at capacity, and the bounds found on the way."""
-        state: Arrays = {}
-        for name, place in self.program.places.items():
-            if place.kind == "input":
-                state[name] = inputs[name]
-            else:
-                room = Lowering(self.program, self.capacities, {}, None, self.ranges).room(place)
-                state[name] = jax.device_put(np.zeros(room, place.type.dtype))
-        run = _Run(self, state, dict(bounds), seed)
-        run.items(self.program.body)
-        found = {symbol: run.symbols[symbol] for symbol in self.program.found}
-        return [run.state[name] for name in self.program.outputs], found
-
-    def started(self, state: Arrays, symbols: dict[Symbol, int], seed: np.ndarray) -> _Run:
-        """A run that is driven from outside, iteration by iteration."""
-        return _Run(self, state, symbols, seed)
-
-    def _capacity(self, term: Term) -> int:
-        return Lowering(self.program, self.capacities, {}, None, self.ranges).capacity(term)
-
-    def region(self, pieces: tuple[_Piece, ...], symbols: tuple[Symbol, ...], counter: Symbol | None) -> Any:
-        """The compiled function of a region; made once."""
-        key = (tuple((id(p.items), id(p.returned), id(p.asked), p.shift) for p in pieces), symbols)
-        if key not in self.regions:
-            self.regions[key] = _Region(self, pieces, symbols, counter)
-            self.note_compilation()
-        return self.regions[key]
-
-
 class _Region:
-    """One XLA program between host calls."""
+    """One XLA program between host calls. `live` are the places that matter afterwards."""
 
-    def __init__(
-        self, driver: Driver, pieces: tuple[_Piece, ...], symbols: tuple[Symbol, ...], counter: Symbol | None
-    ) -> None:
-        self.driver, self.pieces, self.symbols, self.counter = driver, pieces, symbols, counter
-        self.ranges = dict(driver.ranges)
-        program = driver.program
-        items = tuple(item for piece in pieces for item in piece.items)
-        stores = {s.place for p in pieces if p.returned for s in p.returned.stores}
-        self.changed = sorted(written(items) | stores)
-        loads = {
-            o.place
-            for p in pieces
-            if p.asked is not None
-            for c in p.asked.body
-            for o in c.operands
-            if isinstance(o, Load)
-        }
-        variables = {n for n in self.changed if program.places[n].kind == "variable"}
-        needed = live_before(items, set(), program) | loads | (set(self.changed) - variables)
-        # A variable that is written only under a mask, or not on every path, keeps its old value.
-        self.needed = sorted(needed | variables)
-        self.kept = [n for n in self.needed if n not in self.changed]
+    def __init__(self, plan: _Planner, pieces: tuple[_Piece, ...], live: set[str], loops: tuple[For, ...]) -> None:
+        self.plan, self.pieces = plan, pieces
+        self.counter = loops[-1].counter if loops else None
+        self.ranges = dict(plan.ranges)
+        self.symbols = (*plan.program.bounds, *(loop.counter for loop in loops))
+        program = plan.program
+        changed: set[str] = set()
+        for piece in pieces:
+            changed |= written(piece.items) | (written((piece.returned.block,)) if piece.returned else set())
+        self.results = sorted(changed & live)
+        needed = set(self.results)
+        for piece in reversed(pieces):
+            if piece.asked is not None:
+                needed |= {o.place for c in piece.asked.block.body for o in c.operands if isinstance(o, Load)}
+            needed = live_before(piece.items, needed, program)
+            if piece.returned is not None:
+                needed = _live_before_results(piece.returned.block, needed, program)
+        # Donating a buffer lets XLA update it in place; for a small variable it costs more than it saves.
+        owned = {n for n in changed if program.places[n].kind != "variable"}
+        self.donated = sorted(needed & owned)
+        self.kept = sorted(needed - owned)
         self.call = jax.jit(self._trace, donate_argnums=(0,))
+        plan.note_compilation()
+
+    def run(self, run: Run, returned: Sequence[np.ndarray]) -> tuple[jax.Array, ...]:
+        """Run it and store what it returns; the operands of the next call."""
+        state, symbols = run.state, run.symbols
+        values = np.array([symbols[s] for s in self.symbols], np.int32)
+        donated, kept = [state[n] for n in self.donated], [state[n] for n in self.kept]
+        new, asked = self.call(donated, kept, values, run.seed, returned)
+        state.update(zip(self.results, new, strict=True))
+        return tuple(asked)
 
     def _trace(
-        self, changed: Arrays, kept: Arrays, values: jax.Array, seed: jax.Array, returned: list[list[jax.Array]]
-    ) -> tuple[Arrays, list[list[jax.Array]]]:
-        program = self.driver.program
+        self,
+        donated: list[jax.Array],
+        kept: list[jax.Array],
+        values: jax.Array,
+        seed: jax.Array,
+        returned: Sequence[jax.Array],
+    ) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+        program = self.plan.program
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.symbols)}
-        lowering = Lowering(program, self.driver.capacities, dict(symbols), seed, dict(self.ranges))
+        lowering = Lowering(program, self.plan.capacities, dict(symbols), seed, dict(self.ranges))
         state: State = {}
-        for name, array in {**changed, **kept}.items():
+        for name, array in zip((*self.donated, *self.kept), (*donated, *kept), strict=True):
             state[name] = Padded(array, lowering.lengths(program.places[name].whole))
-        asked: list[list[jax.Array]] = []
-        waiting = list(returned)
+        asked: tuple[jax.Array, ...] = ()
         everything = set(program.places)
         for piece in self.pieces:
             if self.counter is not None:
                 lowering.symbols[self.counter] = symbols[self.counter] + np.int32(piece.shift)
             if piece.returned is not None:
-                _store_results(lowering, piece.returned, waiting.pop(0), state)
+                _store_results(lowering, piece.returned.block, piece.returned.unpacked(returned), state)
             lowering.items(piece.items, state, everything, None)
             if piece.asked is not None:
-                asked.append(_operands(lowering, piece.asked, state))
-        return {name: state[name].array for name in self.changed}, asked
+                asked = _operands(lowering, piece.asked.block, state)
+        return [state[name].array for name in self.results], asked
 
 
-def _operands(lowering: Lowering, block: Block, state: State) -> list[jax.Array]:
+def _operands(lowering: Lowering, block: Block, state: State) -> tuple[jax.Array, ...]:
     """The operands of a host call; values remade for it are computed on the way."""
     values: dict[str, Padded] = {}
     for compute in block.body:
         operands = [
-            values[o.name] if not isinstance(o, Load) else lowering.load(o, state, block) for o in compute.operands
+            lowering.load(operand, state, block) if isinstance(operand, Load) else values[operand.name]
+            for operand in compute.operands
         ]
         if compute.op == "host":
-            return [operand.array for operand in operands]
+            return tuple(operand.array for operand in operands)
         values[compute.result] = lowering.compute(compute, operands)
     raise AssertionError("a host block calls the host")
 
@@ -157,82 +133,206 @@ def _store_results(lowering: Lowering, block: Block, results: Sequence[jax.Array
         lowering.store(store, values[store.value], state, None)
 
 
+def _live_before_results(block: Block, live: set[str], program: LoopProgram) -> set[str]:
+    """What matters after a host function has been called and before its results are stored."""
+    return live_before((replace(block, body=()),), live, program)
+
+
+class _Call:
+    """One call of a host function: its operands cut to their lengths, its results packed at their capacities."""
+
+    def __init__(self, plan: _Planner, block: Block) -> None:
+        self.block = block
+        compute = next(c for c in block.body if c.op == "host")
+        self.function: HostFunction = compute.attributes["function"]
+        self.operands = _types(block, compute)
+        self.results: list[tuple[Term, ...]] = list(compute.attributes["shapes"])
+        sizes = Lowering(plan.program, plan.capacities, {}, None, plan.ranges)
+        self.rooms = [tuple(sizes.capacity(n) for n in shape) for shape in self.results]
+        self.varies = any(n.symbols for shape in (*self.operands, *self.results) for n in shape)
+        dtypes = [result.dtype for result in self.function.results]
+        self.groups = dict.fromkeys(dtypes, 0)  # the elements of each dtype
+        self.packing: list[tuple[np.dtype, slice]] = []
+        for dtype, room in zip(dtypes, self.rooms, strict=True):
+            start = self.groups[dtype]
+            self.groups[dtype] += math.prod(room)
+            self.packing.append((dtype, slice(start, self.groups[dtype])))
+
+    def run(self, run: Run, operands: Sequence[jax.Array]) -> list[np.ndarray]:
+        """Call the function; what it returns, packed."""
+        shapes = self.rooms
+        arrays = [np.array(operand) for operand in operands]
+        if self.varies:
+            lookup = run.symbols.__getitem__
+            arrays = [_cut(array, shape, lookup) for array, shape in zip(arrays, self.operands, strict=True)]
+            shapes = [tuple(n.evaluate(lookup) for n in shape) for shape in self.results]
+        returned = self.function.call(*arrays)
+        results = (returned,) if self.function.single else tuple(returned)
+        packed = {dtype: np.zeros(size, dtype) for dtype, size in self.groups.items()}
+        checked = checked_results(self.function, results, shapes)
+        for array, room, (dtype, where) in zip(checked, self.rooms, self.packing, strict=True):
+            packed[dtype][where] = array.ravel() if array.shape == room else _grown(array, room).ravel()
+        return list(packed.values())
+
+    def unpacked(self, packed: Sequence[jax.Array]) -> list[jax.Array]:
+        """The results again, one by one."""
+        groups = dict(zip(self.groups, packed, strict=True))
+        return [
+            groups[dtype][where].reshape(room) for (dtype, where), room in zip(self.packing, self.rooms, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class _Straight:
+    """Regions with calls between them, one after the other."""
+
+    regions: tuple[_Region, ...]
+    calls: tuple[_Call, ...]
+
+    def run(self, run: Run) -> None:
+        asked = self.regions[0].run(run, ())
+        for call, region in zip(self.calls, self.regions[1:], strict=True):
+            asked = region.run(run, call.run(run, asked))
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """Actions under a condition."""
+
+    condition: Condition
+    body: tuple[Action, ...]
+
+    def run(self, run: Run) -> None:
+        if self.condition.evaluate(run.symbols.__getitem__):
+            for action in self.body:
+                action.run(run)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop in Python. `between` joins the end of one iteration with the beginning of the next."""
+
+    loop: For
+    body: tuple[Action, ...]
+    between: _Region | None = None
+
+    def run(self, run: Run) -> None:
+        loop, symbols = self.loop, run.symbols
+        first, end = (term.evaluate(symbols.__getitem__) for term in (loop.first, loop.end))
+        if self.between is not None and end > first:
+            self._run_joined(run, first, end)
+            return
+        for counter in range(first, end):
+            symbols[loop.counter] = counter
+            for action in self.body:
+                action.run(run)
+            if loop.stop is not None and run.stopped(loop):
+                return
+
+    def _run_joined(self, run: Run, first: int, end: int) -> None:
+        (straight,) = self.body
+        assert isinstance(straight, _Straight)
+        assert self.between is not None
+        counter, regions, calls = self.loop.counter, straight.regions, straight.calls
+        middle = list(zip(calls, regions[1:-1], strict=False))
+        last_call = calls[-1]
+        run.symbols[counter] = first
+        asked = regions[0].run(run, ())
+        for step in range(first, end):
+            run.symbols[counter] = step
+            for call, region in middle:
+                asked = region.run(run, call.run(run, asked))
+            joined = self.between if step + 1 < end else regions[-1]
+            asked = joined.run(run, last_call.run(run, asked))
+
+
+Action = _Straight | _Guard | _Loop
+
+
 @dataclass
-class _Run:
+class _Planner:
+    """Turns items into actions, at one set of capacities."""
+
+    program: LoopProgram
+    capacities: Mapping[Symbol, int]
+    note_compilation: Callable[[], None]
+    ranges: Ranges = field(default_factory=dict)
+
+    def actions(self, items: Sequence[Item], live: set[str], loops: tuple[For, ...] = ()) -> tuple[Action, ...]:
+        """What to do for some items, given the places that matter after them."""
+        done: list[Action] = []
+        straight: list[Item] = []
+        for number, item in enumerate(items):
+            after = live_before(items[number + 1 :], live, self.program)
+            if isinstance(item, Block) or not has_host((item,)):
+                straight.append(item)
+                continue
+            before = live_before(items[number:], live, self.program)
+            done += self._straight(straight, before, loops)
+            straight = []
+            if isinstance(item, If):
+                done.append(_Guard(item.condition, self.actions(item.body, after, loops)))
+            else:
+                done.append(self.loop(item, after, loops))
+        return (*done, *self._straight(straight, live, loops))
+
+    def loop(self, loop: For, live: set[str], loops: tuple[For, ...]) -> _Loop:
+        low, high = interval(loop.first, self.ranges)[0], interval(loop.end - 1, self.ranges)[1]
+        self.ranges[loop.counter] = (low, high)
+        stop = {loop.stop.done.place} if loop.stop is not None else set()
+        around = live | set(carried(loop, live | stop, self.program)) | stop
+        around |= live_before(loop.body, around, self.program)
+        body = self.actions(loop.body, around, (*loops, loop))
+        if loop.stop is not None or len(body) != 1 or not isinstance(body[0], _Straight) or not body[0].calls:
+            return _Loop(loop, body)
+        head, tail = body[0].regions[0].pieces[0], body[0].regions[-1].pieces[0]
+        ahead = _Piece(head.items, None, head.asked, 1)
+        assert head.asked is not None
+        place = loop.body.index(head.asked.block)
+        live_at_call = self._live_in_call(loop.body[place:], around)
+        return _Loop(loop, body, _Region(self, (tail, ahead), live_at_call, (*loops, loop)))
+
+    def _straight(self, items: Sequence[Item], live: set[str], loops: tuple[For, ...]) -> tuple[Action, ...]:
+        if not items:
+            return ()
+        calls = {n: _Call(self, item) for n, item in enumerate(items) if isinstance(item, Block) and item.host}
+        regions = []
+        for start, end in zip([-1, *calls], [*calls, len(items)], strict=True):
+            piece = _Piece(tuple(items[start + 1 : end]), calls.get(start), calls.get(end))
+            after = self._live_in_call(items[end:], live) if end in calls else live
+            regions.append(_Region(self, (piece,), after, loops))
+        return (_Straight(tuple(regions), tuple(calls.values())),)
+
+    def _live_in_call(self, items: Sequence[Item], live: set[str]) -> set[str]:
+        """What matters while the host call that some items begin with goes on."""
+        block, *rest = items
+        assert isinstance(block, Block)
+        return _live_before_results(block, live_before(rest, live, self.program), self.program)
+
+
+@dataclass
+class Run:
     """One run: the contents of the places and the values of the symbols."""
 
     driver: Driver
     state: Arrays
     symbols: dict[Symbol, int]
-    seed: np.ndarray
-
-    def items(self, items: Sequence[Item]) -> None:
-        """Run items in order; neighbours without host calls make one region."""
-        quiet: list[Item] = []
-        for item in items:
-            if not has_host((item,)):
-                quiet.append(item)
-                continue
-            self._flush(quiet)
-            quiet = []
-            if isinstance(item, Block):
-                self._call(item)
-            elif isinstance(item, If):
-                if item.condition.evaluate(self.symbols.__getitem__):
-                    self.items(item.body)
-            else:
-                self._loop(item)
-        self._flush(quiet)
+    seed: jax.Array
 
     def iteration(self, item: For | Block, counter: int) -> bool:
         """One iteration of an outermost loop, or a block; whether it has ended the loop early."""
+        action = self.driver.unit(item)
         if isinstance(item, Block):
-            self.items((item,))
+            action.run(self)
             return False
-        low = interval(item.first, self.driver.ranges)[0]
-        self.driver.ranges[item.counter] = (low, interval(item.end - 1, self.driver.ranges)[1])
+        assert isinstance(action, _Loop)
         self.symbols[item.counter] = counter
-        self.items(item.body)
-        return item.stop is not None and self._stopped(item)
+        for inner in action.body:
+            inner.run(self)
+        return item.stop is not None and self.stopped(item)
 
-    def _flush(self, quiet: list[Item]) -> None:
-        if quiet:
-            self._region((_Piece(items=_shared(self.driver, quiet)),), None)
-
-    def _call(self, block: Block) -> None:
-        asked = self._region((_Piece(asked=block),), None)
-        self._region((_Piece(returned=block),), None, [self._host(block, asked[0])])
-
-    def _loop(self, loop: For) -> None:
-        low = interval(loop.first, self.driver.ranges)[0]
-        high = interval(loop.end - 1, self.driver.ranges)[1]
-        self.driver.ranges[loop.counter] = (low, high)
-        first, end = (term.evaluate(self.symbols.__getitem__) for term in (loop.first, loop.end))
-        calls = [item for item in loop.body if isinstance(item, Block) and item.host]
-        others = [item for item in loop.body if has_host((item,)) and item not in calls]
-        if len(calls) == 1 and not others and loop.stop is None and end > first:
-            self._one_call_loop(loop, calls[0], first, end)
-            return
-        for counter in range(first, end):
-            self.symbols[loop.counter] = counter
-            self.items(loop.body)
-            if loop.stop is not None and self._stopped(loop):
-                return
-
-    def _one_call_loop(self, loop: For, block: Block, first: int, end: int) -> None:
-        """Rotate the loop: what follows a call and what precedes the next are one region."""
-        place = loop.body.index(block)
-        before, after = _shared(self.driver, loop.body[:place]), _shared(self.driver, loop.body[place + 1 :])
-        self.symbols[loop.counter] = first
-        asked = self._region((_Piece(items=before, asked=block),), loop.counter)
-        between = (_Piece(items=after, returned=block), _Piece(items=before, asked=block, shift=1))
-        for counter in range(first, end - 1):
-            self.symbols[loop.counter] = counter
-            asked = self._region(between, loop.counter, [self._host(block, asked[0])])
-        self.symbols[loop.counter] = end - 1
-        self._region((_Piece(items=after, returned=block),), loop.counter, [self._host(block, asked[0])])
-
-    def _stopped(self, loop: For) -> bool:
+    def stopped(self, loop: For) -> bool:
+        """Whether the condition of a loop holds; if so its bound is known."""
         stop = loop.stop
         assert stop is not None
         index = tuple(entry.evaluate(self.symbols.__getitem__) for entry in stop.done.index if isinstance(entry, Term))
@@ -241,30 +341,45 @@ class _Run:
         self.symbols[stop.bound] = stop.length.evaluate(self.symbols.__getitem__)
         return True
 
-    def _region(
-        self, pieces: tuple[_Piece, ...], counter: Symbol | None, returned: Sequence[Sequence[Any]] = ()
-    ) -> list[list[jax.Array]]:
-        names = tuple(sorted(self.symbols, key=lambda s: (s.name, s.serial)))
-        region = self.driver.region(pieces, names, counter)
-        values = np.array([self.symbols[s] for s in names], np.int32)
-        changed = {name: self.state[name] for name in region.changed}
-        kept = {name: self.state[name] for name in region.kept}
-        new, asked = region.call(changed, kept, values, self.seed, [list(r) for r in returned])
-        self.state.update(new)
-        return asked  # type: ignore[no-any-return]
 
-    def _host(self, block: Block, operands: Sequence[jax.Array]) -> list[np.ndarray]:
-        """Call the function with the operands cut to their lengths; its results padded to their capacity."""
-        compute = next(c for c in block.body if c.op == "host")
-        function: HostFunction = compute.attributes["function"]
-        lookup = self.symbols.__getitem__
-        arrays = [_cut(np.asarray(o), kind, lookup) for o, kind in zip(operands, _types(block, compute), strict=True)]
-        returned = function.call(*arrays)
-        results = (returned,) if function.single else tuple(returned)
-        shapes = [tuple(n.evaluate(lookup) for n in shape) for shape in compute.attributes["shapes"]]
-        checked = checked_results(function, results, shapes)
-        rooms = [tuple(self.driver._capacity(n) for n in shape) for shape in compute.attributes["shapes"]]
-        return [_grown(array, room) for array, room in zip(checked, rooms, strict=True)]
+@dataclass
+class Driver:
+    """Runs one program at one set of capacities."""
+
+    program: LoopProgram
+    capacities: Mapping[Symbol, int]
+    note_compilation: Callable[[], None]
+    _actions: tuple[Action, ...] | None = None
+    _units: dict[int, Action] = field(default_factory=dict)
+
+    def run(
+        self, inputs: Mapping[str, jax.Array], bounds: Mapping[Symbol, int], seed: np.ndarray
+    ) -> tuple[list[jax.Array], dict[Symbol, int]]:
+        """The outputs at capacity, and the bounds found on the way."""
+        if self._actions is None:
+            planner = _Planner(self.program, self.capacities, self.note_compilation)
+            self._actions = planner.actions(self.program.body, set(self.program.outputs))
+        sizes = Lowering(self.program, self.capacities, {}, None)
+        state = dict(inputs)
+        for name, place in self.program.places.items():
+            if place.kind != "input":
+                state[name] = jax.device_put(np.zeros(sizes.room(place), place.type.dtype))
+        run = self.started(state, dict(bounds), seed)
+        for action in self._actions:
+            action.run(run)
+        found = {symbol: run.symbols[symbol] for symbol in self.program.found}
+        return [run.state[name] for name in self.program.outputs], found
+
+    def started(self, state: Arrays, symbols: dict[Symbol, int], seed: np.ndarray) -> Run:
+        """A run that may be driven from outside, iteration by iteration."""
+        return Run(self, state, symbols, jax.device_put(seed))
+
+    def unit(self, item: For | Block) -> Action:
+        """The actions of an outermost loop or block, after which every place matters."""
+        if id(item) not in self._units:
+            planner = _Planner(self.program, self.capacities, self.note_compilation)
+            (self._units[id(item)],) = planner.actions((item,), set(self.program.places))
+        return self._units[id(item)]
 
 
 def _types(block: Block, call: Compute) -> list[tuple[Term, ...]]:
@@ -274,16 +389,8 @@ def _types(block: Block, call: Compute) -> list[tuple[Term, ...]]:
 
 
 def _cut(array: np.ndarray, shape: Sequence[Term], lookup: Callable[[Symbol], int]) -> np.ndarray:
-    return np.array(array[tuple(slice(0, n.evaluate(lookup)) for n in shape)])
+    return array[tuple(slice(0, n.evaluate(lookup)) for n in shape)]
 
 
 def _grown(array: np.ndarray, room: tuple[int, ...]) -> np.ndarray:
-    if array.shape == room:
-        return array
     return np.pad(array, [(0, n - m) for n, m in zip(room, array.shape, strict=True)])
-
-
-def _shared(driver: Driver, items: Sequence[Item]) -> tuple[Item, ...]:
-    """One tuple object per sequence of items, so that regions are found again by identity."""
-    key = tuple(map(id, items))
-    return driver.regions.setdefault(("items", key), tuple(items))  # type: ignore[no-any-return]

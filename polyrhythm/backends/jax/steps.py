@@ -85,7 +85,7 @@ class Stepper:
             for name, place_name in program.inputs.items():
                 place = program.places[place_name]
                 shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)
-                given[place_name] = _padded(inputs[name], shape)
+                given[place_name] = jax.device_put(_padded(inputs[name], shape))
         found = {s.name: bounds[s.name] for s in program.found}
         wide = self.backend.wide
         run = SteppedRun(program.outputs, state, given, dict(bounds), found, program.inputs, wide)
