@@ -1,0 +1,188 @@
+"""The optimisers: each defines the parameters after a step, and returns the state it keeps.
+
+They take the iteration dim, a tree of parameters made by `over`, their gradients in the same structure, and a rate: a
+number, or a tensor that may vary along i (see `schedules.py`). The rules are those of torch, so that runs can be
+compared number by number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from polyrhythm.lang.functions import TensorLike, expm1, sign, sqrt, value
+from polyrhythm.lang.index import Dim
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.optim.states import mapped, zeros_like
+
+
+def sgd(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> dict[str, Any]:
+    """Gradient descent, with momentum if asked for.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import optim
+    >>> i, I = pr.dim("i")
+    >>> p = optim.over(i, pr.constant(8.0))
+    >>> state = optim.sgd(i, p, pr.grad(0.5 * p * p, p), rate=0.5)
+    >>> pr.evaluate(p, bounds={I: 3}).tolist()
+    [8.0, 4.0, 2.0, 1.0]
+    """
+    velocities = zeros_like(params) if momentum else None
+
+    def update(p: Tensor, g: Tensor, v: Tensor | None = None) -> None:
+        slope = g + weight_decay * p if weight_decay else g
+        if v is not None:
+            v[i + 1] = momentum * v + slope
+            slope = slope + momentum * v[i + 1] if nesterov else v[i + 1]
+        p[i + 1] = p - rate * slope
+
+    mapped(update, params, gradients, *([velocities] if momentum else []))
+    return {"velocity": velocities} if momentum else {}
+
+
+def rmsprop(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike = 0.01,
+    decay: float = 0.99,
+    epsilon: float = 1e-8,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+) -> dict[str, Any]:
+    """Steps divided by the root of a running mean of squared gradients (Hinton's RMSProp).
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import optim
+    >>> i, I = pr.dim("i")
+    >>> p = optim.over(i, pr.constant(8.0))
+    >>> state = optim.rmsprop(i, p, pr.grad(0.5 * p * p, p), rate=0.1)
+    >>> pr.evaluate(p, bounds={I: 1}).round(3).tolist()
+    [8.0, 7.0]
+    """
+    squares, velocities = zeros_like(params), zeros_like(params) if momentum else None
+
+    def update(p: Tensor, g: Tensor, s: Tensor, v: Tensor | None = None) -> None:
+        slope = g + weight_decay * p if weight_decay else g
+        s[i + 1] = decay * s + (1 - decay) * slope * slope
+        step = slope / (sqrt(s[i + 1]) + epsilon)
+        if v is not None:
+            v[i + 1] = momentum * v + step
+            step = v[i + 1]
+        p[i + 1] = p - rate * step
+
+    mapped(update, params, gradients, squares, *([velocities] if momentum else []))
+    return {"square": squares, "velocity": velocities} if momentum else {"square": squares}
+
+
+def adam(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> dict[str, Any]:
+    """Adam (Kingma and Ba, 2015); weight decay is added to the gradient.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import optim
+    >>> i, I = pr.dim("i")
+    >>> p = optim.over(i, pr.constant(8.0))
+    >>> state = optim.adam(i, p, pr.grad(0.5 * p * p, p), rate=0.5)
+    >>> pr.evaluate(p, bounds={I: 2}).round(3).tolist()
+    [8.0, 7.5, 7.000999927520752]
+    """
+    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, decoupled=False)
+
+
+def adamw(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> dict[str, Any]:
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019).
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import optim
+    >>> i, I = pr.dim("i")
+    >>> p = optim.over(i, pr.constant(8.0))
+    >>> state = optim.adamw(i, p, pr.grad(0.5 * p * p, p), rate=0.5, weight_decay=0.25)
+    >>> pr.evaluate(p, bounds={I: 1}).round(3).tolist()
+    [8.0, 6.5]
+    """
+    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, decoupled=True)
+
+
+def _adam(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike,
+    betas: tuple[float, float],
+    epsilon: float,
+    weight_decay: float,
+    decoupled: bool,
+) -> dict[str, Any]:
+    firsts, seconds = zeros_like(params), zeros_like(params)
+
+    def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
+        slope = g + weight_decay * p if weight_decay and not decoupled else g
+        m[i + 1] = betas[0] * m + (1 - betas[0]) * slope
+        v[i + 1] = betas[1] * v + (1 - betas[1]) * slope * slope
+        first = m[i + 1] / _weight_so_far(i, betas[0], p)
+        second = v[i + 1] / _weight_so_far(i, betas[1], p)
+        kept = p - weight_decay * p * rate if weight_decay and decoupled else p
+        p[i + 1] = kept - rate * first / (sqrt(second) + epsilon)
+
+    mapped(update, params, gradients, firsts, seconds)
+    return {"first": firsts, "second": seconds}
+
+
+def _weight_so_far(i: Dim, beta: float, like: Tensor) -> Tensor:
+    """`1 - beta ** (i + 1)`, without losing digits where beta is close to one."""
+    if beta == 0:
+        return value(i + 1).cast(like.dtype) * 0.0 + 1.0
+    return -expm1(value(i + 1).cast(like.dtype) * math.log(beta))
+
+
+def lion(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike = 1e-4,
+    betas: tuple[float, float] = (0.9, 0.99),
+    weight_decay: float = 0.0,
+) -> dict[str, Any]:
+    """Steps by the sign of a running mean (Chen et al., 2023), with weight decay apart from the gradient.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import optim
+    >>> i, I = pr.dim("i")
+    >>> p = optim.over(i, pr.constant(8.0))
+    >>> state = optim.lion(i, p, pr.grad(0.5 * p * p, p), rate=0.5)
+    >>> pr.evaluate(p, bounds={I: 2}).tolist()
+    [8.0, 7.5, 7.0]
+    """
+    means = zeros_like(params)
+
+    def update(p: Tensor, g: Tensor, m: Tensor) -> None:
+        step = sign(betas[0] * m + (1 - betas[0]) * g)
+        m[i + 1] = betas[1] * m + (1 - betas[1]) * g
+        p[i + 1] = p - rate * (step + weight_decay * p if weight_decay else step)
+
+    mapped(update, params, gradients, means)
+    return {"mean": means}
