@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyrhythm.autodiff.values import Growing, Space, Value
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt, negation, within
-from polyrhythm.ir.graph import Access, Definition, Node, NodeDim, Range
-from polyrhythm.ir.sets import Points, facts, points, simplified, simplified_term
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt, negation, within
+from polyrhythm.ir.graph import Access, Definition, Node, NodeDim, Range, Step
+from polyrhythm.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.ir.terms import Symbol, Term, maximum, ordered
 from polyrhythm.ir.types import TensorType
 
@@ -97,11 +97,16 @@ def pulled(
     if not touch.free:
         return each
     ranges = [_range(touched, d, tuple(s.symbol for s in source.dims)) for d in touch.free]
-    steps = (*(Term.of(d.symbol) for d in source.dims), *ranges)
+    steps: tuple[Step, ...] = (*(Term.of(d.symbol) for d in source.dims), *ranges)
     kind = graph.nodes[each].type
     outer = Space(graph, source.dims, source.rectangle, definition.at, f"d_{source.name}")
     stacked = Value(outer, Access(each, steps), TensorType((*(r.length for r in ranges), *kind.shape), kind.dtype))
-    return stacked.apply("reduce", monoid="sum", axes=tuple(range(len(ranges)))).access.source
+    summed = stacked.apply("reduce", monoid="sum", axes=tuple(range(len(ranges))))
+    if all(_fits(run, d, source) for run, d in zip(ranges, touch.free, strict=True)):
+        return summed.access.source
+    # The ranges are those of points that are read. At others, or at bounds where nobody reads, they may lie outside.
+    read = touched.without([d.symbol for d in touch.free]).condition()
+    return _or_zero(outer, summed, simplified(read, source.rectangle))
 
 
 def _part(space: Space, contribution: str, reader: Node, touch: Touch) -> Value:
@@ -141,6 +146,12 @@ def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:
         first, last = simplified_term(first, known), simplified_term(last, known)
         return Range(first, simplified_term(maximum(Term(0), last - first + 1), known))
     return Range(Term(0), dim.extent)
+
+
+def _fits(run: Range, dim: NodeDim, source: Node) -> bool:
+    """Whether a range stays inside a dim at every point of the source, whatever the bounds."""
+    claim = disjunction(le(run.length, 0), conjunction(ge(run.start, 0), le(run.start + run.length, dim.extent)))
+    return proves(source.rectangle, claim)
 
 
 def zero_node(graph: Growing, like: Node, hint: str) -> str:

@@ -1,7 +1,8 @@
 """Derivatives of convolutions and pooling: one contribution per position inside the window.
 
-A window position k pairs each output p with the input at `p * stride + k * dilation`: a strided slice of the padded input. The
-gradient takes each such slice in turn and puts its contribution back where it came from. Windows must have constant sizes.
+A window position k pairs each output p with the input at `p * stride + k * dilation`: a strided slice of the padded
+input. The gradient takes each such slice in turn and puts its contribution back where it came from. Windows must have
+constant sizes.
 """
 
 from __future__ import annotations
