@@ -13,13 +13,14 @@ from polyrhythm.schedule.scheduler import Item, Loop
 
 
 def explain(compiled: Compiled) -> str:
-    """Outputs, phases, loops and buffers, each with its reason."""
+    """Outputs, order, loops and storage, each with its reason, and the lines they come from."""
     parts = [
         ("outputs", _outputs(compiled)),
         ("needs", [f"{r.condition}: {r.why}" for r in compiled.graph.requirements]),
         ("order", list(_loops(compiled.schedule, compiled.dependences))),
         ("loops", show(compiled.loops, details=False).rstrip("\n").split("\n")),
         ("storage", str(Memory(compiled.loops)).split("\n")),
+        ("lines", _lines(compiled)),
         ("compiled in", [f"{phase} {seconds * 1000:.1f} ms" for phase, seconds in compiled.seconds.items()]),
     ]
     return "\n".join(line for title, lines in parts if lines for line in (f"{title}:", *(f"  {one}" for one in lines)))
@@ -32,6 +33,12 @@ def _outputs(compiled: Compiled) -> list[str]:
         dims = f" over {', '.join(map(str, node.symbols))}" if node.symbols else ""
         lines.append(f"{described(node)}: {node.type}{dims}")
     return lines
+
+
+def _lines(compiled: Compiled) -> list[str]:
+    """The user's line of everything that is kept."""
+    places = (place for place in compiled.loops.places.values() if place.at is not None)
+    return [f"{place.name}: {place.at}: {place.at.text}" for place in places if place.at is not None]
 
 
 def _loops(items: Sequence[Item], dependences: Sequence[Dependence], indent: str = "") -> Iterator[str]:
