@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_static, masked
+from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.ops.contraction import parse_spec
@@ -82,6 +82,14 @@ class _Labelled:
 
 def _einsum(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     words, output = parse_spec(attributes["spec"])
+    if ones := _ones(operands, words):
+        # An axis of length one next to an updated buffer makes XLA copy the buffer before the dot.
+        spec = ",".join(_without(word, ones) for word in words) + "->" + _without(output, ones)
+        slim = [_squeezed(value, word, ones) for value, word in zip(operands, words, strict=True)]
+        kept = [axis for axis, label in enumerate(output) if label not in ones]
+        capacities, lengths = ([sizes[axis] for axis in kept] for sizes in (result.capacities, result.lengths))
+        array = _einsum(slim, {"spec": spec}, Result(tuple(capacities), tuple(lengths), result.dtype))
+        return lax.reshape(array, result.capacities)
     capacities = _capacities(operands, words, output, result)
     parts = [_Labelled(value, word, capacities) for value, word in zip(operands, words, strict=True)]
     for own, others in zip(parts, (parts[1:], parts[:1]), strict=False):
@@ -94,6 +102,25 @@ def _einsum(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
     order = [labels.index(label) for label in output]
     array = array if order == sorted(order) else lax.transpose(array, order)
     return lax.convert_element_type(array, result.dtype)
+
+
+def _ones(operands: Sequence[Padded], words: Sequence[str]) -> set[str]:
+    """The labels that have length one wherever they occur."""
+    found: dict[str, bool] = {}
+    for value, word in zip(operands, words, strict=True):
+        for label, length in zip(word, value.lengths, strict=True):
+            found[label] = is_one(length) and found.get(label, True)
+    return {label for label, one in found.items() if one}
+
+
+def _without(word: str, labels: set[str]) -> str:
+    return "".join(label for label in word if label not in labels)
+
+
+def _squeezed(value: Padded, word: str, labels: set[str]) -> Padded:
+    axes = [axis for axis, label in enumerate(word) if label in labels]
+    lengths = tuple(n for axis, n in enumerate(value.lengths) if axis not in axes)
+    return Padded(lax.squeeze(value.array, axes), lengths, value.finite)
 
 
 def _capacities(operands: Sequence[Padded], words: Sequence[str], output: str, result: Result) -> dict[str, int]:

@@ -1,0 +1,59 @@
+"""What XLA made of a program: copies in the bodies of its loops."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import polyrhythm as pr
+
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%(\S+) \(.*\{$")
+_RESULT = re.compile(r"= \(?\w+\[([\d,]*)\]\S* ([\w-]+)\(")
+_CALLED = re.compile(r"(?:body|calls|to_apply)=%([\w.\-]+)")
+
+
+def optimised(program: pr.Program, **arguments: Any) -> str:
+    """Run a program once and return its optimised HLO; programs of several regions give all of them."""
+    program(**arguments)
+    (compiled,) = program.backend._compiled.values()
+    return str(compiled.as_text())
+
+
+def loop_bodies(text: str) -> str:
+    """The lines of everything that the bodies of loops run, fusions included."""
+    computations = _computations(text)
+    wanted = [
+        n for lines in computations.values() for line in lines if " while(" in line for n in _CALLED.findall(line)
+    ]
+    seen: dict[str, None] = {}
+    while wanted:
+        name = wanted.pop()
+        if name not in seen and name in computations:
+            seen[name] = None
+            wanted += [n for line in computations[name] for n in _CALLED.findall(line)]
+    return "\n".join(line for name in seen for line in computations[name])
+
+
+def large(text: str, ops: tuple[str, ...], elements: int) -> list[str]:
+    """The instructions of some kinds whose result has at least so many elements."""
+    found = []
+    for line in text.splitlines():
+        match = _RESULT.search(line)
+        if match and match[2] in ops and math.prod(int(n) for n in match[1].split(",") if n) >= elements:
+            found.append(line.strip())
+    return found
+
+
+def _computations(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        match = _COMPUTATION.match(line)
+        if match:
+            lines = found.setdefault(match[1], [])
+        elif line.startswith("}"):
+            lines = []
+        else:
+            lines.append(line)
+    return found
