@@ -119,7 +119,7 @@ class Expressions(Dynamic):
                 symbol,
                 Arith("+", symbol, k),
                 Arith("*", symbol, k),
-                Arith("%", symbol, k),
+                Arith("%", symbol, Int(k.value + 1)),
                 Arith("+", symbol, self.pick(symbols)),
             ]
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 
 import polyrhythm as pr
 from tests.fuzz.program import Program
@@ -11,7 +11,7 @@ from tests.fuzz.programs import data, programs
 from tests.fuzz.script import build
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(programs("int"))
 def test_draws_do_not_depend_on_the_rest(program: Program) -> None:
     variables = build(program)
@@ -22,7 +22,10 @@ def test_draws_do_not_depend_on_the_rest(program: Program) -> None:
     other = next(iter(variables["outputs"].values()))
     rest = pr.uniform((), dims=(t,), name="there")
     outputs = {**variables["outputs"], "u": draw, "v": rest, "w": other * 0 + rest}
-    results = [pr.evaluate(outputs, data(program), bounds=sizes, seed=3) for _ in range(2)]
+    try:
+        results = [pr.evaluate(outputs, data(program), bounds=sizes, seed=3) for _ in range(2)]
+    except pr.errors.ProgressError:
+        reject()
     for result in results:
         np.testing.assert_array_equal(result["u"], alone)
         np.testing.assert_array_equal(result["v"], results[0]["v"])
