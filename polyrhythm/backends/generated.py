@@ -174,7 +174,8 @@ def _item(
 def _block(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
     yield f"{indent}# {block.name}"
     called: dict[int, str] = {}
-    for compute in block.body:
+    dead = _dead(block)
+    for number, compute in enumerate(block.body):
         operands = [_operand(source, operand) for operand in compute.operands]
         result = source.value(compute.result)
         if compute.op == "host":
@@ -184,6 +185,7 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
                 yield f"{indent}{called[call]} = {_host(source, compute, operands)}"
             yield f"{indent}{result} = {called[call]}[{compute.attributes['result']}]"
             yield from _check(source, compute, [], indent)
+            yield from _forget((source.value(name) for name in dead[number]), indent)
             continue
         attributes = [f"{key}={_attribute(source, key, value)}" for key, value in compute.attributes.items()]
         if compute.op == "random_bits":
@@ -192,8 +194,31 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
         source.constants[function] = implementations[compute.op]
         yield f"{indent}{result} = {function}({', '.join([*operands, *attributes])})"
         yield from _check(source, compute, operands, indent)
+        yield from _forget((source.value(name) for name in dead[number]), indent)
     for store in block.stores:
         yield indent + _store(source, store)
+    stored = dict.fromkeys(source.value(store.value) for store in block.stores)
+    yield from _forget((*stored, *called.values()), indent)
+
+
+def _dead(block: Block) -> list[list[str]]:
+    """For each computation, the values of the block that nobody needs after it."""
+    last = {compute.result: number for number, compute in enumerate(block.body)}
+    for number, compute in enumerate(block.body):
+        last.update({operand.name: number for operand in compute.operands if isinstance(operand, Local)})
+    kept = {store.value for store in block.stores}
+    dead: list[list[str]] = [[] for _ in block.body]
+    for name, number in last.items():
+        if name not in kept:
+            dead[number].append(name)
+    return dead
+
+
+def _forget(names: Iterable[str], indent: str) -> Iterator[str]:
+    """Let go of values, so that their memory is free for the next ones."""
+    gone = ", ".join(names)
+    if gone:
+        yield f"{indent}del {gone}"
 
 
 def _check(source: Source, compute: Compute, operands: list[str], indent: str) -> Iterator[str]:

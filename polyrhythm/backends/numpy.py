@@ -54,7 +54,7 @@ class _Runtime:
 
     @staticmethod
     def load(array: np.ndarray, entries: Sequence[Any], trimmed: Sequence[int]) -> np.ndarray:
-        """Select slots axis by axis, then cut the value's own axes to their lengths."""
+        """Select slots axis by axis, then cut the value's own axes to their lengths; a copy only of a ring."""
         axis = 0
         for entry in entries:
             before = (slice(None),) * axis
@@ -62,8 +62,11 @@ class _Runtime:
                 array = array[(*before, entry)]
                 continue
             start, length, step, ring = entry
-            picked = start + np.arange(max(0, length)) * step
-            array = array[(*before, picked % ring if ring else picked)]
+            if ring:
+                array = array[(*before, (start + np.arange(max(0, length)) * step) % ring)]
+            else:
+                stop = start + max(0, length) * step
+                array = array[(*before, slice(start, stop if stop >= 0 else None, step) if length > 0 else slice(0))]
             axis += 1
         if trimmed:
             array = array[(slice(None),) * axis + tuple(slice(0, n) for n in trimmed)]

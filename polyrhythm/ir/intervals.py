@@ -1,12 +1,13 @@
 """Upper and lower bounds of terms by interval arithmetic.
 
-Used to size what varies: the capacity of an axis of length `t + 1` is the largest value it takes, `T`. The bounds hold always; they
-need not be the tightest.
+Used to size what varies: the capacity of an axis of length `t + 1` is the largest value it takes, `T`. The bounds hold
+always; they need not be the tightest. A `min` or `max` is taken out of its sum first, so that the length
+`t + 1 - max(0, t - 3)` of a window is at most 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from polyrhythm.ir.terms import ZERO, Atom, Extremum, FloorDiv, Symbol, Term, maximum, minimum
 
@@ -21,7 +22,17 @@ def interval(term: Term, ranges: Mapping[Symbol, Interval]) -> Interval:
     >>> low, high = interval(T - Term.of(t), {t: (ZERO, T - 1)})
     >>> str(low), str(high)
     ('1', 'T')
+    >>> _, longest = interval(Term.of(t) + 1 - maximum(ZERO, Term.of(t) - 3), {t: (ZERO, T - 1)})
+    >>> str(longest)
+    'min(4, T)'
     """
+    for monomial, coefficient in term.monomials:
+        atom = monomial[0]
+        if len(monomial) == 1 and isinstance(atom, Extremum) and _varies(atom, ranges):
+            rest = term - Term(0, ((monomial, coefficient),))
+            branches = [interval(rest + argument * coefficient, ranges) for argument in atom.arguments]
+            choose = maximum if (atom.which == "max") == (coefficient > 0) else minimum
+            return choose(*(low for low, _ in branches)), choose(*(high for _, high in branches))
     low = high = Term(term.constant)
     for monomial, coefficient in term.monomials:
         least, greatest = Term(1), Term(1)
@@ -36,6 +47,10 @@ def interval(term: Term, ranges: Mapping[Symbol, Interval]) -> Interval:
     return low, high
 
 
+def _varies(atom: Extremum, ranges: Mapping[Symbol, Interval]) -> bool:
+    return any(not argument.symbols.isdisjoint(ranges) for argument in atom.arguments)
+
+
 def _atom(atom: Atom, ranges: Mapping[Symbol, Interval]) -> Interval:
     if isinstance(atom, Symbol):
         return ranges.get(atom, (Term.of(atom), Term.of(atom)))
@@ -43,6 +58,6 @@ def _atom(atom: Atom, ranges: Mapping[Symbol, Interval]) -> Interval:
         low, high = interval(atom.dividend, ranges)
         return low // atom.divisor, high // atom.divisor
     assert isinstance(atom, Extremum)
-    choose: Callable[..., Term] = minimum if atom.which == "min" else maximum
+    choose = minimum if atom.which == "min" else maximum
     lows, highs = zip(*(interval(argument, ranges) for argument in atom.arguments), strict=True)
     return choose(*lows), choose(*highs)
