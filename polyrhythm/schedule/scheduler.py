@@ -166,8 +166,10 @@ class _Scheduler:
             dims = {name: symbol if name in along else None for name in members}
             moving = [d for d in own if d.reader in along and d.source in along]
             steady = [d for d in moving if keeps_pace(d.steps[symbol], symbol)]
+            # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
+            mostly = [d for d in moving if d in steady or self.blocks[d.source].piece_of is None]
             candidates: list[Ranks] = []
-            for reads in (moving, steady):
+            for reads in (moving, mostly, steady, []):
                 ranks = standing_ranks(follow_ranks(along, reads, symbol), members, own)
                 for signed in (ranks, {name: -rank for name, rank in ranks.items()}):
                     if signed not in candidates and self._shifts(members, own, signed) is not None:
@@ -276,8 +278,22 @@ class _Scheduler:
     def _loop(
         self, group: _Group, dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
     ) -> Loop:
+        """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
         among = [d for d in dependences if d.source in group.members and d.reader in group.members]
-        ranks = group.candidates[0]
+        for ranks in group.candidates[:-1]:
+            try:
+                return self._ranked(group, ranks, among, remaining)
+            except ScheduleError:
+                continue
+        return self._ranked(group, group.candidates[-1], among, remaining)
+
+    def _ranked(
+        self,
+        group: _Group,
+        ranks: Ranks,
+        among: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+    ) -> Loop:
         shifts = self._shifts(group.members, among, ranks)
         assert shifts is not None
         members = {name: Member(group.dims[name], ranks[name] + shifts[name]) for name in group.members}
