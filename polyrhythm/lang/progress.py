@@ -120,7 +120,8 @@ def _reads_of(graph: Graph, node: Node, number: int, definition: Definition, acc
             known += [ge(Term.of(k), 0), lt(Term.of(k), step.length)]
             step = step.at(Term.of(k))
         steps[symbol] = step
-    elsewhere = lengths_elsewhere(access, source, (s for s in graph.symbols if s.over))
+    own = (s for s in graph.symbols if s.over and set(s.over) <= set(source.symbols))
+    elsewhere = lengths_elsewhere(access, source, own)
     if elsewhere:
         # The lengths of another row; that the read stays inside it is proved already.
         known.append(same_rows(node, steps, elsewhere))

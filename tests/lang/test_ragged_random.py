@@ -287,7 +287,7 @@ def _expected(program: Program, lengths: tuple[int, ...]) -> list[dict[tuple[int
         return None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 1316])
 def test_random_ragged_programs(seed: int) -> None:
     verdict(random_program(random.Random(seed)))
 
