@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import DuplicateNameError, RaggedShapeError, UntilError
+from polyrhythm.errors import BoundsError, DuplicateNameError, RaggedShapeError, UntilError
 from polyrhythm.ir import sets
 from polyrhythm.ir.conditions import TRUE, Condition, negation
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
@@ -40,6 +40,12 @@ def trace(
     """The graph that computes some tensors, with some bounds fixed for good."""
     stops = {d.symbol: _plain(done) for d, done in map(_stop, (until or {}).items())}
     roots = [_plain(tensor) for tensor in (*outputs, *effects)]
+    for dim in stops:
+        if dim.bound in (fixed or {}):
+            raise BoundsError(
+                f"{dim.bound} cannot be fixed when compiling, since until ends {dim} as the program runs",
+                fix=f"give the most steps at the call, bounds={{{dim.bound}: ...}}",
+            )
     walk = _Walk(per_index=_per_index(stops))
     walk.visit([*roots, *stops.values()])
     graph = walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops, fixed or {})

@@ -177,3 +177,12 @@ def test_a_recurrent_tensor_without_dims() -> None:
         y[0] = 1.0
     y[()] = 3.0
     assert pr.evaluate(2 * y).tolist() == [6.0, 6.0]
+
+
+def test_a_bound_that_ends_early_is_not_fixed_when_compiling() -> None:
+    y = pr.recurrent((), (t,), "int32")
+    y[0] = 0
+    y[t + 1] = y + 1
+    with pytest.raises(errors.BoundsError):
+        pr.compile(y, bounds={T: 9}, until={t: y >= 3}, backend="numpy")
+    assert pr.compile(y, until={t: y >= 3}, backend="numpy")(bounds={T: 9}).tolist() == [0, 1, 2, 3]
