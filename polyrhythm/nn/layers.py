@@ -1,0 +1,87 @@
+"""Layers without memory: linear maps, embeddings, dropout, and stacks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from polyrhythm.lang.functions import TensorLike, as_tensor, bernoulli, einsum, relu, take, where
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.nn import initialisers
+from polyrhythm.nn.initialisers import Random
+from polyrhythm.nn.module import Module, Weight
+
+
+class Linear(Module):
+    """`x @ weight.T + bias` along the last axis.
+
+    >>> import polyrhythm as pr
+    >>> layer = Linear(2, 1).using({"weight": pr.constant([[1.0, 2.0]]), "bias": pr.constant([3.0])})
+    >>> pr.evaluate(layer(pr.constant([1.0, 1.0])))
+    array([6.], dtype=float32)
+    """
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, rng: Random = None) -> None:
+        self.weight: Weight = initialisers.fan_in((outputs, inputs), rng)
+        self.bias: Weight | None = initialisers.uniform((outputs,), inputs**-0.5, rng) if bias else None
+
+    def __call__(self, x: TensorLike) -> Tensor:
+        result = einsum("...i,oi->...o", x, self.weight)
+        return result if self.bias is None else result + self.bias
+
+
+class Embedding(Module):
+    """A vector for each of a number of integers.
+
+    >>> import polyrhythm as pr
+    >>> layer = Embedding(3, 2).using({"weight": pr.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])})
+    >>> pr.evaluate(layer(pr.constant([2, 0])))
+    array([[5., 6.],
+           [1., 2.]], dtype=float32)
+    """
+
+    def __init__(self, count: int, size: int, rng: Random = None) -> None:
+        self.weight: Weight = initialisers.normal((count, size), 1.0, rng)
+
+    def __call__(self, indices: TensorLike) -> Tensor:
+        return take(self.weight, indices, 0)
+
+
+class Dropout(Module):
+    """Each element zero with probability p, the others greater by as much. Every step draws anew.
+
+    >>> import polyrhythm as pr
+    >>> sorted(set(pr.evaluate(Dropout(0.5)(pr.ones((100,)))).tolist()))
+    [0.0, 2.0]
+    """
+
+    def __init__(self, p: float = 0.5, name: str | None = None) -> None:
+        self.p, self.name = p, name
+
+    def __call__(self, x: TensorLike) -> Tensor:
+        tensor = as_tensor(x)
+        if not self.p:
+            return tensor
+        kept = bernoulli(1 - self.p, tensor.shape, dims=tensor.dims, name=self.name)
+        return where(kept, tensor / (1 - self.p), 0.0)
+
+
+class MLP(Module):
+    """Linear layers of the given sizes with a function between them.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(MLP([3, 8, 2])(pr.ones((5, 3)))).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], between: Callable[[Tensor], Tensor] = relu, bias: bool = True, rng: Random = None
+    ) -> None:
+        self.between = between
+        self.layers = [Linear(a, b, bias, rng) for a, b in pairwise(sizes)]
+
+    def __call__(self, x: TensorLike) -> Tensor:
+        result = as_tensor(x)
+        for number, layer in enumerate(self.layers):
+            result = layer(self.between(result) if number else result)
+        return result
