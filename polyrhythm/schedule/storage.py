@@ -106,6 +106,12 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
         elif name in lives or name in wanted:
             own = list(lives.get(name, {}).values())
             plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()))
+    for name in ranged.keys() - writers.keys():
+        node = graph[name]
+        if not any(definition.op == "input" for definition in node.definitions):
+            # It has no points, so whoever reads it reads a range of none of them.
+            slots = tuple(Slots(dim.symbol, Term(0), False, True) for dim in node.dims)
+            plan[name] = Storage(name, slots, "read over empty ranges only")
     return plan
 
 
@@ -171,11 +177,12 @@ class _Conflicts:
         self.written = at(when[other.name], second)
         reading = conjunction(life.condition, *(eq(first[s], life.steps[s]) for s in node.symbols))
         known = conjunction(reading, other.domain.substitute(second))
-        mentioned = known.symbols.union(*(term.symbols for term in (*self.read, *self.written)))
+        written = at(when[life.writer.name], first)
+        mentioned = known.symbols.union(*(term.symbols for term in (*self.read, *self.written, *written)))
         known = conjunction(known, facts(mentioned))
         self.columns = ordered(known.symbols | mentioned)
         # One set per level at which second may be the later one: what follows only intersects these.
-        after = earlier(at(when[life.writer.name], first), self.written)
+        after = earlier(written, self.written)
         self.later = list(self._within(points(known, self.columns), after))
 
     def overwritten(self) -> Iterator[Points]:
