@@ -152,7 +152,8 @@ class _Checker:
         needed = {name: self.box(self.nodes[name]) for name in self.roots}
         reads: dict[str, list[_Reading]] = {}
         for name in self._readers_first():
-            where = needed.setdefault(name, self.box(self.nodes[name]))
+            box = self.box(self.nodes[name])
+            where = needed.setdefault(name, box - box)  # what no one reads, as a branch never taken, is needed nowhere
             if name not in self.roots:
                 where = needed[name] = self._fitted(name, where, reads.get(name, []))
             node = self.nodes[name]

@@ -50,7 +50,6 @@ def test_condition_on_the_extra_step() -> None:
     np.testing.assert_array_equal(pr.evaluate(y, {"x": np.arange(3, dtype=np.int32)}), [0, 1, 2, 7])
 
 
-@pytest.mark.xfail(reason="the checker takes a branch that is never demanded as demanded everywhere", strict=False)
 def test_branch_that_is_never_taken() -> None:
     t, T = pr.dim("t")
     y = pr.recurrent((), (t,), "int32")
