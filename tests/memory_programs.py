@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ def ema() -> Sized:
     y = pr.recurrent((WIDE,), (t,))
     y[0] = x[0]
     y[t + 1] = 0.9 * y + 0.1 * x[t + 1]
-    return Sized({"last": y[T - 1], "mean": y[0:T].mean(0)}, {"x": _normal(12, WIDE)}, {"T": 12})
+    return Sized({"last": y[T - 1], "y": y}, {"x": _normal(12, WIDE)}, {"T": 12})
 
 
 def taps() -> Sized:
@@ -44,7 +43,7 @@ def taps() -> Sized:
 
 
 def lstm() -> Sized:
-    batch, hidden = 256, 512
+    batch, hidden = 32, 128
     t, T = pr.dim("t")
     x = pr.input("x", (batch, hidden), (t,))
     wx, wh = pr.input("wx", (hidden, 4 * hidden)), pr.input("wh", (hidden, 4 * hidden))
@@ -56,8 +55,8 @@ def lstm() -> Sized:
     c[t + 1] = pr.sigmoid(forget) * c + pr.sigmoid(into) * pr.tanh(cell)
     h[t + 1] = pr.sigmoid(out) * pr.tanh(c[t + 1])
     weights = _normal(hidden, 4 * hidden)
-    inputs = {"x": _normal(6, batch, hidden), "wx": weights, "wh": weights}
-    return Sized({"h": h[t + 1], "c": c[T]}, inputs, {"T": 6})
+    inputs = {"x": _normal(60, batch, hidden), "wx": weights, "wh": weights}
+    return Sized({"h": h[t + 1], "c": c[T]}, inputs, {"T": 60})
 
 
 def _projections(size: int) -> tuple[list[pr.Tensor], dict[str, np.ndarray]]:
@@ -77,7 +76,7 @@ def window() -> Sized:
 
 
 def decode() -> Sized:
-    size, words, steps = 1024, 2000, 400
+    size, words, steps = 1024, 200, 250
     t, _ = pr.dim("t")
     embedding = pr.input("embedding", (words, size))
     (wq, wk, wv), arrays = _projections(size)
@@ -145,7 +144,7 @@ def gae() -> Sized:
     return Sized({"targets": advantage[t] + v}, {"r": _normal(12, WIDE), "v": _normal(13, WIDE)}, {"T": 12})
 
 
-PROGRAMS: dict[str, Callable[[], Any]] = {
+PROGRAMS: dict[str, Callable[[], Sized]] = {
     "ema": ema,
     "taps": taps,
     "lstm": lstm,
