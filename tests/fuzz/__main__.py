@@ -126,7 +126,7 @@ def main() -> int:
             if not session.over() and not session.round(strategy, work, examples, number):
                 return 1
         session.progress()
-    print(table(session.features, session.programs))
+    print(table(session.features, session.programs - session.verdicts.total()))
     print("programs made wrong on purpose: " + ", ".join(f"{k} {v}" for k, v in session.verdicts.most_common()))
     return 0
 
