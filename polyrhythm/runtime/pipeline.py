@@ -15,6 +15,7 @@ from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
 from polyrhythm.loops.build import build
+from polyrhythm.loops.checker import check_program
 from polyrhythm.loops.ir import LoopProgram
 from polyrhythm.passes import optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
@@ -77,6 +78,8 @@ def _ordered(
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
         loops = build(graph, blocks, items, storage)
+    with _timed(seconds, "legality"):
+        check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds)
 
 

@@ -1,0 +1,167 @@
+"""The checker accepts what the compiler makes, and says clearly what is wrong with what it rejects."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from polyrhythm.ir.terms import Term
+from polyrhythm.loops.checker import IllegalProgramError, check_program
+from polyrhythm.loops.ir import Block, For, Item, Load, LoopProgram
+from polyrhythm.runtime.pipeline import compile_tensors
+from tests.fuzz.program import Program
+from tests.fuzz.programs import programs
+from tests.fuzz.script import build
+from tests.fuzz.special import hosted, stopped
+from tests.loops.cases import BUILDERS, made
+from tests.loops.mutants import refolded
+
+SECONDS = 1.0
+"""The most processor time that a hand-written program may take; most take a tenth of it."""
+
+
+KNOWN = pytest.mark.xfail(
+    raises=IllegalProgramError, reason="an effect runs in the iteration that finds the end before it", strict=False
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=KNOWN) if n == "stopped_log" else n for n in BUILDERS])
+def test_compiled_programs_are_legal(name: str) -> None:
+    found = made(name)
+    if found is None:
+        pytest.skip("cannot be compiled yet")
+    began = time.process_time()
+    check_program(*found)
+    assert time.process_time() - began < SECONDS
+
+
+def _check(program: Program) -> None:
+    variables = build(program)
+    try:
+        compiled = compile_tensors(list(variables["outputs"].values()), (), variables["until"] or None)
+    except IllegalProgramError:
+        raise
+    except Exception:
+        return  # whether it can be compiled is the business of other tests
+    check_program(compiled.graph, compiled.loops)
+
+
+@pytest.mark.parametrize("strategy", [programs("int"), hosted(), stopped()], ids=["plain", "hosted", "stopped"])
+def test_random_programs_are_legal(strategy: Any) -> None:
+    quick = settings(max_examples=6, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+    quick(given(strategy)(_check))()
+
+
+def changed(program: LoopProgram, change: Callable[[Item], Item | None]) -> LoopProgram:
+    """The program with every item changed, inner ones first; None drops one."""
+
+    def visit(items: tuple[Item, ...]) -> tuple[Item, ...]:
+        inner = (item if isinstance(item, Block) else replace(item, body=visit(item.body)) for item in items)
+        return tuple(kept for item in inner if (kept := change(item)) is not None)
+
+    return replace(program, body=visit(program.body))
+
+
+def _in_block(name: str, change: Callable[[Block], Block | None]) -> Callable[[LoopProgram], LoopProgram]:
+    def visit(item: Item) -> Item | None:
+        return change(item) if isinstance(item, Block) and item.name == name else item
+
+    return lambda program: changed(program, visit)
+
+
+def _first_load(block: Block, change: Callable[[Load], Load]) -> Block:
+    """The block with its first load changed."""
+    for number, compute in enumerate(block.body):
+        for position, operand in enumerate(compute.operands):
+            if isinstance(operand, Load) and operand.index:
+                operands = list(compute.operands)
+                operands[position] = change(operand)
+                body = list(block.body)
+                body[number] = replace(compute, operands=tuple(operands))
+                return replace(block, body=tuple(body))
+    raise AssertionError(block.name)
+
+
+def reversed_body(program: LoopProgram) -> LoopProgram:
+    return replace(program, body=program.body[::-1])
+
+
+def shifted_load(block: Block) -> Block:
+    def shift(load: Load) -> Load:
+        first = load.index[0]
+        assert isinstance(first, Term)
+        return replace(load, index=(first + 1, *load.index[1:]))
+
+    return _first_load(block, shift)
+
+
+def swapped(block: Block) -> Block:
+    position, compute = next((n, c) for n, c in enumerate(block.body) if len(c.operands) > 1)
+    body = list(block.body)
+    body[position] = replace(compute, operands=compute.operands[::-1])
+    return replace(block, body=tuple(body))
+
+
+def longer(item: Item) -> Item:
+    return replace(item, end=item.end + 1) if isinstance(item, For) else item
+
+
+def shorter_ring(program: LoopProgram) -> LoopProgram:
+    """Every ring of four slots with three."""
+    for place in program.places.values():
+        if place.kind == "buffer":
+            program = refolded(program, place, 0, 3)
+    return program
+
+
+def all_parallel(item: Item) -> Item:
+    return replace(item, parallel=True) if isinstance(item, For) else item
+
+
+def later_stop(item: Item) -> Item:
+    if isinstance(item, For) and item.stop is not None:
+        return replace(item, stop=replace(item.stop, length=item.stop.length + 1))
+    return item
+
+
+def endless(item: Item) -> Item:
+    return replace(item, stop=None) if isinstance(item, For) else item
+
+
+def first_call_last(program: LoopProgram) -> LoopProgram:
+    return replace(program, body=(*program.body[2:], *program.body[:2]))
+
+
+FAULTS: dict[str, tuple[str, str, Callable[[LoopProgram], LoopProgram]]] = {
+    "operands_swapped": ("ema", "operation", _in_block("add_5", swapped)),
+    "block_dropped": ("ema", "completeness", _in_block("broadcast_7", lambda block: None)),
+    "wrong_definition": ("ema", "operation", lambda program: changed(program, longer)),
+    "loop_too_long": ("resampling", "completeness", lambda program: changed(program, longer)),
+    "computed_twice": ("ema", "completeness", lambda program: replace(program, body=program.body * 2)),
+    "items_reversed": ("ema", "order", reversed_body),
+    "load_shifted": ("ema", "storage", _in_block("broadcast_7", shifted_load)),
+    "store_dropped": ("ema", "storage", _in_block("add_5", lambda block: replace(block, stores=()))),
+    "ring_too_short": ("windowed_attention", "storage", shorter_ring),
+    "falsely_parallel": ("ema", "parallel", lambda program: changed(program, all_parallel)),
+    "first_call_last": ("logs", "effects", first_call_last),
+    "stop_too_late": ("counting", "order", lambda program: changed(program, later_stop)),
+    "no_stop": ("counting", "until", lambda program: changed(program, endless)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_messages(name: str, golden: Callable[[str, str], None]) -> None:
+    case, rule, change = FAULTS[name]
+    found = made(case)
+    assert found is not None
+    graph, program = found
+    with pytest.raises(IllegalProgramError) as caught:
+        check_program(graph, change(program))
+    assert caught.value.rule == rule, str(caught.value)
+    golden(name, re.sub(r"(\.py):\d+", r"\1", str(caught.value)))
