@@ -17,14 +17,18 @@ from polyrhythm.autodiff.rules import contributions
 from polyrhythm.autodiff.values import Growing, Space
 from polyrhythm.errors import GradientError
 from polyrhythm.ir import dtypes
-from polyrhythm.ir.conditions import TRUE, conjunction
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, negation
 from polyrhythm.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.ir.sets import facts, solutions
 from polyrhythm.ir.terms import Term
 from polyrhythm.lang.progress import components
 
 
-def expand_gradients(graph: Graph) -> Graph:
+def expand_gradients(graph: Graph, piecewise: bool = False) -> Graph:
     """The graph without the `grad` nodes of one loss: one that does not itself wait for a gradient.
+
+    With `piecewise` a gradient that some points have other parts of than others is defined piece by piece: more
+    definitions, of which each reads only what it needs.
 
     The graph must have been checked, so that every node's domain is known. Domains of plain nodes are forgotten,
     since gradients read more; the result must be checked again.
@@ -33,7 +37,7 @@ def expand_gradients(graph: Graph) -> Graph:
     for asked in waiting.values():
         assert asked is not None
         if not any(other in waiting for other in _cone(graph, asked.loss, asked.leaves)):
-            return _expanded(graph, asked)
+            return _expanded(graph, asked, piecewise)
     name = next(iter(waiting))
     raise GradientError(
         "gradients depend on each other in a circle",
@@ -98,9 +102,9 @@ def _differentiable(definition: Definition, position: int, graph: Graph) -> bool
     return definition.op != "detach" and dtypes.is_float(graph[definition.operands[position].source].dtype)
 
 
-def _expanded(graph: Graph, asked: _Asked) -> Graph:
+def _expanded(graph: Graph, asked: _Asked, piecewise: bool) -> Graph:
     growing = Growing(dict(graph.nodes))
-    gradients = _Backward(graph, growing, _active(graph, asked), asked).build()
+    gradients = _Backward(graph, growing, _active(graph, asked), asked, piecewise).build()
     for node in graph:
         if _asked(node) == asked:
             gradient = gradients[node.definitions[0].attributes["wrt"]]
@@ -155,8 +159,9 @@ def _needs(node: Node) -> list[str]:
 class _Backward:
     """Builds the gradient of one loss."""
 
-    def __init__(self, graph: Graph, growing: Growing, active: set[str], asked: _Asked) -> None:
+    def __init__(self, graph: Graph, growing: Growing, active: set[str], asked: _Asked, piecewise: bool) -> None:
         self.graph, self.growing, self.active, self.asked = graph, growing, active, asked
+        self.piecewise = piecewise
         self.gradients: dict[str, str] = {}
 
     def build(self) -> dict[str, str]:
@@ -196,17 +201,44 @@ class _Backward:
                 if at is not None:
                     parts[source.name].append(at)
 
-    def _define(self, node: Node, parts: Iterable[str]) -> None:
+    def _define(self, node: Node, parts: Sequence[str]) -> None:
         """The gradient of a node is the sum of its parts; that of the loss begins with one."""
-        space = Space(self.growing, node.dims, node.rectangle, node.at, f"d_{node.name}")
-        values = [space.current(part) for part in parts]
-        if node.name == self.asked.loss:
-            values.append(space.constant(1, node.dtype, node.shape))
-        if not values:
-            values.append(space.constant(0, node.dtype, node.shape))
-        total = values[0]
-        for value in values[1:]:
-            total = total + value
+        steps = tuple(Term.of(symbol) for symbol in node.symbols)
+        reads = [self._read(part, steps) for part in parts]
+        definitions = []
+        for cell, holding in self._cells(node, [condition for condition, _ in reads]):
+            space = Space(self.growing, node.dims, conjunction(node.rectangle, cell), node.at, f"d_{node.name}")
+            values = [space.read(access) for condition, access in reads if condition in holding]
+            if node.name == self.asked.loss:
+                values.append(space.constant(1, node.dtype, node.shape))
+            if not values:
+                values.append(space.constant(0, node.dtype, node.shape))
+            total = values[0]
+            for value in values[1:]:
+                total = total + value
+            definitions.append(Definition(cell, "broadcast", (total.access,), {"shape": node.shape}, node.at))
         name = self.gradients[node.name]
-        copy = Definition(TRUE, "broadcast", (total.access,), {"shape": node.shape}, node.at)
-        self.growing.nodes[name] = replace(self.growing.nodes[name], definitions=(copy,))
+        self.growing.nodes[name] = replace(self.growing.nodes[name], definitions=tuple(definitions))
+
+    def _read(self, part: str, steps: tuple[Term, ...]) -> tuple[Condition, Access]:
+        """Where a part is not zero, and what it is there."""
+        definitions = self.growing.nodes[part].definitions
+        if self.piecewise and len(definitions) == 2:  # a value, or zero elsewhere
+            return definitions[0].domain, definitions[0].operands[0]
+        return TRUE, Access(part, steps)
+
+    def _cells(self, node: Node, conditions: Iterable[Condition]) -> list[tuple[Condition, set[Condition]]]:
+        """The node's points, split by which conditions hold."""
+        cells: list[tuple[Condition, set[Condition]]] = [(TRUE, {TRUE})]
+        for condition in dict.fromkeys(conditions):
+            if condition is not TRUE:
+                inside = [(conjunction(cell, condition), {*holding, condition}) for cell, holding in cells]
+                outside = [(conjunction(cell, negation(condition)), holding) for cell, holding in cells]
+                cells = [(cell, holding) for cell, holding in (*inside, *outside) if _somewhere(node, cell)]
+        return cells
+
+
+def _somewhere(node: Node, condition: Condition) -> bool:
+    """Whether a condition holds at some point of a node, at some bounds."""
+    inside = conjunction(node.rectangle, condition)
+    return not solutions(conjunction(inside, facts(inside.symbols))).is_empty

@@ -55,6 +55,27 @@ def test_two_dims_with_diagonal_reads() -> None:
     check(d * d, a, "a", {"a": np.random.default_rng(0).normal(size=(3, 4))})
 
 
+def test_a_last_value_made_of_all_others() -> None:
+    y = pr.recurrent((), ((t, T + 1),), "float64")
+    y[t] = x
+    y[T] = pr.tanh(y[0:T].sum(0))
+    values = np.array([0.1, -0.2, 0.4])
+    check(y * y, x, "x", {"x": values})
+    total = np.tanh(values.sum())
+    for backend in ("numpy", "jax"):
+        found = pr.compile(pr.grad(y * y, x), backend=backend)(x=values)
+        np.testing.assert_allclose(found, 2 * values + 2 * total * (1 - total**2), rtol=1e-5)
+
+
+def test_a_piece_that_holds_nowhere() -> None:
+    y = pr.recurrent((), ((t, T + 1),), "float64")
+    y[0] = 1.0
+    y[1] = pr.tanh(y[0:1].max(0))
+    y[t + 2] = y[t + 1] * x[t + 1]
+    for steps in (0, 1, 2, 3):
+        check(y * y, x, "x", {"x": np.arange(1.0, steps + 1)}, {T: steps})
+
+
 def test_a_broadcast_dim_is_summed() -> None:
     b, _ = pr.dim("b")
     w = pr.input("w", (2,), (), "float64")
