@@ -11,7 +11,7 @@ TEST_EXTRAS := jax,torch,stream,dev
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test lint fuzz docs studies constraints clean
+.PHONY: help demo test lint fuzz docs studies bench constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -36,6 +36,9 @@ docs: .venv/test.stamp  ## run every example in the documentation
 
 studies: .venv/test.stamp  ## the studies of streaming programs, into build/studies
 	$(VENV)/python -m polyrhythm.stream.studies --out build/studies
+
+bench: .venv/test.stamp  ## time programs against hand-written peers, into build/benchmarks
+	$(VENV)/python -m benchmarks
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > constraints.new

@@ -24,10 +24,10 @@ HOISTED = "scan, inputs multiplied before it"
 
 def run(quick: bool) -> list[Result | Fact]:
     """Everything; `quick` only shows that it runs."""
-    rounds, scale = (3, 10) if quick else (15, 1)
+    rounds, scale = (3, 10) if quick else (21, 1)
     return [
-        ema(True, 100_000 // scale, rounds),
-        ema(False, 100_000 // scale, rounds),
+        ema(True, 100_000 // scale, 5 * rounds),
+        ema(False, 100_000 // scale, 5 * rounds),
         lstm(1, 1000 // scale, rounds),
         lstm(32, 1000 // scale, rounds),
         edit_distance(1000 // scale, rounds),

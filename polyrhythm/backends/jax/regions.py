@@ -3,28 +3,25 @@
 Everything between two host calls is one *region*, one XLA program that takes the places it uses and returns those
 that are still needed. Loops that contain a host call run in Python. The regions and what connects them are planned
 once. In a loop whose body is straight, the part after the last call and the part before the first call of the
-next iteration are one region, so that an iteration with one call costs one dispatch. Handing an array to XLA costs as
-much as a small step, so what a call returns is packed into one array per dtype.
+next iteration are one region, so that an iteration with one call costs one dispatch.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
+from polyrhythm.backends.jax.host_calls import HostCall
 from polyrhythm.backends.jax.lowering import Lowering, State
 from polyrhythm.backends.jax.ops import Padded
-from polyrhythm.backends.numpy import checked_results
 from polyrhythm.ir.conditions import Condition
-from polyrhythm.ir.graph import HostFunction
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, LoopProgram, blocks_of
+from polyrhythm.loops.ir import Block, For, If, Item, Load, LoopProgram, blocks_of
 from polyrhythm.loops.liveness import carried, live_before, written
 
 Arrays = dict[str, jax.Array]
@@ -41,9 +38,27 @@ class _Piece:
     """Part of a region: store what the host returned, run items, ask for the operands of the next call."""
 
     items: tuple[Item, ...] = ()
-    returned: _Call | None = None
-    asked: _Call | None = None
+    returned: HostCall | None = None
+    asked: HostCall | None = None
     shift: int = 0  # how far the counter of the driving loop is ahead
+
+
+NOTHING = np.zeros(0, np.int32)
+
+
+def _mentioned(thing: Any) -> set[Symbol]:
+    """The symbols that occur anywhere in items, blocks, places."""
+    if isinstance(thing, (Term, Condition)):
+        return set(thing.symbols)
+    if isinstance(thing, Mapping):
+        return _mentioned(list(thing.values()))
+    if isinstance(thing, (tuple, list)):
+        return set().union(*map(_mentioned, thing))
+    if isinstance(thing, HostCall):
+        return _mentioned(thing.block)
+    if is_dataclass(thing):
+        return _mentioned([getattr(thing, part.name) for part in fields(thing)])
+    return {thing} if isinstance(thing, Symbol) else set()
 
 
 class _Region:
@@ -53,7 +68,6 @@ class _Region:
         self.plan, self.pieces = plan, pieces
         self.counter = loops[-1].counter if loops else None
         self.ranges = dict(plan.ranges)
-        self.symbols = (*plan.program.bounds, *(loop.counter for loop in loops))
         program = plan.program
         changed: set[str] = set()
         for piece in pieces:
@@ -70,17 +84,22 @@ class _Region:
         owned = {n for n in changed if program.places[n].kind != "variable"}
         self.donated = sorted(needed & owned)
         self.kept = sorted(needed - owned)
+        used = _mentioned((pieces, [program.places[name] for name in needed]))
+        self.symbols = tuple(s for s in (*program.bounds, *(loop.counter for loop in loops)) if s in used)
         self.call = jax.jit(self._trace, donate_argnums=(0,))
         plan.note_compilation()
 
     def run(self, run: Run, returned: Sequence[np.ndarray]) -> tuple[jax.Array, ...]:
         """Run it and store what it returns; the operands of the next call."""
-        state, symbols = run.state, run.symbols
-        values = np.array([symbols[s] for s in self.symbols], np.int32)
+        state = run.state
+        values = NOTHING
+        if self.symbols:
+            symbols = run.symbols
+            values = np.array([symbols[s] for s in self.symbols], np.int32)
         donated, kept = [state[n] for n in self.donated], [state[n] for n in self.kept]
         new, asked = self.call(donated, kept, values, run.seed, returned)
-        state.update(zip(self.results, new, strict=True))
-        return tuple(asked)
+        state.update(zip(self.results, new))  # noqa: B905, this is done at every step
+        return asked
 
     def _trace(
         self,
@@ -99,7 +118,7 @@ class _Region:
         asked: tuple[jax.Array, ...] = ()
         everything = set(program.places)
         for piece in self.pieces:
-            if self.counter is not None:
+            if self.counter in symbols:
                 lowering.symbols[self.counter] = symbols[self.counter] + np.int32(piece.shift)
             if piece.returned is not None:
                 _store_results(lowering, piece.returned.block, piece.returned.unpacked(returned), state)
@@ -138,61 +157,17 @@ def _live_before_results(block: Block, live: set[str], program: LoopProgram) -> 
     return live_before((replace(block, body=()),), live, program)
 
 
-class _Call:
-    """One call of a host function: its operands cut to their lengths, its results packed at their capacities."""
-
-    def __init__(self, plan: _Planner, block: Block) -> None:
-        self.block = block
-        compute = next(c for c in block.body if c.op == "host")
-        self.function: HostFunction = compute.attributes["function"]
-        self.operands = _types(block, compute)
-        self.results: list[tuple[Term, ...]] = list(compute.attributes["shapes"])
-        sizes = Lowering(plan.program, plan.capacities, {}, None, plan.ranges)
-        self.rooms = [tuple(sizes.capacity(n) for n in shape) for shape in self.results]
-        self.varies = any(n.symbols for shape in (*self.operands, *self.results) for n in shape)
-        dtypes = [result.dtype for result in self.function.results]
-        self.groups = dict.fromkeys(dtypes, 0)  # the elements of each dtype
-        self.packing: list[tuple[np.dtype, slice]] = []
-        for dtype, room in zip(dtypes, self.rooms, strict=True):
-            start = self.groups[dtype]
-            self.groups[dtype] += math.prod(room)
-            self.packing.append((dtype, slice(start, self.groups[dtype])))
-
-    def run(self, run: Run, operands: Sequence[jax.Array]) -> list[np.ndarray]:
-        """Call the function; what it returns, packed."""
-        shapes = self.rooms
-        arrays = [np.array(operand) for operand in operands]
-        if self.varies:
-            lookup = run.symbols.__getitem__
-            arrays = [_cut(array, shape, lookup) for array, shape in zip(arrays, self.operands, strict=True)]
-            shapes = [tuple(n.evaluate(lookup) for n in shape) for shape in self.results]
-        returned = self.function.call(*arrays)
-        results = (returned,) if self.function.single else tuple(returned)
-        packed = {dtype: np.zeros(size, dtype) for dtype, size in self.groups.items()}
-        checked = checked_results(self.function, results, shapes)
-        for array, room, (dtype, where) in zip(checked, self.rooms, self.packing, strict=True):
-            packed[dtype][where] = array.ravel() if array.shape == room else _grown(array, room).ravel()
-        return list(packed.values())
-
-    def unpacked(self, packed: Sequence[jax.Array]) -> list[jax.Array]:
-        """The results again, one by one."""
-        groups = dict(zip(self.groups, packed, strict=True))
-        return [
-            groups[dtype][where].reshape(room) for (dtype, where), room in zip(self.packing, self.rooms, strict=True)
-        ]
-
-
 @dataclass(frozen=True)
 class _Straight:
     """Regions with calls between them, one after the other."""
 
     regions: tuple[_Region, ...]
-    calls: tuple[_Call, ...]
+    calls: tuple[HostCall, ...]
 
     def run(self, run: Run) -> None:
         asked = self.regions[0].run(run, ())
         for call, region in zip(self.calls, self.regions[1:], strict=True):
-            asked = region.run(run, call.run(run, asked))
+            asked = region.run(run, call.run(run.symbols, asked))
 
 
 @dataclass(frozen=True)
@@ -241,9 +216,9 @@ class _Loop:
         for step in range(first, end):
             run.symbols[counter] = step
             for call, region in middle:
-                asked = region.run(run, call.run(run, asked))
+                asked = region.run(run, call.run(run.symbols, asked))
             joined = self.between if step + 1 < end else regions[-1]
-            asked = joined.run(run, last_call.run(run, asked))
+            asked = joined.run(run, last_call.run(run.symbols, asked))
 
 
 Action = _Straight | _Guard | _Loop
@@ -295,7 +270,8 @@ class _Planner:
     def _straight(self, items: Sequence[Item], live: set[str], loops: tuple[For, ...]) -> tuple[Action, ...]:
         if not items:
             return ()
-        calls = {n: _Call(self, item) for n, item in enumerate(items) if isinstance(item, Block) and item.host}
+        sizes = Lowering(self.program, self.capacities, {}, None, self.ranges)
+        calls = {n: HostCall(item, sizes) for n, item in enumerate(items) if isinstance(item, Block) and item.host}
         regions = []
         for start, end in zip([-1, *calls], [*calls, len(items)], strict=True):
             piece = _Piece(tuple(items[start + 1 : end]), calls.get(start), calls.get(end))
@@ -380,17 +356,3 @@ class Driver:
             planner = _Planner(self.program, self.capacities, self.note_compilation)
             (self._units[id(item)],) = planner.actions((item,), set(self.program.places))
         return self._units[id(item)]
-
-
-def _types(block: Block, call: Compute) -> list[tuple[Term, ...]]:
-    """The shapes of a call's operands."""
-    made = {compute.result: compute.type.shape for compute in block.body}
-    return [o.type.shape if isinstance(o, Load) else made[o.name] for o in call.operands]
-
-
-def _cut(array: np.ndarray, shape: Sequence[Term], lookup: Callable[[Symbol], int]) -> np.ndarray:
-    return array[tuple(slice(0, n.evaluate(lookup)) for n in shape)]
-
-
-def _grown(array: np.ndarray, room: tuple[int, ...]) -> np.ndarray:
-    return np.pad(array, [(0, n - m) for n, m in zip(room, array.shape, strict=True)])
