@@ -42,10 +42,12 @@ class _Cell(Module):
         """A state over the dims of what comes in and of the weights, zero before the first step."""
         if t.symbol not in given.symbols:
             raise DeclarationError(f"a recurrent layer over {t} is called on a tensor without it", fix="check the dim")
-        assert t.symbol.bound is not None
         weights = [as_tensor(weight).spans for weight in (self.weight_hh_l0, self.bias_hh_l0)]
-        more = Term.of(t.symbol.bound) + 1
-        spans = [NodeDim(s.symbol, more if s.symbol is t.symbol else s.extent) for s in union([given.spans, *weights])]
+        spans = []
+        for dim in (span.symbol for span in union([given.spans, *weights])):
+            # Definitions hold at the steps of a dim, so weights after the last iteration are not used.
+            assert dim.bound is not None
+            spans.append(NodeDim(dim, Term.of(dim.bound) + 1 if dim is t.symbol else Term.of(dim.bound)))
         state = Recurrent(tuple(spans), TensorType((*given.type.shape[:-1], Term(self.hidden)), given.dtype), None)
         state[{t: 0}] = 0.0
         return state
