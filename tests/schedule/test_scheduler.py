@@ -176,3 +176,12 @@ def test_a_cycle_is_refused() -> None:
     a, b = make_block("a", (T,)), make_block("b", (T,))
     with pytest.raises(ScheduleError):
         schedule({"a": a, "b": b}, [uniform(a, b, t=1), uniform(b, a, t=-1)])
+
+
+def test_a_skewed_recurrence_is_refused() -> None:
+    """Only the rank 3i - 2t orders it. The checks of the language refuse it first, with an error of their own."""
+    a = make_block("a", (I, T))
+    dependences = [uniform(a, a, i=1, t=2), uniform(a, a, i=-1, t=-1)]
+    assert not has_cycle(dependences, {"a": a}, {"I": 9, "T": 9})
+    with pytest.raises(ScheduleError):
+        schedule({"a": a}, dependences)
