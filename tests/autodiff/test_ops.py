@@ -59,7 +59,11 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
         (lambda x: 2.0**x, [normal(4)]),
         (lambda x: x**2, [np.array([0.0, 1.0])]),
     ],
-    "maximum": [(pr.maximum, [normal(2, 3), normal(3) + 0.1]), (pr.relu, [normal(4)]), (lambda x: pr.clip(x, low=0.1), [normal(5)])],
+    "maximum": [
+        (pr.maximum, [normal(2, 3), normal(3) + 0.1]),
+        (pr.relu, [normal(4)]),
+        (lambda x: pr.clip(x, low=0.1), [normal(5)]),
+    ],
     "minimum": [(pr.minimum, [normal(2, 3), normal(3) + 0.1]), (lambda x: pr.clip(x, -0.4, 0.5), [normal(6)])],
     "select": [
         (lambda x, y: pr.where(x > y, x * 2.0, y * y), [normal(2, 3), normal(3) + 0.1]),
