@@ -1,0 +1,70 @@
+"""Cutting a loop: pieces come in order, and together they hold every iteration of every member, at any bound."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from polyrhythm.ir.conditions import ge
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.loops.segments import Segment, cut
+
+COUNTER = Symbol("t", "dim", serial=-11)
+BOUND = Symbol("T", "bound")
+T = Term.of(BOUND)
+GIVEN = ge(T, 0)
+
+Ranges = dict[str, tuple[Term, Term]]
+
+
+def pieces(segments: list[Segment], bound: int) -> list[tuple[range, tuple[str, ...]]]:
+    """The iterations of each piece at a bound, and who is active in them."""
+    return [(range(at(s.first, bound), at(s.end, bound)), s.active) for s in segments]
+
+
+def at(term: Term, bound: int) -> int:
+    return term.evaluate(lambda _: bound)
+
+
+def check(ranges: Ranges, segments: list[Segment]) -> None:
+    for bound in range(9):
+        found = pieces(segments, bound)
+        visited = [step for steps, _ in found for step in steps]
+        assert visited == sorted(set(visited)), f"T={bound}: pieces overlap or go back: {found}"
+        for name, (first, end) in ranges.items():
+            own = range(at(first, bound), at(end, bound))
+            met = {step for steps, active in found if name in active for step in steps}
+            assert met.issuperset(own), f"T={bound}: {name} misses {set(own) - met}"
+
+
+def test_prologue_steady_state_epilogue() -> None:
+    ranges = {"act": (Term(0), T), "learn": (Term(2), T + 2)}
+    segments = cut(COUNTER, ranges, GIVEN, {})
+    assert [s.active for s in segments] == [("act",), ("act", "learn"), ("learn",)]
+    assert [(str(s.first), str(s.end)) for s in segments] == [("0", "2"), ("2", "max(2, T)"), ("max(2, T)", "T + 2")]
+    check(ranges, segments)
+
+
+def test_one_range_is_one_piece() -> None:
+    ranges = {"a": (Term(0), T), "b": (Term(0), T)}
+    (segment,) = cut(COUNTER, ranges, GIVEN, {})
+    assert segment.active == ("a", "b")
+
+
+def test_a_member_of_one_iteration() -> None:
+    ranges = {"first": (Term(-1), Term(0)), "rest": (Term(0), T)}
+    segments = cut(COUNTER, ranges, GIVEN, {})
+    assert [s.active for s in segments] == [("first",), ("rest",)]
+    check(ranges, segments)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_ranges(seed: int) -> None:
+    random = Random(seed)
+    ranges: Ranges = {}
+    for number in range(random.randint(1, 4)):
+        first = random.choice([Term(random.randint(-2, 3)), T - random.randint(-1, 3), -T + random.randint(0, 2)])
+        length = random.choice([Term(random.randint(0, 2)), T, T + random.randint(-2, 2)])
+        ranges[f"b{number}"] = (first, first + length)
+    check(ranges, cut(COUNTER, ranges, GIVEN, {}))
