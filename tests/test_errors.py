@@ -726,6 +726,22 @@ def compiled_output_of_changing_shape() -> None:
     pr.compile(past, backend="numpy")
 
 
+@raises(errors.GradientError)
+def gradient_of_a_vector() -> None:
+    pr.grad(x[0:T], x)
+
+
+@raises(errors.GradientError)
+def gradient_by_a_view() -> None:
+    pr.grad(x * x, x[0])
+
+
+@raises(errors.GradientError)
+def gradient_through_a_host_function() -> None:
+    doubled = pr.host(lambda value: value * 2, [x])
+    pr.evaluate(pr.grad(doubled * 1.0, x), X)
+
+
 @raises(errors.UnsupportedError)
 def unknown_backend() -> None:
     pr.compile(x, backend="fortran")
@@ -749,7 +765,7 @@ def stream_of_unknown_length() -> None:
 
 @raises(errors.UnknownDimError)
 def stream_over_a_dim_of_no_output() -> None:
-    pr.compile(x[0:T].sum(0), backend="numpy").stream(over=t, **X)
+    pr.compile(x[0:T].sum(0), backend="numpy").stream(over=t, x=X["x"])
 
 
 @raises(errors.InputShapeError)
@@ -760,7 +776,7 @@ def stream_whose_iterator_ends_early() -> None:
 @raises(errors.NotFiniteError)
 def nan_from_a_division() -> None:
     ratio = x / (x - 2)
-    pr.compile(ratio, backend="numpy", check_nan=True)(**X)
+    pr.compile(ratio, backend="numpy", check_nan=True)(x=X["x"])
 
 
 @raises(errors.NotFiniteError)

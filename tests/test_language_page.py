@@ -16,6 +16,7 @@ GROUPS: dict[str, str] = {
     "polyrhythm.lang.inputs": "Inputs and host functions",
     "polyrhythm.lang.recurrent": "Recurrent tensors",
     "polyrhythm.lang.tensor": "Tensors",
+    "polyrhythm.lang.gradient": "Gradients",
     "polyrhythm.oracle": "Evaluating",
     "polyrhythm.lang.calls": "Evaluating",
     "polyrhythm.errors": "Evaluating",

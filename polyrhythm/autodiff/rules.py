@@ -62,7 +62,7 @@ def contributions(
     if definition.op not in rules:
         raise GradientError(
             f"the gradient of {definition.op} is not known: it leads through something that is not differentiable",
-            fix="keep it out of the loss with pr.detach, or give the function a derivative",
+            fix="keep it out of the loss with pr.detach, or write it with operations that have derivatives",
             at=definition.at,
         )
     return rules[definition.op](Step(space, node, definition, gradient, wanted))

@@ -42,7 +42,7 @@ from polyrhythm.ir.graph import (
     operand_type,
     same_rows,
 )
-from polyrhythm.ir.sets import Points, facts, points, proves, simplified
+from polyrhythm.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.lang.describe import described, is_named, point, read
 from polyrhythm.lang.progress import check_progress
@@ -63,6 +63,24 @@ def checked(graph: Graph) -> Graph:
     check_progress(sound)
     checker.stopping()
     return sound
+
+
+def _tidied(node: Node) -> Node:
+    """A plain node with its conditions and ranges simplified by where it is demanded."""
+    definitions = []
+    for definition in node.definitions:
+        domain = simplified(definition.domain, node.points)
+        given = conjunction(node.points, domain)
+        operands = tuple(
+            Access(access.source, tuple(_tidied_step(step, given) for step in access.steps))
+            for access in definition.operands
+        )
+        definitions.append(replace(definition, domain=domain, operands=operands))
+    return replace(node, definitions=tuple(definitions))
+
+
+def _tidied_step(step: Term | Range, given: Condition) -> Term | Range:
+    return replace(step, length=simplified_term(step.length, given)) if isinstance(step, Range) else step
 
 
 @dataclass(frozen=True)
@@ -178,7 +196,8 @@ class _Checker:
         demanded = demanded.without(s for s in self.bounds if not set(s.over) <= set(node.symbols))
         started = self.graph.started
         known = started if started.symbols <= set(demanded.columns) else conjunction()
-        return replace(node, domain=simplified(demanded.condition(), conjunction(node.rectangle, known)))
+        where = simplified(demanded.condition(), conjunction(node.rectangle, known))
+        return _tidied(replace(node, domain=where))
 
     def _need(self, needed: dict[str, Points], access: Access, node: Node, here: Points) -> None:
         source = self.nodes[access.source]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 from polyrhythm.errors import GradientError
@@ -29,8 +28,8 @@ def grad(loss: Tensor, wrt: Any) -> Any:
 
     The loss is a float scalar at each step and is summed over all its dims. The result has the dims and the shape of
     `wrt`. Every point of `wrt` is an independent leaf: ways through its own definition are cut, and through those
-    of all tensors given together. The gradient is worked out when the program is compiled, so the loss may depend on tensors that are still to be defined, as in
-    `p[i + 1] = p - rate * pr.grad(loss, p)`.
+    of all tensors given together. The gradient is worked out when the program is compiled, so the loss may depend on
+    tensors that are still to be defined, as in `p[i + 1] = p - rate * pr.grad(loss, p)`.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")

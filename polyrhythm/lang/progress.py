@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import lcm
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from polyrhythm.errors import CycleError, ProgressError
 from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, le, lt
@@ -30,6 +30,22 @@ from polyrhythm.source import Source
 Vertex = TypeVar("Vertex", bound=Hashable)
 Statement = tuple[str, int]
 """A definition: the name of its node and its position there."""
+
+
+Seen = TypeVar("Seen", bound=Hashable, covariant=True)
+
+
+class Edge(Protocol[Seen]):
+    """Something that reads something else, at steps that depend on its own."""
+
+    @property
+    def reader(self) -> Seen: ...
+
+    @property
+    def source(self) -> Seen: ...
+
+    @property
+    def steps(self) -> Mapping[Symbol, Term]: ...
 
 
 @dataclass(frozen=True)
@@ -165,7 +181,7 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
         along = [statement for statement in component if symbol in graph[statement[0]].symbols]
         moving = [edge for edge in edges if edge.reader in along and edge.source in along]
         steady = [edge for edge in moving if keeps_pace(edge.steps[symbol], symbol)]
-        # A definition such as `y[2 * t] = ...` reads its right side at half the pace, which then ranks at twice the rate.
+        # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
         mostly = [edge for edge in moving if edge in steady or not graph[edge.source[0]].recurrent]
         tried: list[dict[Statement, Term]] = []
         for followed in (moving, mostly, steady):
@@ -182,8 +198,8 @@ def _is_rank(node: Node, rank: Term) -> bool:
 
 
 def standing_ranks(
-    ranks: dict[Statement, Term], component: Sequence[Statement], edges: Sequence[_Read]
-) -> dict[Statement, Term]:
+    ranks: Mapping[Vertex, Term], component: Sequence[Vertex], edges: Sequence[Edge[Vertex]]
+) -> dict[Vertex, Term]:
     """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
 
     Theirs is the rank of what they read; the shifts settle the rest.
@@ -202,13 +218,13 @@ Line = dict[Symbol | None, Fraction]
 """How fast a rank grows with a dim (the entry None) and with each bound."""
 
 
-def follow_ranks(component: Sequence[Statement], edges: Sequence[_Read], symbol: Symbol) -> dict[Statement, Term]:
+def follow_ranks(component: Sequence[Vertex], edges: Sequence[Edge[Vertex]], symbol: Symbol) -> dict[Vertex, Term]:
     """Ranks that follow the reads along a dim: what reads step `a*t // b` ranks at the rate a/b of what it reads.
 
     A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. Where the reads do not
     say, the rank is the step itself.
     """
-    ranks: dict[Statement, Line] = {component[0]: {None: Fraction(1)}}
+    ranks: dict[Vertex, Line] = {component[0]: {None: Fraction(1)}}
     for _ in component:
         for edge in edges:
             line = growth(edge.steps[symbol], symbol)

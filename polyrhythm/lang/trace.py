@@ -15,7 +15,7 @@ import numpy as np
 
 from polyrhythm.errors import BoundsError, DuplicateNameError, RaggedShapeError, UntilError
 from polyrhythm.ir import sets
-from polyrhythm.ir.conditions import TRUE, Condition, negation
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, ge, negation
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.ir.terms import Symbol, Term
@@ -25,7 +25,7 @@ from polyrhythm.lang.describe import described
 from polyrhythm.lang.gradient import Gradient
 from polyrhythm.lang.index import Dim, extent_of
 from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Choice, Computed, Tensor, View, apart, apply, domain
+from polyrhythm.lang.tensor import Choice, Computed, Tensor, View, apart, apply
 from polyrhythm.source import Source
 
 Piece = tuple[Condition, str, tuple[Tensor, ...], Mapping[str, Any], Source]
@@ -280,7 +280,7 @@ class _Walk:
         dims = tuple(NodeDim(self.renamed[s.symbol], s.extent.substitute(mapping)) for s in tensor.spans)
         definitions = []
         for condition, op, operands, attributes, at in self._pieces(tensor):
-            given = domain(tensor.spans)
+            given = _not_negative(tensor)
             reads = tuple(self._access(operand, everywhere, given) for operand in operands)
             values = {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in attributes.items()}
             if op == "random_bits":
@@ -298,8 +298,13 @@ class _Walk:
         source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
         if self.per_index:
             # What the reader's bounds say does not hold for those of a view without the same dims.
-            given, mapping = domain(tensor.spans), self._mapping(mapping, tensor.symbols)
+            given, mapping = _not_negative(tensor), self._mapping(mapping, tensor.symbols)
         return Access(self.names[source], tuple(_simplified(step, given).substitute(mapping) for step in steps))
+
+
+def _not_negative(tensor: Tensor) -> Condition:
+    """All that is known of a tensor's steps before it is known where it is demanded."""
+    return conjunction(*(ge(Term.of(symbol), 0) for symbol in tensor.symbols))
 
 
 def _current(tensor: Tensor) -> tuple[Step, ...]:
@@ -317,10 +322,8 @@ def _pieces(tensor: Tensor) -> list[Piece]:
     if isinstance(tensor, Recurrent):
         return [_copy(condition, value, at) for condition, value, at in tensor.pieces]
     if isinstance(tensor, Choice):
-        given = domain(tensor.spans)
-        holds = sets.simplified(tensor.condition, given)
-        fails = sets.simplified(negation(tensor.condition), given)
-        return [_copy(holds, tensor.first, tensor.at), _copy(fails, tensor.second, tensor.at)]
+        fails = negation(tensor.condition)
+        return [_copy(tensor.condition, tensor.first, tensor.at), _copy(fails, tensor.second, tensor.at)]
     if isinstance(tensor, Gradient):
         attributes = {"loss": tensor.loss, "wrt": tensor.wrt, "leaves": tensor.leaves}
         return [(TRUE, "grad", (), attributes, tensor.at)]

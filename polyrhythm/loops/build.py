@@ -167,7 +167,8 @@ class _Builder:
 
     def _stop(self, loop: Loop, name: str) -> ir.Stop:
         member = loop.members[name]
-        assert member.dim is not None and member.dim.bound is not None
+        assert member.dim is not None
+        assert member.dim.bound is not None
         assert member.rate == 1, "a stopping condition goes forwards"
         step = Term.of(loop.counter) - member.offset
         node = self.graph[self.graph.until[member.dim]]
@@ -269,7 +270,7 @@ class _Builder:
 def _whole(step: Term | Range, given: Condition) -> Term | ir.Steps:
     if isinstance(step, Range):
         return ir.Steps(step.start, _settle(step.length, given), step.step)
-    return _settle(step, given)
+    return simplified_term(step, given)
 
 
 def _settle(value: Any, given: Condition) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from polyrhythm.ir.conditions import Condition, conjunction, disjunction, ge, lt
 from polyrhythm.ir.sets import proves, simplified_term
@@ -69,7 +70,7 @@ def _segments(
     places = sorted(cuts)
     segments = []
     first = cuts[places[0]]
-    for low, high in zip(places, places[1:], strict=False):
+    for low, high in pairwise(places):
         # For small bounds the cuts may come in another order: no piece begins before the one before it ended.
         end = simplified_term(maximum(first, cuts[high]), given)
         active = tuple(n for n, (start, stop) in ranges.items() if values[start] <= low and values[stop] >= high)

@@ -11,9 +11,9 @@ from polyrhythm.ir.terms import Symbol, Term, dims_of
 def composed(inner: Access, dims: Sequence[Symbol], steps: Sequence[Step]) -> tuple[Access, list[int | None]] | None:
     """What `inner` reads when the node it belongs to is itself read at `steps`; None where that is no access.
 
-    `dims` are the dims of that node. Reading it over a range makes a range of what it reads, if exactly one step of `inner` follows
-    the dim linearly. The second result says for each range of the composed access which outer range it comes from (its number), or None for a
-    range that was there before.
+    `dims` are the dims of that node. Reading it over a range makes a range of what it reads, if exactly one step of
+    `inner` follows the dim linearly. The second result says for each range of the composed access which outer range
+    it comes from (its number), or None for a range that was there before.
     """
     points = {s: step for s, step in zip(dims, steps, strict=True) if isinstance(step, Term)}
     ranges = [(s, step) for s, step in zip(dims, steps, strict=True) if isinstance(step, Range)]

@@ -1,9 +1,9 @@
 """Sums of products over steps become one contraction.
 
-A sum over a range of steps of `einsum(a, b)` at each step is one `einsum` of the ranges, with the steps as one more label
-that is summed. The gradient of a weight is the common case: an outer product per step, summed over batch and time,
-becomes a matrix product, and the products of single steps are never stored. Legal because addition is associative; sums in
-floating point may round differently, as they may in any reduction.
+A sum over a range of steps of `einsum(a, b)` at each step is one `einsum` of the ranges, with the steps as one more
+label that is summed. The gradient of a weight is the common case: an outer product per step, summed over batch and
+time, becomes a matrix product, and the products of single steps are never stored. Legal because addition is
+associative; sums in floating point may round differently, as they may in any reduction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copy propagation: what merely repeats another tensor is read there instead.
 
-A node with one definition that broadcasts a value to the shape it already has is a copy. Its readers read the original, at
-the steps composed. That is legal because the copy's value at a point is the original's at the composed point, wherever the copy
-is defined, and readers read it only there.
+A node with one definition that broadcasts a value to the shape it already has is a copy. Its readers read the
+original, at the steps composed. That is legal because the copy's value at a point is the original's at the composed
+point, wherever the copy is defined, and readers read it only there.
 """
 
 from __future__ import annotations

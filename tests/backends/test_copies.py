@@ -115,4 +115,5 @@ def test_the_count_sees_a_copy() -> None:
         return lax.fori_loop(0, STEPS - 1, body, buffer)
 
     text = jax.jit(run).lower(jnp.ones((STEPS, WIDTH))).compile().as_text()
+    assert text is not None
     assert large(loop_bodies(text), COPIES, STEPS * WIDTH)

@@ -41,7 +41,6 @@ def test_exception_that_closes_a_cycle() -> None:
         pr.evaluate(y, bounds={T: 6})
 
 
-@pytest.mark.xfail(reason="expressions are simplified as if 0 <= t < T, but are demanded at t = T too", strict=False)
 def test_condition_on_the_extra_step() -> None:
     t, T = pr.dim("t")
     x = pr.input("x", (), (t,), "int32")

@@ -92,7 +92,7 @@ class Lowering:
         if loop.stop is not None:
             self.stopping_loop(loop, state, live, first, end)
             return
-        lanes = split(loop, live, self.program.places)
+        lanes = split(loop, live, self.program)
         if lanes is not None and not too_large(self, loop):
             run_lanes(self, loop, lanes, state, first, end)
             return
@@ -296,7 +296,7 @@ class Lowering:
             return self.scalar(atom.dividend) // atom.divisor
         values = [self.scalar(argument) for argument in atom.arguments]
         if all(isinstance(value, int) for value in values):
-            return min(values) if atom.which == "min" else max(values)  # type: ignore[type-var]
+            return min(values) if atom.which == "min" else max(values)
         choose: Callable[..., jax.Array] = jnp.minimum if atom.which == "min" else jnp.maximum
         result = jnp.int32(values[0])
         for value in values[1:]:

@@ -87,8 +87,9 @@ def _einsum(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
         spec = ",".join(_without(word, ones) for word in words) + "->" + _without(output, ones)
         slim = [_squeezed(value, word, ones) for value, word in zip(operands, words, strict=True)]
         kept = [axis for axis, label in enumerate(output) if label not in ones]
-        capacities, lengths = ([sizes[axis] for axis in kept] for sizes in (result.capacities, result.lengths))
-        array = _einsum(slim, {"spec": spec}, Result(tuple(capacities), tuple(lengths), result.dtype))
+        room = tuple(result.capacities[axis] for axis in kept)
+        lengths = tuple(result.lengths[axis] for axis in kept)
+        array = _einsum(slim, {"spec": spec}, Result(room, lengths, result.dtype))
         return lax.reshape(array, result.capacities)
     capacities = _capacities(operands, words, output, result)
     parts = [_Labelled(value, word, capacities) for value, word in zip(operands, words, strict=True)]

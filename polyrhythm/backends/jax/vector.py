@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,13 @@ import numpy as np
 
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.ir.terms import Symbol, Term, product
-from polyrhythm.loops.ir import Block, For, Item, Load, Place, Steps, Store, blocks_of, walk
+from polyrhythm.loops.ir import Block, For, Item, Load, LoopProgram, Place, Steps, Store, blocks_of, walk
 from polyrhythm.loops.liveness import live_before, written
 
 if TYPE_CHECKING:
     from polyrhythm.backends.jax.lowering import Lowering, Scalar, State
+
+Entry = TypeVar("Entry")
 
 MOST_BYTES = 1 << 29
 """The most that the largest value of all lanes together may take."""
@@ -54,12 +56,13 @@ class Lanes:
     written: tuple[Cut, ...]
 
 
-def split(loop: For, live: set[str], places: Mapping[str, Place]) -> Lanes | None:
+def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
     """The lanes of a loop, or None where it has to run as a loop."""
+    places = program.places
     if not loop.parallel or loop.stop is not None or any(block.host for block in blocks_of(loop.body)):
         return None
     changed = written(loop.body)
-    exposed = live_before(loop.body, set(), _Places(places))
+    exposed = live_before(loop.body, set(), program)
     variables = {name for name in changed if places[name].kind == "variable"}
     if variables & (live | exposed):
         return None
@@ -129,13 +132,6 @@ def too_large(lowering: Lowering, loop: For) -> bool:
     return largest * count > MOST_BYTES
 
 
-class _Places:
-    """Just enough of a program for the analysis of what is live."""
-
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self.places = places
-
-
 def _inner(loop: For) -> set[Symbol]:
     return {item.counter for item in walk(loop.body) if isinstance(item, For)}
 
@@ -201,11 +197,10 @@ class _Rewriter:
     def _place(self, cut: Cut) -> None:
         whole = self.places[cut.place]
         slots = _without(whole.slots, cut.axis)
-        kind = "buffer" if slots else "variable"
-        self.cut_places[cut.name] = replace(whole, name=cut.name, kind=kind, slots=slots)
+        self.cut_places[cut.name] = replace(whole, name=cut.name, kind="buffer" if slots else "variable", slots=slots)
 
 
-def _without(entries: Sequence, axis: int) -> tuple:  # type: ignore[type-arg]
+def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:
     return (*entries[:axis], *entries[axis + 1 :])
 
 

@@ -54,8 +54,9 @@ class Op:
     """One primitive operation.
 
     `type_rule(operand_types, attributes, given)` returns the type of the result or raises a ShapeError or
-    DTypeError; `given` is what is known of the symbols, for proving symbolic lengths equal. `numpy(*arrays, **attributes)` computes it;
-    the attributes it gets have integers in place of terms. `signature(operand_types, attributes)`.
+    DTypeError; `given` is what is known of the symbols, for proving symbolic lengths equal.
+    `numpy(*arrays, **attributes)` computes it; the attributes it gets have integers in place of terms.
+    `signature(operand_types, attributes)` tells the role of every axis.
     """
 
     name: str

@@ -79,6 +79,7 @@ UNARY = {
     **dict.fromkeys(("neg", "abs", "sign"), NUMBERS),
     "not": BITS,
     "isfinite": ANY,
+    "detach": ANY,
 }
 BINARY = {
     **dict.fromkeys(("add", "sub", "mul", "floordiv", "mod", "pow"), NUMBERS),
