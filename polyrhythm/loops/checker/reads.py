@@ -111,6 +111,8 @@ def check_read(subject: Subject, read: Read) -> None:
     storings = subject.storings[read.place.name]
     matches = [_match(read, s) for s in storings if s.computation.node is read.node]
     possible = [match for match in matches if match.condition is not FALSE]
+    if len(possible) > 1:  # pieces of one loop, most of which have nothing to do with this read
+        possible = [m for m in possible if not subject.prover.impossible(read.domain, m.condition)]
     missed = subject.prover.uncovered(read.domain, [Piece(m.condition, m.unknowns) for m in possible])
     if missed is not None:
         raise _explained(subject, read, missed)
