@@ -117,7 +117,9 @@ class Points:
         least = self.isl_set
         # Constraints such as i == j bound each from below and neither in the end; the least values decide.
         if not any(least.dim_min_val(i).is_neginfty() for i in range(len(self.columns))):
-            least = least.lexmin()
+            first = least.lexmin()
+            # With nested quotients isl may lose every point here; any point is a witness then.
+            least = least if first.is_empty() else first
         return self._values(least.sample_point())
 
     def every(self) -> list[dict[Symbol, int]]:

@@ -21,13 +21,18 @@ from polyrhythm.schedule.blocks import Block, Statement, definition_of, stored_r
 
 @dataclass(frozen=True)
 class Dependence:
-    """`reader` at p needs `source` at `steps`, wherever `condition` holds. `why` is the value read, or an effect."""
+    """`reader` at p needs `source` at `steps`, wherever `condition` holds. `why` is the value read, or an effect.
+
+    `gap` is how many iterations of their common loop must lie in between: it is one where the loop decides after
+    an iteration whether to go on.
+    """
 
     source: str
     reader: str
     condition: Condition
     steps: Mapping[Symbol, Term]
     why: str
+    gap: int = 0
 
     @property
     def symbols(self) -> frozenset[Symbol]:
@@ -85,15 +90,15 @@ def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dep
         assert dim.bound is not None
         for block in blocks.values():
             if dim.bound in _mentioned(graph, block):
-                at = Term.of(Symbol(f"{dim.name}_before", "dim", serial=-5))
+                gap, at = 0, Term.of(Symbol(f"{dim.name}_before", "dim", serial=-5))
                 known = conjunction(block.domain, ge(at, 0), lt(at, Term.of(dim.bound)))
             elif dim in block.dims and any(_has_effect(graph, statement) for statement in block.statements):
-                at = Term.of(dim) - 1
+                gap, at = 1, Term.of(dim) - 1
                 known = conjunction(block.domain, ge(at, 0))
             else:
                 continue
             condition = conjunction(known, facts(known.symbols))
-            yield Dependence(stopper.name, block.name, condition, {dim: at}, f"the length {dim.bound}")
+            yield Dependence(stopper.name, block.name, condition, {dim: at}, f"the length {dim.bound}", gap)
 
 
 def _mentioned(graph: Graph, block: Block) -> set[Symbol]:

@@ -217,7 +217,7 @@ class _Scheduler:
             smallest = least(ranks[d.reader] - ranks[d.source].substitute(d.steps), d.condition)
             if smallest is None:
                 return None
-            distances.append((d.source, d.reader, smallest))
+            distances.append((d.source, d.reader, smallest - d.gap))
         shifts = dict.fromkeys(members, 0)
         for _ in range(len(members) + 1):
             changed = False

@@ -26,12 +26,7 @@ SECONDS = 1.0
 """The most processor time that a hand-written program may take; most take a tenth of it."""
 
 
-KNOWN = pytest.mark.xfail(
-    raises=IllegalProgramError, reason="an effect runs in the iteration that finds the end before it", strict=False
-)
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=KNOWN) if n == "stopped_log" else n for n in BUILDERS])
+@pytest.mark.parametrize("name", BUILDERS)
 def test_compiled_programs_are_legal(name: str) -> None:
     found = made(name)
     if found is None:

@@ -79,7 +79,7 @@ def test_wrong_programs_are_rejected(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "stopped_log"])
+@pytest.mark.parametrize("name", BUILDERS)
 def test_many_wrong_programs_are_rejected(name: str) -> None:
     found = made(name)
     if found is None:
