@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.check import Mismatch, check
+from tests.fuzz.check import COUNTS, Mismatch, check
 from tests.fuzz.features import features, table
 from tests.fuzz.mutate import judge, mutants
 from tests.fuzz.program import Program
@@ -127,6 +127,7 @@ def main() -> int:
                 return 1
         session.progress()
     print(table(session.features, session.programs - session.verdicts.total()))
+    print("compiled: " + ", ".join(f"{k} {v}" for k, v in sorted(COUNTS.items())))
     print("programs made wrong on purpose: " + ", ".join(f"{k} {v}" for k, v in session.verdicts.most_common()))
     return 0
 

@@ -1,11 +1,12 @@
 """Comparing evaluators of a program with the brute force.
 
-An evaluator is a function `(outputs, inputs, bounds, until, seed) -> results` on tensors built through the public API.
-Later parts add theirs: each backend, each subset of passes.
+An evaluator is a function `(outputs, inputs, bounds, until, seed) -> results` on tensors built through the public API:
+the oracle, and each backend with every pass on. Compiling runs the independent checker of schedules and storage too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ from tests.fuzz.whole import Output, evaluate
 TOLERANCE = 1e-5
 """How far a float may be off, in units of its error scale."""
 
-Evaluator = Callable[..., Mapping[str, Any]]
+Evaluator = Callable[..., Mapping[str, Any] | None]
+"""None: the evaluator does not take this program."""
 
 
 class Mismatch(AssertionError):
@@ -36,7 +38,29 @@ def oracle(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, see
     return pr.evaluate(outputs, inputs, bounds=bounds, until=until, seed=seed)
 
 
-EVALUATORS: tuple[Evaluator, ...] = (oracle,)
+COUNTS: Counter[str] = Counter()
+"""How many programs each backend ran and refused."""
+
+
+def compiled(backend: str, share: int) -> Evaluator:
+    """A backend as an evaluator; it takes one program in `share`, since compiling may be slow."""
+
+    def evaluator(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, seed: int) -> Any:
+        COUNTS[f"{backend} offered"] += 1
+        if COUNTS[f"{backend} offered"] % share:
+            return None
+        try:
+            program = pr.compile(outputs, until=until, backend=backend, progress=False)
+        except pr.errors.UnsupportedError:
+            COUNTS[f"{backend} refused"] += 1
+            return None
+        COUNTS[f"{backend} ran"] += 1
+        return program(bounds=bounds, seed=seed, **inputs)
+
+    return evaluator
+
+
+EVALUATORS: tuple[Evaluator, ...] = (oracle, compiled("numpy", 1), compiled("torch", 4), compiled("jax", 12))
 
 
 def check(program: Program, evaluators: Sequence[Evaluator] = EVALUATORS) -> bool:
@@ -54,6 +78,8 @@ def check(program: Program, evaluators: Sequence[Evaluator] = EVALUATORS) -> boo
         bounds = {variables[name]: size for name, size in program.bounds}
         for evaluator in evaluators:
             results = evaluator(variables["outputs"], inputs, bounds, variables["until"] or None, 0)
+            if results is None:
+                continue
             problem = problem or difference(results, expected)
             log = variables.get("log", [])
             if log != calls:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.check import check
+from tests.fuzz.check import COUNTS, check
 from tests.fuzz.features import features, table
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
@@ -143,7 +143,12 @@ def run(strategy: SearchStrategy[Program], count: int, number: int) -> Counter[s
 
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_random_programs(lane: str) -> None:
+    before = COUNTS.copy()
     run(programs(lane), 70, 11)
+    ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
+    print(f"compiled and run: {ran}")
+    assert ran["numpy"] >= 55
+    assert min(ran.values()) >= 3
 
 
 @pytest.mark.parametrize(("strategy", "feature"), [(ragged, "ragged extent"), (stopped, "until"), (hosted, "effect")])
