@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ class Sizes:
     values: np.ndarray
     outputs: list[tuple[int, ...]]
 
+
+ALIGNMENT = 64
+"""Bytes; what XLA wants of the arrays it is given."""
 
 MOST_SIZES = 1000
 """For how many different bounds the sizes are kept."""
@@ -131,9 +135,17 @@ def _padded(array: Any, shape: tuple[int, ...]) -> Any:
     """An input at its capacity. NumPy does the copy: in JAX it would compile anew for every length."""
     if array.shape == shape:
         return array
-    room = np.zeros(shape, array.dtype)
+    room = _aligned_zeros(shape, array.dtype)
     room[tuple(map(slice, array.shape))] = array
     return room
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Zeros at an address that XLA can use as it is; it copies arrays that begin elsewhere."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def _cut(array: jax.Array, shape: tuple[int, ...]) -> Any:
