@@ -136,6 +136,8 @@ def _unlimited(node: Node) -> Node:
 def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
     """Nodes with what they read before them, cycles aside; unreachable ones are left out."""
     roots = [*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())]
+    # An input stays one even where no gradient depends on it: the caller should not have to know.
+    roots += [node.name for node in graph.inputs.values()]
     done: dict[str, Node] = {}
     seen: set[str] = set()
     stack = [(root, False) for root in reversed(roots)]

@@ -131,3 +131,9 @@ def test_a_loss_that_does_not_depend_on_it_has_gradient_zero() -> None:
     w = pr.input("w", (2,), (), "float64")
     outputs = (pr.grad(x * 1.0, w), w, x)
     assert pr.evaluate(outputs, {"x": [1.0], "w": [1.0, 2.0]})[0].tolist() == [0.0, 0.0]
+
+
+def test_an_input_that_no_gradient_needs_may_still_be_given() -> None:
+    w = pr.input("w", (), (), "float64")
+    assert float(pr.evaluate(pr.grad(w * 2.0, w), {"w": 1.0})) == 2.0
+    assert float(pr.compile(pr.grad(w * 2.0, w), backend="numpy")(w=1.0)) == 2.0
