@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax import lax
 
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.ops import TABLE
@@ -32,6 +33,7 @@ JAX_UNARY: dict[str, Callable[..., Any]] = {
     "erf": jax.scipy.special.erf,
     "not": jnp.invert,
     "isfinite": jnp.isfinite,
+    "detach": lax.stop_gradient,
 }
 JAX_BINARY: dict[str, Callable[..., Any]] = {
     "add": jnp.add,
