@@ -17,15 +17,31 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+import polyrhythm as pr
 from tests.fuzz.check import COUNTS, Mismatch, check
 from tests.fuzz.features import features, table
-from tests.fuzz.mutate import judge, mutants
+from tests.fuzz.mutate import judge, mutants, refused
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
 from tests.fuzz.special import hosted, ragged, stopped
 
 FOLDER = Path("build/fuzz")
+
+
+def rightly_refused(program: Program, error: Exception) -> bool:
+    """Guards are drawn so that they hold at small bounds; a program may still be wrong at larger ones.
+
+    Then the checker refuses it, and its counterexample must be one for the brute force too.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, pr.errors.OutOfRangeError):
+        return False
+    try:
+        refused(program, cause)
+    except AssertionError:
+        return False
+    return True
 
 
 class Session:
@@ -49,8 +65,11 @@ class Session:
         try:
             shown = check(program)
         except Exception as error:
-            self.failing = (program, error)
-            raise
+            if not rightly_refused(program, error):
+                self.failing = (program, error)
+                raise
+            self.features["rightly refused"] += 1
+            return
         self.programs += 1
         self.features.update(features(program) if shown else ["not shown to progress"])
 
