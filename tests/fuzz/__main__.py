@@ -20,7 +20,7 @@ from hypothesis.strategies import SearchStrategy
 import polyrhythm as pr
 from tests.fuzz.check import COUNTS, Mismatch, check
 from tests.fuzz.features import features, table
-from tests.fuzz.mutate import judge, mutants, refused
+from tests.fuzz.mutate import confirm_refusal, judge, mutants
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
@@ -38,7 +38,7 @@ def rightly_refused(program: Program, error: Exception) -> bool:
     if not isinstance(cause, pr.errors.OutOfRangeError):
         return False
     try:
-        refused(program, cause)
+        confirm_refusal(program, cause)
     except AssertionError:
         return False
     return True

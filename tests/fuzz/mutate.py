@@ -179,7 +179,7 @@ def judge(program: Program) -> str:
     except pr.errors.ProgressError:
         return "not shown to progress"
     except pr.errors.PolyrhythmError as error:
-        return refused(program, error)
+        return confirm_refusal(program, error)
     worst = "valid"
     for bounds in small_bounds(program):
         try:
@@ -198,7 +198,7 @@ def judge(program: Program) -> str:
     return worst
 
 
-def refused(program: Program, error: pr.errors.PolyrhythmError) -> str:
+def confirm_refusal(program: Program, error: pr.errors.PolyrhythmError) -> str:
     """The counterexample of an error is one."""
     name = type(error).__name__
     point = error.point or {}
