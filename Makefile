@@ -4,7 +4,7 @@ PYTHON ?= python3
 MINUTES ?= 10
 
 # What the tests need beside the base dependencies.
-TEST_EXTRAS := jax,torch,stream,dev
+TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 
 # The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
 # -qq prints nothing but errors.
