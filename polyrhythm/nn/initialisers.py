@@ -1,4 +1,7 @@
-"""Initial weights: arrays of a shape, drawn by a generator. Without one they differ from run to run."""
+"""Initial weights: arrays of a shape, drawn by a generator. Without one they differ from run to run.
+
+In place of a generator `BLANK` draws nothing: a module then takes no memory, and is given its weights by `using`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Random = np.random.Generator | None
+
+class Blank:
+    """In place of a generator: zeros that take no memory.
+
+    >>> from polyrhythm import nn
+    >>> nn.Linear(100_000, 100_000, bias=False, rng=BLANK).weight.strides
+    (0, 0)
+    """
+
+
+BLANK = Blank()
+
+Random = np.random.Generator | Blank | None
 
 
 def zeros(shape: Sequence[int]) -> np.ndarray:
@@ -26,11 +41,15 @@ def uniform(shape: Sequence[int], limit: float, rng: Random = None) -> np.ndarra
     >>> bool((abs(uniform((10, 10), 0.5)) <= 0.5).all())
     True
     """
+    if isinstance(rng, Blank):
+        return _blank(shape)
     return _generator(rng).uniform(-limit, limit, tuple(shape)).astype(np.float32)
 
 
 def normal(shape: Sequence[int], deviation: float = 1.0, rng: Random = None) -> np.ndarray:
     """Normal, around zero."""
+    if isinstance(rng, Blank):
+        return _blank(shape)
     return (_generator(rng).normal(size=tuple(shape)) * deviation).astype(np.float32)
 
 
@@ -49,5 +68,9 @@ def kaiming(shape: Sequence[int], rng: Random = None) -> np.ndarray:
     return normal(shape, math.sqrt(2 / math.prod(shape[1:])), rng)
 
 
-def _generator(rng: Random) -> np.random.Generator:
+def _generator(rng: np.random.Generator | None) -> np.random.Generator:
     return np.random.default_rng() if rng is None else rng
+
+
+def _blank(shape: Sequence[int]) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), np.float32), tuple(shape))
