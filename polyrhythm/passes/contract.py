@@ -14,14 +14,22 @@ from dataclasses import replace
 from polyrhythm.ir.graph import Access, Definition, Graph
 from polyrhythm.ir.ops.contraction import parse_spec
 from polyrhythm.passes.access import composed
+from polyrhythm.passes.notes import Notes, bytes_of
 
 
-def contract_sums(graph: Graph) -> Graph:
+def contract_sums(graph: Graph, notes: Notes) -> Graph:
     """The graph with sums of contractions contracted at once."""
     nodes = {}
     for node in graph:
-        definitions = tuple(_contracted(graph, definition) or definition for definition in node.definitions)
-        nodes[node.name] = replace(node, definitions=definitions)
+        definitions = []
+        for definition in node.definitions:
+            contracted = _contracted(graph, definition)
+            if contracted is not None:
+                source = graph[definition.operands[0].source]
+                what = f"a sum over {', '.join(map(str, source.symbols))} is one contraction"
+                notes.did("sum-of-products", definition.at or node.at, what, 1, bytes_of(source))
+            definitions.append(contracted or definition)
+        nodes[node.name] = replace(node, definitions=tuple(definitions))
     return replace(graph, nodes=nodes)
 
 

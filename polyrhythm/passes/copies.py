@@ -12,13 +12,17 @@ from dataclasses import replace
 from polyrhythm.ir.graph import Access, Graph, Node, operand_type
 from polyrhythm.passes.access import composed
 from polyrhythm.passes.dead import wanted
+from polyrhythm.passes.notes import Notes, bytes_of
 
 
-def propagate_copies(graph: Graph) -> Graph:
+def propagate_copies(graph: Graph, notes: Notes) -> Graph:
     """The graph with every read of a copy replaced by a read of the original."""
     originals = {node.name: copied for node in graph if (copied := _copied(graph, node)) is not None}
     for name in wanted(graph):
         originals.pop(name, None)
+    for name in originals:
+        node = graph[name]
+        notes.did("copy", node.at, "reads the original", 1, bytes_of(node))
     nodes = {}
     for node in graph:
         definitions = []

@@ -11,11 +11,15 @@ from dataclasses import replace
 from polyrhythm.ir.conditions import TRUE, conjunction
 from polyrhythm.ir.graph import Graph, Node
 from polyrhythm.ir.sets import facts, solutions
+from polyrhythm.passes.notes import Notes, bytes_of
+
+FREE = frozenset({"constant", "index", "iota", "broadcast"})
+"""Operations whose loss saves nothing worth telling."""
 
 
-def drop_dead(graph: Graph) -> Graph:
+def drop_dead(graph: Graph, notes: Notes) -> Graph:
     """The graph without dead definitions and nodes."""
-    nodes = {node.name: _pruned(node) for node in graph}
+    nodes = {node.name: _pruned(node, notes) for node in graph}
     reached: set[str] = set()
     waiting = list(wanted(graph))
     while waiting:
@@ -23,6 +27,9 @@ def drop_dead(graph: Graph) -> Graph:
         if name not in reached:
             reached.add(name)
             waiting.extend(access.source for d in nodes[name].definitions for access in d.operands)
+    for name, node in nodes.items():
+        if name not in reached and node.definitions[0].op not in FREE:
+            notes.did("unused", node.at, "is not needed", len(node.definitions), bytes_of(node))
     return replace(graph, nodes={name: node for name, node in nodes.items() if name in reached})
 
 
@@ -36,7 +43,7 @@ def wanted(graph: Graph) -> set[str]:
     return names
 
 
-def _pruned(node: Node) -> Node:
+def _pruned(node: Node, notes: Notes) -> Node:
     if len(node.definitions) == 1:
         return node
     kept = []
@@ -45,6 +52,8 @@ def _pruned(node: Node) -> Node:
         condition = conjunction(condition, facts(condition.symbols))
         if not solutions(condition).is_empty:
             kept.append(definition)
+        else:
+            notes.did("nowhere", definition.at or node.at, "holds nowhere")
     if len(kept) == 1:
         kept = [replace(kept[0], domain=TRUE)]
     return replace(node, definitions=tuple(kept)) if kept else node

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from polyrhythm.ir.terms import ZERO
 from polyrhythm.lang.describe import described
 from polyrhythm.loops.show import show
+from polyrhythm.passes import Note
 from polyrhythm.runtime.memory import Memory
 from polyrhythm.runtime.pipeline import Compiled
 from polyrhythm.schedule.dependences import Dependence
@@ -17,6 +19,7 @@ def explain(compiled: Compiled) -> str:
     parts = [
         ("outputs", _outputs(compiled)),
         ("needs", [f"{r.condition}: {r.why}" for r in compiled.graph.requirements]),
+        ("passes", _passes(compiled)),
         ("order", list(_loops(compiled.schedule, compiled.dependences))),
         ("loops", show(compiled.loops, details=False).rstrip("\n").split("\n")),
         ("storage", str(Memory(compiled.loops)).split("\n")),
@@ -33,6 +36,31 @@ def _outputs(compiled: Compiled) -> list[str]:
         dims = f" over {', '.join(map(str, node.symbols))}" if node.symbols else ""
         lines.append(f"{described(node)}: {node.type}{dims}")
     return lines
+
+
+def _passes(compiled: Compiled) -> list[str]:
+    """What each pass did to which line and what that saved, then what it refused; the same on one line is counted."""
+    counted: dict[tuple[str, str, str, bool], list[Note]] = {}
+    for note in compiled.notes:
+        counted.setdefault((note.by, note.rule, str(note.at or ""), note.refused), []).append(note)
+    lines = []
+    for (by, rule, _, refused), notes in counted.items():
+        first = notes[0]
+        where = f" at {first.at} ({first.at.text})" if first.at is not None else ""
+        times = f" {len(notes)} times" if len(notes) > 1 else ""
+        verb = "refused " if refused else ""
+        lines.append(f"{by}: {verb}{rule}{times}{where}: {first.what}{_saved(notes)}")
+    return lines
+
+
+def _saved(notes: Sequence[Note]) -> str:
+    operations = sum(note.operations for note in notes)
+    written = sum((note.bytes for note in notes), ZERO)
+    parts = [f"{operations} operation{'s' if operations != 1 else ''} a point"] if operations > 0 else []
+    if written is not ZERO:
+        more = written.is_constant and written.constant < 0
+        parts.append(f"{-written if more else written} bytes{' more kept' if more else ''}")
+    return f"; saves {', '.join(parts)}" if parts else ""
 
 
 def _lines(compiled: Compiled) -> list[str]:

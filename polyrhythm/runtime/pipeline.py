@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polyrhythm.autodiff import completed
 from polyrhythm.errors import UnsupportedError
@@ -17,7 +17,7 @@ from polyrhythm.lang.trace import trace
 from polyrhythm.loops.build import build
 from polyrhythm.loops.checker import check_program
 from polyrhythm.loops.ir import LoopProgram
-from polyrhythm.passes import optimised
+from polyrhythm.passes import Note, optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
 from polyrhythm.schedule.scheduler import Item, schedule
@@ -35,6 +35,7 @@ class Compiled:
     storage: dict[str, Storage]
     loops: LoopProgram
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
 
 
 def compile_tensors(
@@ -42,8 +43,9 @@ def compile_tensors(
     effects: Sequence[Tensor] = (),
     until: Mapping[Dim, Tensor] | None = None,
     bounds: Mapping[Bound, int] | None = None,
+    without: Collection[str] = (),
 ) -> Compiled:
-    """Trace, check and lower some outputs; `bounds` given here are fixed for good."""
+    """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out."""
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()})
@@ -51,12 +53,12 @@ def compile_tensors(
         graph = completed(traced)
     _refuse(graph)
     with _timed(seconds, "passes"):
-        graph = optimised(graph)
+        graph, notes = optimised(graph, without)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph)
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
-    return _ordered(graph, blocks, dependences, None, seconds)
+    return replace(_ordered(graph, blocks, dependences, None, seconds), notes=notes)
 
 
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:

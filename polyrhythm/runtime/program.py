@@ -34,6 +34,7 @@ class Options:
     backend: str = "jax"
     check_nan: bool = False
     progress: bool = True
+    without: tuple[str, ...] = ()
 
 
 def compile(
@@ -44,6 +45,7 @@ def compile(
     backend: str = "jax",
     check_nan: bool = False,
     progress: bool = True,
+    without: Sequence[str] = (),
 ) -> Program:
     """Compile some outputs into a program.
 
@@ -51,7 +53,8 @@ def compile(
     specialise; others may differ at every call. `until` ends a dim early. `effects` keeps host functions that are
     wanted only for what they do. `backend` is "jax", "numpy" or "torch". With `check_nan` a run stops at the first
     NaN or infinity that it makes of finite values, and names the line and the step. `progress=False` shows nothing
-    during long runs.
+    during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
+    every pass keeps the meaning.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -64,7 +67,7 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    options = Options(backend, check_nan, progress)
+    options = Options(backend, check_nan, progress, tuple(without))
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
     return Program(wanted, options)
 
@@ -91,7 +94,7 @@ class Program:
         if options.backend not in BACKENDS:
             raise UnsupportedError(f"there is no backend {options.backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
         self.wanted, self.options = wanted, options
-        self.compiled = compile_tensors(wanted.outputs, wanted.effects, wanted.until, wanted.bounds)
+        self.compiled = compile_tensors(wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without)
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):
