@@ -5,7 +5,9 @@ show lines of this file only, never one inside the package.
 """
 
 import inspect
+import json
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm import errors
+from polyrhythm import errors, llm
 from polyrhythm.errors import PolyrhythmError
 
 Program = Callable[[], object]
@@ -1090,9 +1092,55 @@ def padding_of_too_many_axes() -> None:
     pr.max_pool(v, 2, padding=[(0, 0), (1, 1)])
 
 
+# Language models from a folder.
+
+
+MODELS = tempfile.TemporaryDirectory(prefix="models-")
+
+
+def random_model(**config: Any) -> Path:
+    return llm.write_random(tempfile.mkdtemp(dir=MODELS.name), **config)
+
+
+@raises(errors.ModelMissingError)
+def model_without_weights() -> None:
+    path = random_model()
+    (path / "model.safetensors").unlink()
+    llm.load(path)
+
+
+@raises(errors.ModelDamagedError)
+def model_cut_off() -> None:
+    path = random_model()
+    weights = path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    llm.load(path)
+
+
+@raises(errors.ModelMismatchError)
+def model_of_another_configuration() -> None:
+    path = random_model()
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "intermediate_size": 100}))
+    llm.load(path)
+
+
+@raises(errors.ContextLengthError)
+def text_longer_than_the_positions() -> None:
+    model = llm.load(random_model(family="gpt2", n_positions=8))
+    model.generate([1, 2, 3], max_new_tokens=6)
+
+
+@raises(errors.PromptError)
+def token_outside_the_vocabulary() -> None:
+    model = llm.load(random_model())
+    model.generate([1, 2, 300])
+
+
 def shown(error: PolyrhythmError) -> str:
     """A message that does not change when this file moves or grows."""
     text = f"{type(error).__name__}: {error}"
+    text = re.sub(r"\S*/models-\w+/\w+", "folder", text)
     return re.sub(r"\S*test_errors\.py:\d+", "program.py", text)
 
 

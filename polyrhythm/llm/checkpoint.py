@@ -1,0 +1,136 @@
+"""The weights of a Hugging Face folder: one safetensors file, or several with an index.
+
+The files are mapped into memory by the safetensors library. Names and shapes are checked against what the model needs
+before any weight is read. The weights of all layers under one name become one array, the layers along its first axis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from polyrhythm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
+from polyrhythm.llm.config import read_json
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""The dtypes, as safetensors names them, that weights may have."""
+
+UNUSED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")
+"""Tables that older files keep beside the weights, and that are computed here."""
+
+Shape = tuple[int, ...]
+
+
+class Checkpoint:
+    """The tensors of a folder by name; nothing is read until it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = {path: _opened(path) for path in _paths(folder)}
+        self._where = {name: path for path, file in self._files.items() for name in file.keys()}  # noqa: SIM118
+        self._check_index()
+
+    def _check_index(self) -> None:
+        """Every tensor that the index promises is in the file where it is said to be."""
+        index = read_json(self.folder / INDEX, needed=False) if SINGLE not in {p.name for p in self._files} else {}
+        for name, file in index.get("weight_map", {}).items():
+            if self._where.get(name) != self.folder / file:
+                raise ModelMismatchError(
+                    f"{self.folder / INDEX} says that {name!r} is in {file}, but it is not there",
+                    fix="copy the folder again: the index and the files do not belong together",
+                )
+
+    def names(self) -> list[str]:
+        """The tensors that count, in order of their names."""
+        return sorted(name for name in self._where if not UNUSED.search(name))
+
+    def shape(self, name: str) -> Shape:
+        """The shape of a tensor."""
+        return tuple(self._files[self._where[name]].get_slice(name).get_shape())
+
+    def kind(self, name: str) -> str:
+        """The dtype of a tensor, as safetensors names it."""
+        return str(self._files[self._where[name]].get_slice(name).get_dtype())
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor as an array."""
+        return np.asarray(self._files[self._where[name]].get_tensor(name))
+
+    def check(self, needed: Mapping[str, Shape], optional: frozenset[str] = frozenset()) -> None:
+        """Refuse a folder whose tensors are not those a model needs."""
+        there = set(self.names())
+        missing, unknown = sorted(needed.keys() - there), sorted(there - needed.keys() - optional)
+        if missing or unknown:
+            raise ModelMismatchError(
+                f"the weights in {self.folder} are not those of its config.json: "
+                f"missing {_some(missing)}, unknown {_some(unknown)}",
+                fix="take the config.json that belongs to the weights",
+            )
+        for name, shape in needed.items():
+            if self.shape(name) != shape:
+                raise ModelMismatchError(
+                    f"{name!r} in {self._where[name]} has shape {self.shape(name)}, but config.json makes it {shape}",
+                    fix="take the config.json that belongs to the weights",
+                )
+            if self.kind(name) not in FLOATS:
+                raise ModelMismatchError(
+                    f"{name!r} in {self._where[name]} has elements of {self.kind(name)}, but weights are floats",
+                    fix="take a checkpoint that is not quantised",
+                )
+
+    def stacked(self, names: list[str], dtype: np.dtype) -> np.ndarray:
+        """Tensors of one shape as one array, converted."""
+        result = np.empty((len(names), *self.shape(names[0])), dtype)
+        for number, name in enumerate(names):
+            result[number] = self.read(name)
+        return result
+
+
+def _paths(folder: Path) -> list[Path]:
+    """The files with weights."""
+    if not folder.is_dir():
+        raise ModelMissingError(
+            f"there is no folder {folder}", fix="give the folder of a Hugging Face checkpoint on this machine"
+        )
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    index = read_json(folder / INDEX, needed=False)
+    if not index:
+        raise ModelMissingError(
+            f"there are no weights in {folder}: neither {SINGLE} nor {INDEX}",
+            fix="save the model with safe_serialization=True, which is the default of save_pretrained",
+        )
+    files = index.get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise ModelDamagedError(f"{folder / INDEX} has no weight_map", fix="copy the file again")
+    paths = [folder / name for name in sorted(set(files.values()))]
+    for path in paths:
+        if not path.is_file():
+            raise ModelMissingError(
+                f"{folder / INDEX} names {path.name}, which is not there", fix="copy the missing file to the folder"
+            )
+    return paths
+
+
+def _opened(path: Path) -> Any:
+    """A file mapped into memory. The library checks that its header covers the file exactly."""
+    try:
+        return safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        raise ModelDamagedError(
+            f"{path} is not a whole safetensors file ({path.stat().st_size:,} bytes): {error}",
+            fix="copy the file again; it was probably cut off",
+        ) from None
+
+
+def _some(names: list[str]) -> str:
+    """A few of many names."""
+    shown = ", ".join(names[:3])
+    return (shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")) or "none"

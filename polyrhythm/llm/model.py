@@ -1,0 +1,308 @@
+"""A model from a folder: text in, text out."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from polyrhythm.errors import ContextLengthError, ModelDamagedError, ModelMissingError, PromptError
+from polyrhythm.lang.functions.support import as_dtype
+from polyrhythm.llm.checkpoint import Checkpoint
+from polyrhythm.llm.config import Config, read_config
+from polyrhythm.llm.decoders import blank_decoder
+from polyrhythm.llm.patterns import Pattern, causal, window
+from polyrhythm.llm.programs import Generating, generating, scoring
+from polyrhythm.llm.sampling import GREEDY, Choice, choice
+from polyrhythm.runtime.program import Program
+
+Prompt = str | Sequence[int] | np.ndarray
+"""A text, or its tokens."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a model wrote after a prompt: the new tokens, the one that ended it among them, and their text.
+
+    `text` is None if the folder has no tokenizer. `ended` is false if the number of tokens was the limit.
+    """
+
+    tokens: np.ndarray
+    text: str | None
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One new token of a stream, and the text that it completes."""
+
+    token: int
+    text: str
+
+
+class Model:
+    """A language model. `llm.load` makes one.
+
+    Programs are compiled when they are first needed: one for each number of prompts and way of choosing tokens. Each
+    serves prompts and texts of any length.
+    """
+
+    def __init__(self, config: Config, weights: dict[str, Any], tokenizer: Any, pattern: Pattern, backend: str) -> None:
+        self.config, self.weights, self.tokenizer = config, weights, tokenizer
+        self.pattern, self.backend = pattern, backend
+        self._generating: dict[tuple[int, Choice], Generating] = {}
+        self._scoring: dict[int, Program] = {}
+
+    def attending(self, pattern: Pattern) -> Self:
+        """The same model with another pattern of attention, sharing its weights."""
+        changed = copy.copy(self)
+        changed.pattern, changed._generating, changed._scoring = pattern, {}, {}
+        return changed
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """What the model writes after each prompt: one `Generated`, or a list of them for a list of prompts.
+
+        Each sequence ends at its end-of-sequence token or after `max_new_tokens`; the run ends when all have. With
+        temperature 0 the likeliest token is taken, otherwise one is drawn.
+        """
+        rows, alone = self._rows(prompts)
+        run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
+        if run is None:
+            found = [Generated(np.zeros(0, np.int32), self._text([]), False) for _ in rows]
+            return found[0] if alone else found
+        tokens = np.asarray(run.generating.program(bounds=run.bounds, seed=seed, **run.inputs))
+        columns = tokens.reshape(len(tokens), len(rows)).T
+        found = [self._generated(column, len(row), max_new_tokens) for column, row in zip(columns, rows, strict=True)]
+        return found[0] if alone else found
+
+    def stream(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        chunk: int = 1,
+    ) -> Iterator[Any]:
+        """The same token by token: each item is a `Piece`, or a list of them for a list of prompts.
+
+        An entry of the list is None while its prompt is still read and after its sequence has ended. `chunk` steps
+        are computed at a time.
+        """
+        rows, alone = self._rows(prompts)
+        run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
+        if run is None:
+            return iter(())
+        program, t = run.generating.program, run.generating.t
+        steps = program.stream(over=t, chunk=chunk, bounds=run.bounds, seed=seed, **run.inputs)
+        return self._pieces(steps, rows, max_new_tokens, alone)
+
+    def logits(self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
+        """The logits after each token of a given text, (length, vocabulary), or of several texts of one length."""
+        rows, alone = self._rows(tokens)
+        if len({len(row) for row in rows}) > 1:
+            raise PromptError("texts of different lengths", fix="score them one by one")
+        self._check_length(len(rows[0]))
+        if len(rows) not in self._scoring:
+            self._scoring[len(rows)] = scoring(self.config, len(rows), self.pattern, self.backend)
+        given = rows[0] if len(rows) == 1 else np.stack(rows, 1)
+        found = np.asarray(self._scoring[len(rows)](tokens=given, **self.weights))
+        return found if alone else found.reshape(len(found), len(rows), -1).swapaxes(0, 1)
+
+    def generating(self, batch: int = 1, how: Choice = GREEDY) -> Generating:
+        """The compiled program for a number of prompts."""
+        if (batch, how) not in self._generating:
+            self._generating[batch, how] = generating(self.config, batch, how, self.pattern, self.backend)
+        return self._generating[batch, how]
+
+    def _run(
+        self, rows: list[np.ndarray], count: int, temperature: float, top_k: int | None, top_p: float | None
+    ) -> _Run | None:
+        """The program and its inputs; None if nothing is to be written."""
+        how = choice(temperature, top_k, top_p, self.config.vocabulary)
+        if count < 0:
+            raise PromptError(f"{count} new tokens", fix="give max_new_tokens=0 or more")
+        if not count:
+            return None
+        lengths = np.array([len(row) for row in rows], np.int32)
+        total = int(lengths.max()) + count
+        self._check_length(total)
+        prompt = np.zeros((total, len(rows)), np.int32)
+        for number, row in enumerate(rows):
+            prompt[: len(row), number] = row
+        inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.int32(count)}
+        if len(rows) == 1:
+            inputs = {name: array[..., 0] for name, array in inputs.items()}
+        found = self.generating(len(rows), how)
+        bounds = {found.given: int(lengths.min())}
+        return _Run(found, {**self.weights, **inputs, **how.inputs(temperature, top_p)}, bounds)
+
+    def _check_length(self, total: int) -> None:
+        """Learnt positions end somewhere."""
+        if self.config.rotary is None and total > self.config.positions:
+            raise ContextLengthError(
+                f"the text would have {total} tokens, but the model has {self.config.positions} positions",
+                fix="shorten the prompt or ask for fewer tokens",
+            )
+
+    def _rows(self, prompts: Any) -> tuple[list[np.ndarray], bool]:
+        """The tokens of each prompt, and whether there was only one, outside of a list."""
+        alone = isinstance(prompts, str) or (len(prompts) > 0 and np.ndim(prompts[0]) == 0 and not _is_text(prompts[0]))
+        rows = [self._tokens(prompt) for prompt in ([prompts] if alone else prompts)]
+        if not rows:
+            raise PromptError("no prompts", fix="give at least one")
+        return rows, alone
+
+    def _tokens(self, prompt: Prompt) -> np.ndarray:
+        if isinstance(prompt, str):
+            prompt = self._needed_tokenizer().encode(prompt).ids
+            prompt = prompt if len(prompt) or self.config.begin is None else [self.config.begin]
+        tokens = np.asarray(prompt)
+        if not tokens.size:
+            raise PromptError("an empty prompt, and the model has no token to begin with", fix="give a token at least")
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            raise PromptError("a prompt that is neither text nor a list of tokens", fix="give a string or integers")
+        outside = tokens[(tokens < 0) | (tokens >= self.config.vocabulary)]
+        if outside.size:
+            raise PromptError(
+                f"the token {outside[0]} is not one of the {self.config.vocabulary} that the model knows",
+                fix="give the tokens of the model's own tokenizer",
+            )
+        return tokens.astype(np.int32)
+
+    def _needed_tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise ModelMissingError(
+                "there is no tokenizer.json beside the model, so it cannot read text",
+                fix="put the file there, or give tokens instead of text",
+            )
+        return self.tokenizer
+
+    def _text(self, tokens: Sequence[int]) -> str | None:
+        return None if self.tokenizer is None else str(self.tokenizer.decode(list(tokens)))
+
+    def _generated(self, column: np.ndarray, length: int, count: int) -> Generated:
+        new = column[length : length + count]
+        ends = np.flatnonzero(np.isin(new, self.config.ends))
+        new = new[: ends[0] + 1] if ends.size else new
+        return Generated(new, self._text(new.tolist()), bool(ends.size))
+
+    def _pieces(self, steps: Any, rows: list[np.ndarray], count: int, alone: bool) -> Iterator[Any]:
+        left = [count] * len(rows)
+        texts = [self._joiner() for _ in rows]
+        with steps:
+            for number, step in enumerate(steps):
+                tokens = np.asarray(step).reshape(len(rows))
+                pieces: list[Piece | None] = [None] * len(rows)
+                for row, token in enumerate(tokens.tolist()):
+                    if number >= len(rows[row]) and left[row]:
+                        left[row] = 0 if token in self.config.ends else left[row] - 1
+                        pieces[row] = Piece(token, texts[row](token))
+                if any(piece is not None for piece in pieces):
+                    yield pieces[0] if alone else pieces
+
+    def _joiner(self) -> Any:
+        """A function from token to the text it completes: a letter may take several tokens."""
+        if self.tokenizer is None:
+            return lambda token: ""
+        from tokenizers.decoders import DecodeStream
+
+        stream = DecodeStream(skip_special_tokens=True)
+        return lambda token: stream.step(self.tokenizer, token) or ""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A program with everything it is called with."""
+
+    generating: Generating
+    inputs: dict[str, Any]
+    bounds: dict[Any, int]
+
+
+def load(
+    path: str | os.PathLike[str],
+    dtype: Any = None,
+    attention: Pattern | None = None,
+    backend: str = "jax",
+) -> Model:
+    """The model in a Hugging Face folder on this machine.
+
+    The folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
+    `tokenizer.json`. All of it is checked before anything runs. Weights are converted to `dtype`, by default that of
+    config.json. `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own.
+    """
+    folder = Path(path)
+    config = read_config(folder) if folder.is_dir() else None
+    checkpoint = Checkpoint(folder)
+    assert config is not None
+    if dtype is not None:
+        config = replace(config, dtype=as_dtype(dtype))
+    weights = {name: _placed(array, backend) for name, array in _weights(checkpoint, config)}
+    own = causal if config.window is None else window(config.window)
+    return Model(config, weights, _tokenizer(folder), attention or own, backend)
+
+
+def _weights(checkpoint: Checkpoint, config: Config) -> Iterator[tuple[str, np.ndarray]]:
+    """The weights under the names of the program; all are checked before the first is read."""
+    decoder = blank_decoder(config)
+    names = set(checkpoint.names())
+    # Older files of GPT-2 hold the model without its head, and leave the prefix out.
+    prefix = "" if "wte.weight" not in names else "transformer."
+    files: dict[str, list[str]] = {}
+    needed: dict[str, tuple[int, ...]] = {}
+    for name, blank in decoder.weights().items():
+        path = name.removeprefix(prefix)
+        at = decoder.layers_at.removeprefix(prefix)
+        if path.startswith(at):
+            files[name] = [f"{at}{number}.{path.removeprefix(at)}" for number in range(config.layers)]
+        else:
+            files[name] = [path]
+        needed |= {file: tuple(blank.shape) for file in files[name]}
+    checkpoint.check(needed, frozenset({"lm_head.weight"} if config.tied else ()))
+    for name, paths in files.items():
+        stack = checkpoint.stacked(paths, config.dtype)
+        yield name, stack if name.startswith(decoder.layers_at) else stack[0]
+
+
+def _placed(array: np.ndarray, backend: str) -> Any:
+    """A weight where the backend computes."""
+    if backend == "jax":
+        import jax
+
+        return jax.device_put(array)
+    return array
+
+
+def _tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder, if it has one."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise ModelDamagedError(f"{path} is not a tokenizer: {error}", fix="copy the file again") from None
+
+
+def _is_text(prompt: Any) -> bool:
+    return isinstance(prompt, str)
+
+
+__all__ = ["Generated", "Model", "Piece", "Prompt", "load"]

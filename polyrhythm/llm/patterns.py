@@ -1,0 +1,96 @@
+"""Which steps a step attends to, as an index: the only thing that says what is kept of the past.
+
+A pattern is a function of the step symbol. It returns a slice of steps, several slices, or `Seen` with a bias. What is
+out of every slice's reach is not kept: that follows from the index, and there is no cache to configure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polyrhythm.lang.functions import TensorLike, concat, einsum, reshape, softmax
+from polyrhythm.lang.index import Dim, index_max
+from polyrhythm.lang.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The steps that are attended to, and what is added to their scores.
+
+    `bias` has one number for each step seen, in the order of the slices, and may have one row for each head. For
+    example attention that falls with the distance (ALiBi; Press et al., 2022):
+
+    >>> import numpy as np
+    >>> import polyrhythm as pr
+    >>> slopes = np.array([[0.5], [0.25]], "float32")
+    >>> alibi = lambda t: Seen(slice(0, t + 1), bias=-slopes * (pr.value(t) - pr.arange(t + 1)))
+    """
+
+    steps: slice | Sequence[slice]
+    bias: TensorLike | None = None
+
+
+Pattern = Callable[[Dim], Any]
+"""A function of t: a slice, several slices, or `Seen`."""
+
+
+def causal(t: Dim) -> slice:
+    """Every step up to this one."""
+    return slice(0, t + 1)
+
+
+def window(size: int) -> Pattern:
+    """The last steps, this one among them.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> window(4)(t)
+    slice(max(t - 3, 0), t + 1, None)
+    """
+    return lambda t: slice(index_max(0, t - size + 1), t + 1)
+
+
+def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], TensorLike | None]:
+    """What a pattern says at a step: slices and a bias."""
+    found = pattern(t)
+    entry = found if isinstance(found, Seen) else Seen(found)
+    steps = (entry.steps,) if isinstance(entry.steps, slice) else tuple(entry.steps)
+    return steps, entry.bias
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, t: Dim, pattern: Pattern) -> Tensor:
+    """What the queries find: q is (..., heads of keys, group, size), k and v are (..., heads of keys, size) over t.
+
+    The scores of several slices are joined and share one softmax; keys and values are read where they lie. Softmax is
+    computed in float32, as transformers do.
+    """
+    slices, bias = seen(pattern, t)
+    batch = "b" * (q.rank - 3)
+    group = int(q.shape[-2])
+    alone = group == 1  # an axis of length one would keep the keys from being used where they lie
+    queries = reshape(q, *q.shape[:-2], q.shape[-1]) if alone else q
+    head = "k" if alone else "kg"
+    scores = [einsum(f"{batch}{head}d,s{batch}kd->{batch}{head}s", queries, k[{t: steps}]) for steps in slices]
+    joined = (scores[0] if len(scores) == 1 else concat(scores, -1)).cast("float32") * float(int(q.shape[-1]) ** -0.5)
+    if bias is not None:
+        joined = joined + _by_head(bias, int(q.shape[-3]), group, alone)
+    weights = softmax(joined, -1).cast(v.dtype)
+    parts, start = [], scores[0].shape[-1] * 0
+    for steps, score in zip(slices, scores, strict=True):
+        length = score.shape[-1]
+        own = weights if len(slices) == 1 else weights.axes[..., start : start + length]
+        parts.append(einsum(f"{batch}{head}s,s{batch}kd->{batch}{head}d", own, v[{t: steps}]))
+        start = start + length
+    mixed = parts[0]
+    for part in parts[1:]:
+        mixed = mixed + part
+    return mixed
+
+
+def _by_head(bias: TensorLike, kv_heads: int, group: int, alone: bool) -> Any:
+    """A bias with one row per head, as the scores have their heads."""
+    if not isinstance(bias, Tensor) or bias.rank < 2 or alone:
+        return bias
+    return reshape(bias, kv_heads, group, bias.shape[-1])
