@@ -174,8 +174,7 @@ class Builder(Expressions):
 
     def pieces(self, member: Tensor) -> list[Piece]:
         mode = self.pick(["points", "points", "conditions", "mixed"])
-        # Conditions on a tensor with an extra step are left out: see test_condition_on_the_extra_step.
-        if mode == "points" or any(span.more for span in member.spans):
+        if mode == "points":
             return self.by_points(member)
         return self.by_conditions(member, mode == "mixed")
 

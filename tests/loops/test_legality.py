@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from polyrhythm.ir.terms import Term
+from polyrhythm.ir.conditions import FALSE
+from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.loops.checker import IllegalProgramError, check_program
+from polyrhythm.loops.checker.instances import carried
 from polyrhythm.loops.ir import Block, For, Item, Load, LoopProgram
 from polyrhythm.runtime.pipeline import compile_tensors
 from tests.fuzz.program import Program
@@ -160,3 +162,8 @@ def test_messages(name: str, golden: Callable[[str, str], None]) -> None:
         check_program(graph, change(program))
     assert caught.value.rule == rule, str(caught.value)
     golden(name, re.sub(r"(\.py):\d+", r"\1", str(caught.value)))
+
+
+def test_iterations_of_different_loops_are_never_two_of_one() -> None:
+    counter = Term.of(Symbol("t", "dim"))
+    assert carried((0, counter, 1, 5), (0, counter, 0, counter), 3) is FALSE

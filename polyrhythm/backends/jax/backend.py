@@ -12,8 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
-from polyrhythm.backends.jax.regions import Driver, has_host
+from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.loops.ir import LoopProgram, blocks_of, output_shapes
 

@@ -140,15 +140,12 @@ class Stepper:
     ) -> bool:
         """Do iterations that call the host, region by region."""
         symbols = {s: run.bounds[s.name] for s in self.backend.program.bounds}
-        regions = self.backend._driver(capacities).started({**run.state, **run.inputs}, symbols, seed_words(seed))
-        done = False
-        for counter in iterations:
-            done = regions.iteration(unit.item, counter)
-            if done:
-                break
-        run.state = {name: regions.state[name] for name in run.state}
+        state = {**run.state, **run.inputs}
+        driver = self.backend._driver(capacities)
+        done = driver.advance(unit.item, state, symbols, seed_words(seed), iterations)
+        run.state = {name: state[name] for name in run.state}
         for symbol in self.backend.program.found:
-            run.found[symbol.name] = run.bounds[symbol.name] = regions.symbols[symbol]
+            run.found[symbol.name] = run.bounds[symbol.name] = symbols[symbol]
         return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:

@@ -228,8 +228,12 @@ def carried(early: Time, late: Time, level: int) -> Condition:
 
     `level` is where the counter of the loop stands in both times; the earlier instance comes first.
     """
-    same = (_compared(a, b)[1] for a, b in zip(early[:level], late[:level], strict=True))
-    return conjunction(*same, _compared(early[level], late[level])[0])
+    same: Condition = TRUE
+    for a, b in zip(early[:level], late[:level], strict=True):
+        same = conjunction(same, _compared(a, b)[1])
+        if same is FALSE:  # they are in different places of the program: what follows cannot be compared
+            return FALSE
+    return conjunction(same, _compared(early[level], late[level])[0])
 
 
 def _compared(a: int | Term, b: int | Term) -> tuple[Condition, Condition]:
