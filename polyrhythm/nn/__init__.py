@@ -20,12 +20,15 @@ with weights that an optimiser defines over iterations.
 True
 """
 
-from polyrhythm.nn.attention import Attention, rotary
+from polyrhythm.nn.attention import Attention
 from polyrhythm.nn.convolutions import Conv1d, Conv2d
 from polyrhythm.nn.layers import MLP, Dropout, Embedding, Linear
-from polyrhythm.nn.module import Module
-from polyrhythm.nn.norms import GroupNorm, LayerNorm, RMSNorm
+from polyrhythm.nn.module import Module, layered
+from polyrhythm.nn.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from polyrhythm.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
+from polyrhythm.nn.positions import rotary, rotary_speeds
 from polyrhythm.nn.recurrent import GRU, LSTM, RNN
+from polyrhythm.nn.state_space import StateSpace
 from polyrhythm.nn.transformer import Block, GatedMLP
 
 __all__ = [
@@ -33,7 +36,12 @@ __all__ = [
     "LSTM",
     "MLP",
     "RNN",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
     "Attention",
+    "AvgPool1d",
+    "AvgPool2d",
+    "BatchNorm",
     "Block",
     "Conv1d",
     "Conv2d",
@@ -43,7 +51,12 @@ __all__ = [
     "GroupNorm",
     "LayerNorm",
     "Linear",
+    "MaxPool1d",
+    "MaxPool2d",
     "Module",
     "RMSNorm",
+    "StateSpace",
+    "layered",
     "rotary",
+    "rotary_speeds",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from polyrhythm.errors import DeclarationError
 from polyrhythm.lang.functions import TensorLike, as_tensor, bernoulli, einsum, relu, take, where
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.nn import initialisers
@@ -48,7 +49,10 @@ class Embedding(Module):
 
 
 class Dropout(Module):
-    """Each element zero with probability p, the others greater by as much. Every step draws anew.
+    """Each element zero with probability p, the others greater by as much. Every step draws anew; `eval` drops nothing.
+
+    The draws are keyed by the seed of the call, `name` and the step, so all backends drop the same elements. Trained
+    over iterations, `dropout.train(i)`, it draws anew at each, also where x is the same.
 
     >>> import polyrhythm as pr
     >>> sorted(set(pr.evaluate(Dropout(0.5)(pr.ones((100,)))).tolist()))
@@ -56,13 +60,20 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, name: str | None = None) -> None:
+        if not 0 <= p <= 1:
+            raise DeclarationError(f"a probability of {p}", fix="give p from 0 to 1")
         self.p, self.name = p, name
 
     def __call__(self, x: TensorLike) -> Tensor:
         tensor = as_tensor(x)
-        if not self.p:
+        if not self.training or not self.p:
             return tensor
-        kept = bernoulli(1 - self.p, tensor.shape, dims=tensor.dims, name=self.name)
+        if self.p == 1:
+            return tensor * 0.0
+        dims = list(tensor.dims)
+        if self.iterations is not None and self.iterations.symbol not in tensor.symbols:
+            dims.append(self.iterations)
+        kept = bernoulli(1 - self.p, tensor.shape, dims=dims, name=self.name)
         return where(kept, tensor / (1 - self.p), 0.0)
 
 

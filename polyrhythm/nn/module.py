@@ -1,18 +1,20 @@
-"""What all layers share: weights by name, and the same layer with other weights.
+"""What all layers share: weights by name, the same layer with other weights, and training or not.
 
 The attributes of a module that are arrays or tensors are its weights; those that are modules, or lists of modules, are
-its parts. The name of a weight is the path to it, as in torch: `layers.0.weight`.
+its parts. The name of a weight is the path to it, as in torch: `layers.0.weight`. Weights that no gradient changes,
+such as running statistics, are *buffers*; their names stand in the class attribute `buffer_names`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from polyrhythm.errors import DeclarationError
+from polyrhythm.lang.index import Dim
 from polyrhythm.lang.inputs import parameter
 from polyrhythm.lang.tensor import Tensor
 
@@ -20,25 +22,25 @@ Weight = np.ndarray | Tensor
 
 
 class Module:
-    """A layer. Its weights are attributes."""
+    """A layer. Its weights are attributes. It is made for training, as in torch; `eval` gives its other side."""
+
+    buffer_names: ClassVar[frozenset[str]] = frozenset()
+    training = True
+    iterations: Dim | None = None
 
     def weights(self) -> dict[str, Any]:
-        """All weights by name.
+        """All weights by name, buffers too: torch's `state_dict`.
 
         >>> from polyrhythm import nn
         >>> {name: value.shape for name, value in nn.MLP([3, 4, 2]).weights().items()}
         {'layers.0.weight': (4, 3), 'layers.0.bias': (4,), 'layers.1.weight': (2, 4), 'layers.1.bias': (2,)}
         """
-        found: dict[str, Any] = {}
-        for name, value in vars(self).items():
-            if isinstance(value, (np.ndarray, Tensor)):
-                found[name] = value
-            for place, part in _parts(name, value):
-                found |= {f"{place}.{inner}": weight for inner, weight in part.weights().items()}
-        return found
+        return {name: weight for name, weight, _ in self._named()}
 
     def parameters(self, prefix: str = "") -> dict[str, Tensor]:
         """An input for each weight that is an array, with it as the stored value; weights that are tensors as they are.
+
+        Buffers are not among them.
 
         >>> import polyrhythm as pr
         >>> from polyrhythm import nn
@@ -47,37 +49,125 @@ class Module:
         >>> pr.evaluate(y, {"norm.bias": [0, 5.0]}).round(2).tolist()
         [-1.0, 6.0]
         """
-        return {name: _parameter(prefix + name, weight) for name, weight in self.weights().items()}
+        return {name: _parameter(prefix + name, weight) for name, weight, buffer in self._named() if not buffer}
+
+    def buffers(self, prefix: str = "") -> dict[str, Tensor]:
+        """The same of the buffers.
+
+        >>> from polyrhythm import nn
+        >>> list(nn.BatchNorm(2).buffers())
+        ['running_mean', 'running_var', 'num_batches_tracked']
+        """
+        return {name: _parameter(prefix + name, weight) for name, weight, buffer in self._named() if buffer}
 
     def using(self, weights: Mapping[str, Any]) -> Self:
-        """The same module with other weights: one for each name, arrays or tensors, which may have dims."""
+        """The same module with other weights: one for each name, arrays or tensors, which may have dims.
+
+        Buffers may be left out, and stay as they are.
+        """
         own = self.weights()
-        missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+        needed = {name for name, _, buffer in self._named() if not buffer}
+        missing, unknown = sorted(needed - weights.keys()), sorted(weights.keys() - own.keys())
         if missing or unknown:
             raise DeclarationError(
                 f"these weights do not fit the module: missing {missing}, unknown {unknown}",
                 fix="give one weight for each name in module.weights()",
             )
         for name, weight in weights.items():
-            needed, have = tuple(own[name].shape), tuple(weight.shape)
-            if have != needed:
+            wanted, have = tuple(own[name].shape), tuple(weight.shape)
+            if have != wanted:
                 raise DeclarationError(
-                    f"the weight {name!r} has shape {have}, but the module needs {needed}",
+                    f"the weight {name!r} has shape {have}, but the module needs {wanted}",
                     fix="give weights of the shapes in module.weights()",
                 )
         return self._replaced(weights, "")
+
+    def train(self, i: Dim | None = None) -> Self:
+        """The module while it is trained, over iterations i: buffers become tensors over i, and noise is drawn anew.
+
+        What the layers do at iteration i defines the buffers at i + 1, so each is to be called once.
+
+        >>> import polyrhythm as pr
+        >>> from polyrhythm import nn
+        >>> i, I = pr.dim("i")
+        >>> norm = nn.BatchNorm(1).train(i)
+        >>> y = norm(pr.input("x", (2, 1), (i,)))
+        >>> mean = norm.buffers()["running_mean"]
+        >>> pr.evaluate(mean, {"x": [[[0], [4.0]], [[2], [6.0]]]}).round(2).tolist()
+        [[0.0], [0.20000000298023224], [0.5799999833106995]]
+        """
+        return self._in_mode(True, i)
+
+    def eval(self) -> Self:
+        """The module as it is used: nothing is dropped, and running statistics stand for those of the batch.
+
+        >>> import polyrhythm as pr
+        >>> from polyrhythm import nn
+        >>> pr.evaluate(nn.Dropout(0.5).eval()(pr.ones((3,)))).tolist()
+        [1.0, 1.0, 1.0]
+        """
+        return self._in_mode(False, None)
+
+    def _in_mode(self, training: bool, i: Dim | None) -> Self:
+        changed = copy.copy(self)
+        changed.training, changed.iterations = training, i
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                setattr(changed, name, value._in_mode(training, i))
+            elif isinstance(value, list):
+                setattr(changed, name, [part._in_mode(training, i) for part in value])
+        changed._begin()
+        return changed
+
+    def _begin(self) -> None:
+        """Called on a module whose mode has changed."""
 
     def _replaced(self, weights: Mapping[str, Any], prefix: str) -> Self:
         changed = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (np.ndarray, Tensor)):
-                setattr(changed, name, weights[prefix + name])
+                setattr(changed, name, weights.get(prefix + name, value))
             elif isinstance(value, Module):
                 setattr(changed, name, value._replaced(weights, f"{prefix}{name}."))
             elif isinstance(value, list):
                 parts = [part._replaced(weights, f"{prefix}{name}.{k}.") for k, part in enumerate(value)]
                 setattr(changed, name, parts)
         return changed
+
+    def _named(self) -> Iterator[tuple[str, Any, bool]]:
+        """Every weight: its name, its value, and whether it is a buffer."""
+        for name, value in vars(self).items():
+            if isinstance(value, (np.ndarray, Tensor)):
+                yield name, value, name in self.buffer_names
+            for place, part in _parts(name, value):
+                for inner, weight, buffer in part._named():
+                    yield f"{place}.{inner}", weight, buffer
+
+
+AnyModule = TypeVar("AnyModule", bound=Module)
+
+
+def layered(l: Dim, modules: Sequence[AnyModule], prefix: str = "") -> AnyModule:
+    """Several modules of one kind as one whose weights vary along a dim: the module at each of its steps.
+
+    The weights are parameters over l with the stored values of the modules. The dim needs `max=` the number of modules.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import nn
+    >>> l, L = pr.dim("l", max=3)
+    >>> layer = layered(l, [nn.Linear(2, 2) for _ in range(3)])
+    >>> h = pr.recurrent((2,), ((l, L + 1),))
+    >>> h[0] = pr.ones((2,))
+    >>> h[l + 1] = layer(h)
+    >>> pr.evaluate(h[L], bounds={L: 3}).shape
+    (2,)
+    """
+    trees = [module.weights() for module in modules]
+    dims = ((l, len(modules)),)
+    stacks = {name: np.stack([tree[name] for tree in trees]) for name in trees[0]}
+    return modules[0].using(
+        {n: parameter(prefix + n, stack.shape[1:], stack, dims, stack.dtype) for n, stack in stacks.items()}
+    )
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Module]]:

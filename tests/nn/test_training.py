@@ -21,7 +21,7 @@ class Letters(nn.Module):
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.embed = nn.Embedding(len(LETTERS), 4, rng)
-        self.lstm = nn.LSTM(4, 8, rng)
+        self.lstm = nn.LSTM(4, 8, rng=rng)
         self.head = nn.Linear(8, len(LETTERS), rng=rng)
 
     def __call__(self, letters: pr.Tensor, t: pr.Dim) -> pr.Tensor:
