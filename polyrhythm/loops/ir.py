@@ -25,7 +25,8 @@ class Place:
     """Something that holds values between blocks.
 
     `slots` are the leading axes that an index selects from; `type` is the type of one slot, with each varying axis
-    at its largest. A place without slots that is neither input nor output is a variable.
+    at its largest. A place without slots that is neither input nor output is a variable. Along the axes in `separate`
+    every slot may be an array of its own (see `unroll.py`).
     """
 
     name: str
@@ -35,6 +36,8 @@ class Place:
     folded: tuple[str, ...] = ()  # how each dim of the tensor is kept, for people
     why: str = ""
     at: Source | None = field(default=None, compare=False)
+    separate: tuple[int, ...] = ()
+    part_of: tuple[str, tuple[int | None, ...]] | None = None  # an input, and the slot of each axis that is picked
 
     @property
     def whole(self) -> Shape:
@@ -139,6 +142,7 @@ class For:
     """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
 
     The iterations of a `parallel` loop do not depend on each other: they may run in any order, or all at once.
+    An `unrolled` loop has a known number of iterations, and is better written out.
     """
 
     counter: Symbol
@@ -147,6 +151,14 @@ class For:
     body: tuple[Item, ...]
     stop: Stop | None = None
     parallel: bool = False
+    unrolled: bool = False
+
+    @property
+    def known(self) -> range | None:
+        """The values of the counter, if they are known before anything runs."""
+        if self.stop is None and self.first.is_constant and self.end.is_constant:
+            return range(self.first.constant, self.end.constant)
+        return None
 
 
 Item = For | If | Block

@@ -25,7 +25,8 @@ def _item(item: Item, indent: str, details: bool) -> Iterator[str]:
     if isinstance(item, For):
         stop = f" until {item.stop.done}, then {item.stop.bound} = {item.stop.length}" if item.stop else ""
         word = "for all" if item.parallel else "for"
-        yield f"{indent}{word} {item.counter} in {item.first} .. {item.end - 1}{stop}:"
+        unrolled = ", written out" if item.unrolled else ""
+        yield f"{indent}{word} {item.counter} in {item.first} .. {item.end - 1}{unrolled}{stop}:"
     elif isinstance(item, If):
         yield f"{indent}if {item.condition}:"
     else:

@@ -156,7 +156,8 @@ class Caller:
 
         def chunk_of(unit: int) -> int | None:
             touched = ready.touched(unit) or any(one.marks.inside[unit] for one in feeders)
-            return chunk if touched else None
+            loop = ready.units[unit].loop
+            return chunk if touched and not (loop is not None and loop.unrolled) else None
 
         run, positions = self._start(arrays, known, seed, chunk_of)
         for name, items in fed.items():

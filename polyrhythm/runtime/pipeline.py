@@ -17,6 +17,7 @@ from polyrhythm.lang.trace import trace
 from polyrhythm.loops.build import build
 from polyrhythm.loops.checker import check_program
 from polyrhythm.loops.ir import LoopProgram
+from polyrhythm.loops.unroll import marked
 from polyrhythm.passes import Note, optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
@@ -79,7 +80,7 @@ def _ordered(
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
-        loops = build(graph, blocks, items, storage)
+        loops = marked(build(graph, blocks, items, storage))
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds)

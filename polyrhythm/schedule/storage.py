@@ -147,8 +147,10 @@ def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symb
     for number, dim in enumerate(node.dims):
         first, second = Term.of(_first(dim.symbol)), Term.of(_second(dim.symbol))
         reach = _reach(conflicts, second - first)
-        count = dim.extent if reach is None else Term(reach + 1)
-        slots.append(Slots(dim.symbol, count, reach is None, dim.symbol in ranged))
+        # A ring with a slot for every step is no ring.
+        whole = reach is None or (dim.extent.is_constant and 1 < dim.extent.constant <= reach + 1)
+        count = dim.extent if reach is None or whole else Term(reach + 1)
+        slots.append(Slots(dim.symbol, count, whole, dim.symbol in ranged))
         if number + 1 < len(node.dims):
             agreeing = (c & points(eq(first, second), c.columns) for c in conflicts)
             conflicts = [c for c in agreeing if not c.is_empty]

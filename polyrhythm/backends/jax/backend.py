@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,8 @@ from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.ir.terms import Symbol
-from polyrhythm.loops.ir import LoopProgram, blocks_of, output_shapes
+from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
+from polyrhythm.loops.unroll import expanded
 
 
 @dataclass
@@ -53,18 +55,21 @@ class JaxBackend:
     compilations: list[Compilation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.program = expanded(self.program)
+        self.inputs = input_places(self.program)
         self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
         self.others = [s for s in self.program.bounds if s not in self.sizing]
         self.wide = _needs_wide(self.program)
         self.host = has_host(self.program.body)
         self._compiled: dict[tuple[int, ...], Any] = {}
         self._known_sizes: dict[tuple[int, ...], Sizes] = {}
+        self._parts: dict[str, tuple[weakref.ref[Any], jax.Array]] = {}
 
     def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
         """The outputs, and the bounds found while running."""
         sizes = self._sizes(bounds)
         with _precision(self.wide):
-            arrays = {n: _padded(inputs[given], sizes.inputs[n]) for given, n in self.program.inputs.items()}
+            arrays = self.placed(inputs, sizes.inputs)
             if self.host:
                 given_bounds = {s: bounds[s.name] for s in self.program.bounds}
                 placed = jax.device_put(arrays)
@@ -77,6 +82,29 @@ class JaxBackend:
         shapes = output_shapes(self.program, {**bounds, **ended}) if ended else sizes.outputs
         return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)], ended
 
+    def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
+        """The shape of every place of an input at given capacities."""
+        wholes = {name: self.program.places[name].whole for name in self.inputs}
+        return {n: tuple(length.evaluate(capacities.__getitem__) for length in whole) for n, whole in wholes.items()}
+
+    def placed(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+        """The contents of every place of an input."""
+        arrays = {}
+        for name, (given, index) in self.inputs.items():
+            array = inputs[given] if index is None else self._part(name, inputs[given], index)
+            arrays[name] = _padded(array, shapes[name])
+        return arrays
+
+    def _part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
+        """Some slots of an input; those of an array that cannot change are kept for the next call."""
+        if not isinstance(array, jax.Array):
+            return array[index]
+        known = self._parts.get(name)
+        if known is None or known[0]() is not array:
+            # Through NumPy it is a view of the same memory, and nothing is compiled.
+            self._parts[name] = known = (weakref.ref(array), jax.device_put(np.asarray(array)[index]))
+        return known[1]
+
     def _sizes(self, bounds: Mapping[str, int]) -> Sizes:
         """What follows from the bounds; kept for the next call."""
         key = tuple(bounds[s.name] for s in self.program.bounds)
@@ -84,10 +112,7 @@ class JaxBackend:
             if len(self._known_sizes) >= MOST_SIZES:
                 self._known_sizes.clear()
             capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
-            shapes = {}
-            for name in self.program.inputs.values():
-                whole = self.program.places[name].whole
-                shapes[name] = tuple(n.evaluate(capacities.__getitem__) for n in whole)
+            shapes = self.input_shapes(capacities)
             values = np.array(key, np.int32)
             self._known_sizes[key] = Sizes(capacities, shapes, values, output_shapes(self.program, bounds))
         return self._known_sizes[key]
@@ -121,6 +146,20 @@ class JaxBackend:
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.program.bounds)}
         return Lowering(self.program, capacities, symbols, seed).run(inputs)
+
+
+def input_places(program: LoopProgram) -> dict[str, tuple[str, tuple[int | slice, ...] | None]]:
+    """For each place that holds an input, or a part of one: the input, and the index of the part."""
+    given = {place: name for name, place in program.inputs.items()}
+    used = {o.place for b in blocks_of(program.body) for c in b.body for o in c.operands if isinstance(o, Load)}
+    found: dict[str, tuple[str, tuple[int | slice, ...] | None]] = {}
+    for name, place in program.places.items():
+        if place.part_of is not None:
+            whole, picked = place.part_of
+            found[name] = given[whole], tuple(slice(None) if slot is None else slot for slot in picked)
+        elif place.kind == "input" and (name in used or name in program.outputs):
+            found[name] = given[name], None
+    return found
 
 
 def capacity(value: int) -> int:

@@ -36,5 +36,6 @@ def inline(backend: JaxBackend, inputs: Mapping[str, Any], bounds: Mapping[str, 
     sizes = {symbol: bounds[symbol.name] for symbol in backend.sizing}
     with _precision(backend.wide):
         lowering = Lowering(program, sizes, dict(symbols), seed_words(seed))
-        arrays = {place: jax.numpy.asarray(inputs[name]) for name, place in program.inputs.items()}
+        whole = {name: jax.numpy.asarray(value) for name, value in inputs.items()}
+        arrays = {n: whole[given] if at is None else whole[given][at] for n, (given, at) in backend.inputs.items()}
         return lowering.run(arrays)[0]

@@ -54,7 +54,8 @@ class Lowering:
         state: State = {}
         for name, place in self.program.places.items():
             if place.kind == "input":
-                state[name] = Padded(inputs[name], self.lengths(place.whole))
+                if name in inputs:
+                    state[name] = Padded(inputs[name], self.lengths(place.whole))
             elif place.kind != "variable":
                 state[name] = self.empty(place)
         live = set(self.program.outputs)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.generated import Position
-from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
+from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _precision, capacity
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.regions import has_host
@@ -41,7 +41,7 @@ class SteppedRun:
     inputs: Arrays
     bounds: dict[str, int]
     found: dict[str, int]
-    places: Mapping[str, str]
+    places: Mapping[str, tuple[str, Any]]  # for each place of an input, the input and the index of the part
     wide: bool
 
     @property
@@ -54,9 +54,21 @@ class SteppedRun:
 
     def feed(self, name: str, step: int, items: np.ndarray) -> None:
         """Write consecutive steps of an input."""
-        place = self.places[name]
         with _precision(self.wide):
-            self.inputs[place] = _written(self.inputs[place], jnp.asarray(items), np.int32(step))
+            for place, (given, index) in self.places.items():
+                if given == name and index is None:
+                    self.inputs[place] = _written(self.inputs[place], jnp.asarray(items), np.int32(step))
+                elif given == name:
+                    self._feed_part(place, index, step, items)
+
+    def _feed_part(self, place: str, index: tuple[int | slice, ...], step: int, items: np.ndarray) -> None:
+        """Write those steps of an input that belong to a part of it."""
+        slot, rest = index[0], index[1:]
+        if isinstance(slot, slice):
+            part = jnp.asarray(items[:, *rest])
+            self.inputs[place] = _written(self.inputs[place], part, np.int32(step))
+        elif step <= slot < step + len(items):
+            self.inputs[place] = jnp.asarray(items[slot - step][rest], self.inputs[place].dtype)
 
 
 @dataclass
@@ -77,18 +89,15 @@ class Stepper:
         program = self.backend.program
         capacities = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
         with _precision(self.backend.wide):
-            given, state = {}, {}
+            state = {}
             sizes = Lowering(program, capacities, {}, None)
             for name, place in program.places.items():
                 if place.kind != "input":
                     state[name] = jnp.zeros(sizes.room(place), place.type.dtype)
-            for name, place_name in program.inputs.items():
-                place = program.places[place_name]
-                shape = tuple(n.evaluate(capacities.__getitem__) for n in place.whole)
-                given[place_name] = jax.device_put(_padded(inputs[name], shape))
+            given = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(capacities)))
         found = {s.name: bounds[s.name] for s in program.found}
         wide = self.backend.wide
-        run = SteppedRun(program.outputs, state, given, dict(bounds), found, program.inputs, wide)
+        run = SteppedRun(program.outputs, state, given, dict(bounds), found, self.backend.inputs, wide)
         return run, self._positions(run, capacities, seed, chunk_of)
 
     def _positions(

@@ -38,6 +38,7 @@ class Occurrence:
     time: Time
     values: Mapping[Symbol, Term]
     parallel: tuple[int, ...] = ()  # where the counters of parallel loops stand in the time
+    around: tuple[For, ...] = ()
 
     def role(self, serial: int) -> dict[Symbol, Term]:
         """The counters under other names, for a second instance beside the first."""
@@ -113,8 +114,9 @@ class Walk:
                 self._loop(item, number, here)
             else:
                 counters = _counters(here)
-                found = Occurrence(item, here.loops, counters, here.domain, here.time, values, here.parallel)
-                self.occurrences.append(found)
+                self.occurrences.append(
+                    Occurrence(item, here.loops, counters, here.domain, here.time, values, here.parallel, here.around)
+                )
 
     def _bounds(self, number: int) -> dict[Symbol, Term]:
         """What the bounds stand for at an item: their final values once the loop that finds them has ended."""
@@ -138,7 +140,7 @@ class Walk:
                     domain = conjunction(domain, le(loop.stop.length.substitute(values), Term.of(final)))
         loops, time = (*here.loops, (loop.counter, counter)), (*here.time, counter)
         parallel = (*here.parallel, len(here.time)) if loop.parallel else here.parallel
-        inside = _Around(loops, domain, time, values, parallel)
+        inside = _Around(loops, domain, time, values, parallel, (*here.around, loop))
         if loop.stop is not None:
             nested = any(value.symbols & set(_counters(here)) for _, value in here.loops)
             looks = (*time, len(loop.body))
@@ -155,6 +157,7 @@ class _Around:
     time: Time = ()
     values: Mapping[Symbol, Term] = field(default_factory=dict)
     parallel: tuple[int, ...] = ()
+    around: tuple[For, ...] = ()
 
 
 def _counters(around: _Around) -> tuple[Symbol, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from polyrhythm.ir.conditions import TRUE, conjunction, ge, le, lt, negation
 from polyrhythm.ir.graph import Node
+from polyrhythm.ir.terms import Term
 from polyrhythm.loops.checker.reads import shown_slot, stored_at_point
 from polyrhythm.loops.checker.subject import Storing, Subject, failure
-from polyrhythm.loops.ir import Place
+from polyrhythm.loops.ir import Load, Place, Steps
 
 
 def check_places(subject: Subject) -> None:
@@ -19,6 +20,7 @@ def check_places(subject: Subject) -> None:
         place = subject.place(place_name)
         if node is None or place.kind != "input" or not _holds(subject, place, node):
             raise subject.fault("form", f"the place {place_name} is not one for the input {name}", place.at)
+    _check_separate(subject)
     for storings in subject.storings.values():
         for storing in storings:
             _check_index(subject, storing)
@@ -27,6 +29,22 @@ def check_places(subject: Subject) -> None:
         raise subject.fault("form", "the program does not return what the graph does")
     for place_name, name in zip(subject.program.outputs, subject.graph.outputs, strict=True):
         _check_output(subject, subject.place(place_name), subject.graph[name])
+
+
+def _check_separate(subject: Subject) -> None:
+    """Slots that are arrays of their own are known before anything runs: only unrolled loops count through them."""
+    for occurrence in subject.occurrences:
+        block = occurrence.block
+        known = {loop.counter for loop in occurrence.around if loop.unrolled and loop.known is not None}
+        uses: list[tuple[str, tuple[Term | Steps, ...]]] = [(store.place, store.index) for store in block.stores]
+        uses += [(o.place, o.index) for compute in block.body for o in compute.operands if isinstance(o, Load)]
+        for name, index in uses:
+            place = subject.place(name, occurrence)
+            for axis in place.separate if place.kind != "input" else ():
+                entry = index[axis]
+                if not isinstance(entry, Term) or not entry.symbols <= known:
+                    what = f"{block.name} uses {name}, whose slots along axis {axis} are separate, at {entry}"
+                    raise subject.fault("form", what, place.at)
 
 
 def _holds(subject: Subject, place: Place, node: Node) -> bool:

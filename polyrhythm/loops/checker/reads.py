@@ -211,15 +211,25 @@ def stored_at_point(subject: Subject, storing: Storing) -> bool:
 
 def _check_input(subject: Subject, read: Read) -> None:
     name = next(d.attributes["name"] for d in read.node.definitions if d.op == "input")
-    right = subject.program.inputs.get(name) == read.place.name and read.place.kind == "input"
-    if not right or len(read.index) != len(read.step):
+    whole, index = _in_whole(read)
+    right = subject.program.inputs.get(name) == whole and read.place.kind == "input"
+    if not right or len(index) != len(read.step):
         raise refused("storage", f"{read.name} reads {read.place.name} where the input {name} is wanted", read, {}, "")
-    for have, want in zip(read.index, read.step, strict=True):
+    for have, want in zip(index, read.step, strict=True):
         if not subject.prover.same(have, want, read.domain):
             at = subject.prover.example(read.domain, disjunction(lt(have, want), lt(want, have)))
             slot = shown_slot(read.place, read.index, at)
             what = f"{read.name} reads {slot} where {shown_point(read.node, read.step, at)} is wanted"
             raise refused("storage", what, read, at, "")
+
+
+def _in_whole(read: Read) -> tuple[str, tuple[Term, ...]]:
+    """The place and the slot that a read of an input, or of a part of one, stands for."""
+    if read.place.part_of is None:
+        return read.place.name, read.index
+    whole, picked = read.place.part_of
+    rest = iter(read.index)
+    return whole, tuple(next(rest, Term(-1)) if slot is None else Term(slot) for slot in picked)
 
 
 def _explained(subject: Subject, read: Read, at: Values) -> IllegalProgramError:
