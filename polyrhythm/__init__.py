@@ -124,6 +124,7 @@ from polyrhythm.lang.functions import (
     zeros,
     zeros_like,
 )
+from polyrhythm.lang.checkpoint import checkpoint
 from polyrhythm.lang.gradient import detach, grad, value_and_grad
 from polyrhythm.lang.index import Bound, Condition, Dim, Index, dim, size
 from polyrhythm.lang.index import index_max as max
@@ -162,6 +163,7 @@ __all__ = [
     "cast",
     "categorical",
     "ceil",
+    "checkpoint",
     "clip",
     "compile",
     "concat",

@@ -941,6 +941,27 @@ class GradientError(PolyrhythmError):
     """
 
 
+class RecomputeError(PolyrhythmError):
+    """A checkpoint that cannot be made: what is marked is not computed, or its segments are not known.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> y = pr.checkpoint(x * x, over=t)
+    >>> pr.compile(pr.grad(y * y, x), backend="numpy")
+    Traceback (most recent call last):
+        ...
+    polyrhythm.errors.RecomputeError: segments of t should have about the square root of T steps, but T has no maximum
+    ...
+
+    Say how many steps a segment has, or how many there are at most:
+
+    >>> y = pr.checkpoint(x * x, over=t, every=16)
+    >>> pr.compile(pr.grad(y * y, x), backend="numpy")(x=[1.0, 2.0])
+    array([ 4., 32.], dtype=float32)
+    """
+
+
 class NotFiniteError(PolyrhythmError):
     """A program compiled with `check_nan=True` met a NaN, or an infinity made of finite values.
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyrhythm.autodiff.again import Again
 from polyrhythm.autodiff.pull import pulled, zero_node
+from polyrhythm.autodiff.regions import Region, cone
 from polyrhythm.autodiff.rules import contributions
 from polyrhythm.autodiff.values import Growing, Space
 from polyrhythm.errors import GradientError
@@ -24,11 +26,11 @@ from polyrhythm.ir.terms import Term
 from polyrhythm.lang.progress import components
 
 
-def expand_gradients(graph: Graph, piecewise: bool = False) -> Graph:
+def expand_gradients(graph: Graph, piecewise: bool = False, regions: Sequence[Region] = ()) -> Graph:
     """The graph without the `grad` nodes of one loss: one that does not itself wait for a gradient.
 
     With `piecewise` a gradient that some points have other parts of than others is defined piece by piece: more
-    definitions, of which each reads only what it needs.
+    definitions, of which each reads only what it needs. Values of `regions` are computed again.
 
     The graph must have been checked, so that every node's domain is known. Domains of plain nodes are forgotten,
     since gradients read more; the result must be checked again.
@@ -36,8 +38,8 @@ def expand_gradients(graph: Graph, piecewise: bool = False) -> Graph:
     waiting = {node.name: _asked(node) for node in graph if _asked(node) is not None}
     for asked in waiting.values():
         assert asked is not None
-        if not any(other in waiting for other in _cone(graph, asked.loss, asked.leaves)):
-            return _expanded(graph, asked, piecewise)
+        if not any(other in waiting for other in cone(graph, asked.loss, asked.leaves)):
+            return _expanded(graph, asked, piecewise, regions)
     name = next(iter(waiting))
     raise GradientError(
         "gradients depend on each other in a circle",
@@ -66,30 +68,17 @@ def _asked(node: Node) -> _Asked | None:
     return None
 
 
-def _cone(graph: Graph, start: str, stop: Sequence[str]) -> set[str]:
-    """Everything a node is computed from, not looking behind `stop`."""
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            if name not in stop:
-                waiting.extend(access.source for d in graph[name].definitions for access in d.operands)
-    return found
-
-
 def _active(graph: Graph, asked: _Asked) -> set[str]:
     """The nodes through which the leaves reach the loss: floats that depend on them, not by their own definitions."""
-    cone = _cone(graph, asked.loss, asked.leaves)
-    readers: dict[str, set[str]] = {name: set() for name in cone}
-    for name in cone - set(asked.leaves):
+    inside = cone(graph, asked.loss, asked.leaves)
+    readers: dict[str, set[str]] = {name: set() for name in inside}
+    for name in inside - set(asked.leaves):
         for definition in graph[name].definitions:
             for position, access in enumerate(definition.operands):
-                if access.source in cone and _differentiable(definition, position, graph):
+                if access.source in inside and _differentiable(definition, position, graph):
                     readers[access.source].add(name)
     active: set[str] = set()
-    waiting = [leaf for leaf in asked.leaves if leaf in cone]
+    waiting = [leaf for leaf in asked.leaves if leaf in inside]
     while waiting:
         name = waiting.pop()
         if name not in active and dtypes.is_float(graph[name].dtype):
@@ -102,17 +91,18 @@ def _differentiable(definition: Definition, position: int, graph: Graph) -> bool
     return definition.op != "detach" and dtypes.is_float(graph[definition.operands[position].source].dtype)
 
 
-def _expanded(graph: Graph, asked: _Asked, piecewise: bool) -> Graph:
+def _expanded(graph: Graph, asked: _Asked, piecewise: bool, regions: Sequence[Region]) -> Graph:
     growing = Growing(dict(graph.nodes))
-    gradients = _Backward(graph, growing, _active(graph, asked), asked, piecewise).build()
+    gradients = _Backward(graph, growing, _active(graph, asked), asked, piecewise, regions).build()
     for node in graph:
         if _asked(node) == asked:
             gradient = gradients[node.definitions[0].attributes["wrt"]]
             steps = tuple(Term.of(symbol) for symbol in node.symbols)
             copy = Definition(TRUE, "broadcast", (Access(gradient, steps),), {"shape": node.shape}, node.at)
             growing.nodes[node.name] = replace(node, definitions=(copy,))
-    nodes = {n: _unlimited(node) for n, node in growing.nodes.items()}
+    nodes = growing.nodes
     _relax(nodes, set(gradients.values()) | (set(nodes) - set(graph.nodes)))
+    nodes = {n: _unlimited(node) for n, node in nodes.items()}
     return replace(graph, nodes=_in_order(nodes, graph), requirements=())
 
 
@@ -161,9 +151,19 @@ def _needs(node: Node) -> list[str]:
 class _Backward:
     """Builds the gradient of one loss."""
 
-    def __init__(self, graph: Graph, growing: Growing, active: set[str], asked: _Asked, piecewise: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        growing: Growing,
+        active: set[str],
+        asked: _Asked,
+        piecewise: bool,
+        regions: Sequence[Region],
+    ) -> None:
         self.graph, self.growing, self.active, self.asked = graph, growing, active, asked
         self.piecewise = piecewise
+        self.again = Again(growing, regions)
+        self.rows = {region.along: region.ascending for region in regions if region.along is not None}
         self.gradients: dict[str, str] = {}
 
     def build(self) -> dict[str, str]:
@@ -176,7 +176,9 @@ class _Backward:
         for name in sorted(self.active):
             node = self.graph[name]
             hint = f"d_{name}"
-            self.gradients[name] = self.growing.add(hint, node.dims, node.type, (), node.at, recurrent=True)
+            made = self.growing.add(hint, node.dims, node.type, (), node.at, recurrent=True)
+            self.growing.nodes[made] = replace(self.growing.nodes[made], domain=self._domain(node))
+            self.gradients[name] = made
         parts: dict[str, list[str]] = {name: [] for name in self.active}
         for name in sorted(self.active):
             if name not in self.asked.leaves:
@@ -184,6 +186,10 @@ class _Backward:
         for name in self.active:
             self._define(self.graph[name], parts[name])
         return self.gradients
+
+    def _domain(self, node: Node) -> Condition:
+        """Where the gradient of a node matters: where the node has values, or everywhere if the user asked for it."""
+        return TRUE if node.name in self.asked.leaves else node.domain
 
     def _push(self, node: Node, parts: dict[str, list[str]]) -> None:
         """What a node's definitions contribute to the gradients of what they read."""
@@ -193,13 +199,13 @@ class _Backward:
                 continue
             domain = conjunction(node.points, definition.domain)
             space = Space(self.growing, node.dims, domain, definition.at, f"d_{node.name}")
-            results = contributions(space, self.graph, node, definition, self.gradients[node.name], wanted)
+            results = contributions(space, node, definition, self.gradients[node.name], wanted, self.again)
             for access, contribution in zip(definition.operands, results, strict=True):
                 if contribution is None or access.source not in self.active:
                     continue
                 source = self.graph[access.source]
                 made = contribution.settled().access.source
-                at = pulled(self.growing, source, node, definition, access, made)
+                at = pulled(self.growing, source, node, definition, access, made, self.rows)
                 if at is not None:
                     parts[source.name].append(at)
 
@@ -208,8 +214,9 @@ class _Backward:
         steps = tuple(Term.of(symbol) for symbol in node.symbols)
         reads = [self._read(part, steps) for part in parts]
         definitions = []
-        for cell, holding in self._cells(node, [condition for condition, _ in reads]):
-            space = Space(self.growing, node.dims, conjunction(node.rectangle, cell), node.at, f"d_{node.name}")
+        inside = conjunction(node.rectangle, self._domain(node))
+        for cell, holding in self._cells(inside, [condition for condition, _ in reads]):
+            space = Space(self.growing, node.dims, conjunction(inside, cell), node.at, f"d_{node.name}")
             values = [space.read(access) for condition, access in reads if condition in holding]
             if node.name == self.asked.loss:
                 values.append(space.constant(1, node.dtype, node.shape))
@@ -229,18 +236,18 @@ class _Backward:
             return definitions[0].domain, definitions[0].operands[0]
         return TRUE, Access(part, steps)
 
-    def _cells(self, node: Node, conditions: Iterable[Condition]) -> list[tuple[Condition, set[Condition]]]:
-        """The node's points, split by which conditions hold."""
+    def _cells(self, inside: Condition, conditions: Iterable[Condition]) -> list[tuple[Condition, set[Condition]]]:
+        """The points of a condition, split by which others hold."""
         cells: list[tuple[Condition, set[Condition]]] = [(TRUE, {TRUE})]
         for condition in dict.fromkeys(conditions):
             if condition is not TRUE:
-                inside = [(conjunction(cell, condition), {*holding, condition}) for cell, holding in cells]
-                outside = [(conjunction(cell, negation(condition)), holding) for cell, holding in cells]
-                cells = [(cell, holding) for cell, holding in (*inside, *outside) if _somewhere(node, cell)]
+                where = [(conjunction(cell, condition), {*holding, condition}) for cell, holding in cells]
+                elsewhere = [(conjunction(cell, negation(condition)), holding) for cell, holding in cells]
+                cells = [(cell, holding) for cell, holding in (*where, *elsewhere) if _somewhere(inside, cell)]
         return cells
 
 
-def _somewhere(node: Node, condition: Condition) -> bool:
-    """Whether a condition holds at some point of a node, at some bounds."""
-    inside = conjunction(node.rectangle, condition)
+def _somewhere(inside: Condition, condition: Condition) -> bool:
+    """Whether a condition holds at some point of another, at some bounds."""
+    inside = conjunction(inside, condition)
     return not solutions(conjunction(inside, facts(inside.symbols))).is_empty

@@ -8,14 +8,16 @@ range they take for this p. Where the relation is not exactly a point or a range
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from polyrhythm.autodiff.values import Growing, Space, Value
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt, negation, within
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt, ne, negation, within
 from polyrhythm.ir.graph import Access, Definition, Node, NodeDim, Range, Step
 from polyrhythm.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.ir.terms import Symbol, Term, maximum, ordered
 from polyrhythm.ir.types import TensorType
+from polyrhythm.source import Source
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Touch:
     reader_steps: dict[Symbol, Term]  # the reader's point
     positions: tuple[Term, ...]  # where the point is along each range that is read
     condition: Condition  # when the reader touches the point at all
-    free: tuple[NodeDim, ...]  # the reader's dims that are left, under names of their own
+    free: dict[Symbol, NodeDim]  # the reader's dims that are left, with their names here
 
 
 def turned_around(graph: Growing, reader: Node, definition: Definition, access: Access, source: Node) -> Touch:
@@ -62,11 +64,11 @@ def turned_around(graph: Growing, reader: Node, definition: Definition, access: 
         size = abs(run.step)
         positions.append(along // size)
         conditions += [eq(along % size, 0), ge(along // size, 0), lt(along // size, run.length)]
-    free = tuple(
-        NodeDim(primed[dim.symbol], dim.extent.substitute(fresh))
+    free = {
+        dim.symbol: NodeDim(primed[dim.symbol], dim.extent.substitute(fresh))
         for dim in reader.dims
         if primed[dim.symbol] not in solved
-    )
+    }
     return Touch(
         {old: Term.of(new).substitute(solved) for old, new in primed.items()},
         tuple(position.substitute(solved) for position in positions),
@@ -76,37 +78,105 @@ def turned_around(graph: Growing, reader: Node, definition: Definition, access: 
 
 
 def pulled(
-    graph: Growing, source: Node, reader: Node, definition: Definition, access: Access, contribution: str
+    graph: Growing,
+    source: Node,
+    reader: Node,
+    definition: Definition,
+    access: Access,
+    contribution: str,
+    rows: Mapping[Symbol, bool],
 ) -> str | None:
     """A node over the source's dims: what one read contributes to the gradient at each point; None for nothing.
 
-    `contribution` names a node over the reader's dims with the gradient of the operand it reads.
+    `contribution` names a node over the reader's dims with the gradient of the operand it reads. Along `rows`, dims
+    whose steps are computed again one after the other, sums are added up step by step: upwards where that is True.
     """
     touch = turned_around(graph, reader, definition, access, source)
-    rectangle = conjunction(source.rectangle, *(within(d.symbol, d.extent) for d in touch.free))
-    known = conjunction(rectangle, facts(rectangle.symbols | touch.condition.symbols))
-    columns = ordered(known.symbols | touch.condition.symbols)
-    touched = points(conjunction(known, touch.condition), columns)
+    touched = _touched(source, touch)
     if touched.is_empty:
         return None
+    touch = _determined(source, touch, touched)
+    rectangle = _rectangle(source, touch)
     condition = simplified(touch.condition, rectangle)
-    dims = (*source.dims, *touch.free)
+    dims = (*source.dims, *touch.free.values())
     space = Space(graph, dims, conjunction(rectangle, condition), definition.at, f"d_{source.name}")
     part = _part(space, contribution, reader, touch)
     each = _or_zero(space, part, condition)
-    if not touch.free:
-        return each
-    ranges = [_range(touched, d, tuple(s.symbol for s in source.dims)) for d in touch.free]
-    steps: tuple[Step, ...] = (*(Term.of(d.symbol) for d in source.dims), *ranges)
-    kind = graph.nodes[each].type
-    outer = Space(graph, source.dims, source.rectangle, definition.at, f"d_{source.name}")
+    slow = [(d, rows[old]) for old, d in touch.free.items() if old in rows]
+    fast = [d for old, d in touch.free.items() if old not in rows]
+    outer = Space(graph, (*source.dims, *(d for d, _ in slow)), TRUE, definition.at, f"d_{source.name}")
+    total = _summed(outer, each, fast, touched) if fast else each
+    for d, upwards in reversed(slow):
+        total = _added_up(graph, total, d, upwards, definition.at, f"d_{source.name}")
+    return total
+
+
+def _rectangle(source: Node, touch: Touch) -> Condition:
+    return conjunction(source.rectangle, *(within(d.symbol, d.extent) for d in touch.free.values()))
+
+
+def _touched(source: Node, touch: Touch) -> Points:
+    """Every pair of a point and what touches it."""
+    rectangle = _rectangle(source, touch)
+    known = conjunction(rectangle, facts(rectangle.symbols | touch.condition.symbols))
+    columns = ordered(known.symbols | touch.condition.symbols)
+    return points(conjunction(known, touch.condition), columns)
+
+
+def _determined(source: Node, touch: Touch, touched: Points) -> Touch:
+    """Solve for free dims of which a point is touched at a single step, though no equation says at which."""
+    for old, dim in tuple(touch.free.items()):
+        run = _range(touched, dim, source.symbols)
+        if run.length is Term(1):
+            at = {dim.symbol: run.start}
+            inside = within(dim.symbol, dim.extent)
+            touch = Touch(
+                {s: step.substitute(at) for s, step in touch.reader_steps.items()},
+                tuple(position.substitute(at) for position in touch.positions),
+                conjunction(touch.condition, inside).substitute(at),
+                {s: d for s, d in touch.free.items() if s is not old},
+            )
+    return touch
+
+
+def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -> str:
+    """The sum over free dims, each over the steps it takes."""
+    rectangle = conjunction(*(within(d.symbol, d.extent) for d in outer.dims))
+    outer = replace(outer, domain=rectangle)
+    runs = {d: _range(touched, d, tuple(s.symbol for s in outer.dims)) for d in free}
+    steps: tuple[Step, ...] = tuple(runs.get(d, Term.of(d.symbol)) for d in outer.graph.nodes[each].dims)
+    ranges = [step for step in steps if isinstance(step, Range)]
+    kind = outer.graph.nodes[each].type
     stacked = Value(outer, Access(each, steps), TensorType((*(r.length for r in ranges), *kind.shape), kind.dtype))
     summed = stacked.apply("reduce", monoid="sum", axes=tuple(range(len(ranges))))
-    if all(_fits(run, d, source) for run, d in zip(ranges, touch.free, strict=True)):
+    if all(_fits(run, d, rectangle) for d, run in runs.items()):
         return summed.access.source
     # The ranges are those of points that are read. At others, or at bounds where nobody reads, they may lie outside.
-    read = touched.without([d.symbol for d in touch.free]).condition()
-    return _or_zero(outer, summed, simplified(read, source.rectangle))
+    read = touched.without([d.symbol for d in free]).condition()
+    return _or_zero(outer, summed, simplified(read, rectangle))
+
+
+def _added_up(graph: Growing, part: str, dim: NodeDim, upwards: bool, at: Source | None, prefix: str) -> str:
+    """The sum along the last dim of a node, as a recurrence: one step's part is added and need not be kept."""
+    node = graph.nodes[part]
+    others = node.dims[:-1]
+    current = tuple(Term.of(d.symbol) for d in others)
+    step = Term.of(dim.symbol)
+    # Upwards, the entry at s is the sum of the parts before it; downwards, of its own and those after it.
+    start, end = (Term(0), dim.extent) if upwards else (dim.extent, Term(0))
+    name = graph.add(f"{prefix}_sum", (NodeDim(dim.symbol, dim.extent + 1), *others), node.type, (), at, True)
+    space = Space(graph, (dim, *others), TRUE, at, prefix)
+    known = step if upwards else step + 1
+    added = space.read(Access(name, (known, *current))) + space.read(Access(part, (*current, step)))
+    made = Access(added.access.source, (step - 1 if upwards else step, *current))
+    shape = {"shape": node.shape}
+    definitions = (
+        Definition(eq(step, start), "broadcast", (space.constant(0, node.dtype).access,), shape, at),
+        Definition(ne(step, start), "broadcast", (made,), shape, at),
+    )
+    graph.nodes[name] = replace(graph.nodes[name], definitions=definitions)
+    whole = Definition(TRUE, "broadcast", (Access(name, (end, *current)),), shape, at)
+    return graph.add(f"{prefix}_whole", others, node.type, [whole], at)
 
 
 def _part(space: Space, contribution: str, reader: Node, touch: Touch) -> Value:
@@ -148,10 +218,10 @@ def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:
     return Range(Term(0), dim.extent)
 
 
-def _fits(run: Range, dim: NodeDim, source: Node) -> bool:
-    """Whether a range stays inside a dim at every point of the source, whatever the bounds."""
+def _fits(run: Range, dim: NodeDim, rectangle: Condition) -> bool:
+    """Whether a range stays inside a dim at every point of a rectangle, whatever the bounds."""
     claim = disjunction(le(run.length, 0), conjunction(ge(run.start, 0), le(run.start + run.length, dim.extent)))
-    return proves(source.rectangle, claim)
+    return proves(rectangle, claim)
 
 
 def zero_node(graph: Growing, like: Node, hint: str) -> str:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from polyrhythm.autodiff.again import Again
 from polyrhythm.autodiff.values import Space, Value
 from polyrhythm.errors import GradientError
-from polyrhythm.ir.graph import Definition, Graph, Node
+from polyrhythm.ir.graph import Access, Definition, Node
+from polyrhythm.ir.terms import Term
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Step:
     definition: Definition
     gradient: str
     wanted: Sequence[bool]
+    again: Again
 
     @cached_property
     def g(self) -> Value:
@@ -35,12 +38,15 @@ class Step:
     @cached_property
     def y(self) -> Value:
         """The result."""
-        return self.space.current(self.node.name)
+        return self._read(Access(self.node.name, tuple(Term.of(symbol) for symbol in self.node.symbols)))
 
     @cached_property
     def x(self) -> list[Value]:
         """The operands."""
-        return [self.space.read(access) for access in self.definition.operands]
+        return [self._read(access) for access in self.definition.operands]
+
+    def _read(self, access: Access) -> Value:
+        return self.space.read(self.again.read(self.node, access))
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -55,7 +61,7 @@ Rule = Callable[[Step], Results]
 
 
 def contributions(
-    space: Space, graph: Graph, node: Node, definition: Definition, gradient: str, wanted: Sequence[bool]
+    space: Space, node: Node, definition: Definition, gradient: str, wanted: Sequence[bool], again: Again
 ) -> Results:
     """The gradient of each operand of a definition, or None."""
     rules = all_rules()
@@ -65,7 +71,7 @@ def contributions(
             fix="keep it out of the loss with pr.detach, or write it with operations that have derivatives",
             at=definition.at,
         )
-    return rules[definition.op](Step(space, node, definition, gradient, wanted))
+    return rules[definition.op](Step(space, node, definition, gradient, wanted, again))
 
 
 @cache
@@ -159,4 +165,5 @@ ELEMENTWISE: dict[str, Rule] = {
     "le": _flat,
     "select": _select,
     "detach": _flat,
+    "keep": _unary(lambda s: s.g),
 }

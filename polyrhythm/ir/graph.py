@@ -116,8 +116,9 @@ class Definition:
 class Node:
     """A tensor of the program.
 
-    `domain` is the part of the rectangle of its extents on which it has values: all of it for inputs and recurrent
-    tensors; where it is demanded for plain expressions. On it the definitions' own domains partition.
+    `domain` is the part of the rectangle of its extents on which it has values: all of it for inputs and for the
+    recurrent tensors of a user; where it is demanded for plain expressions. On it the definitions' own domains
+    partition.
     """
 
     name: str
@@ -179,6 +180,19 @@ class Requirement:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A wish of the user: gradients compute a tensor again instead of keeping it.
+
+    With `over` it is computed again row by row along that dim, from what enters each row: the rows are the steps
+    of the dim cut into segments of `every`, or whole where that is None.
+    """
+
+    node: str
+    over: Symbol | None = None
+    every: int | None = None
+
+
+@dataclass(frozen=True)
 class Graph:
     """A whole program.
 
@@ -186,7 +200,7 @@ class Graph:
     has further dims, the dim ends at a step of its own for each index: its bound is `over` them, and the `max` of that
     is the longest, the bound of what lacks them. `effects` are the nodes kept for their effect alone; `parameters` the
     stored values of inputs; `declared` the symbol here of each symbol that the user holds, since two of theirs may
-    share a name.
+    share a name. `checkpoints` matter to gradients only, and are gone once those are worked out.
     """
 
     nodes: Mapping[str, Node]
@@ -197,6 +211,7 @@ class Graph:
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     requirements: tuple[Requirement, ...] = ()
     declared: Mapping[Symbol, Symbol] = field(default_factory=dict, compare=False)
+    checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]

@@ -296,7 +296,7 @@ def _coverage(subject: _Subject) -> Complaints:
         point = sets.counterexample(conjunction(node.points, subject.required), defined)
         if point is not None:
             yield node.name, f"it has no definition at {point}"
-        if node.recurrent or node.name in wanted or any(d.op == "input" for d in node.definitions):
+        if node.name in wanted or any(d.op == "input" for d in node.definitions):
             point = sets.counterexample(conjunction(node.rectangle, subject.required), node.domain)
             if point is not None:
                 yield node.name, f"it is needed on its whole rectangle, but its domain leaves out {point}"

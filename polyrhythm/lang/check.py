@@ -125,7 +125,7 @@ class _Checker:
 
     def box(self, node: Node) -> Points:
         """Every point of a node, for all bounds."""
-        return points(conjunction(node.rectangle, self.facts), self.columns(node))
+        return points(conjunction(node.points, self.facts), self.columns(node))
 
     def partition(self, node: Node) -> None:
         """The definitions cover every point, and none twice."""
@@ -288,7 +288,7 @@ class _Checker:
         at = dict(zip(source.symbols, steps, strict=True))
         started = self.graph.started.substitute(other)
         return _Claim(
-            source.rectangle.substitute({**at, **other}),
+            source.points.substitute({**at, **other}),
             (*positions, *unknown),
             conjunction(known, facts(frozenset(unknown)), started, same_rows(node, at, other)),
             OutOfRangeError,

@@ -37,6 +37,7 @@ from polyrhythm.lang.index import Condition, Dim, Index, affine, index_max, inde
 from polyrhythm.source import Source, here
 
 if TYPE_CHECKING:
+    from polyrhythm.lang.checkpoint import Mark
     from polyrhythm.lang.functions.methods import Methods as _Methods
 else:  # they are installed when the package is imported, since the functions need this class
     _Methods = object
@@ -57,6 +58,7 @@ class Tensor(_Methods):
         self.spans = spans
         self.type = type
         self.weak = weak
+        self.checkpoint: Mark | None = None  # whether gradients compute it again
         self.at: Source = here()
 
     @property

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isqrt
 from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import BoundsError, DuplicateNameError, RaggedShapeError, UntilError
+from polyrhythm.errors import BoundsError, DuplicateNameError, RaggedShapeError, RecomputeError, UntilError
 from polyrhythm.ir import sets
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction, ge, negation
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
+from polyrhythm.ir.graph import Access, Checkpoint, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import TensorType
 from polyrhythm.ir.verify import type_faults
+from polyrhythm.lang.checkpoint import Mark
 from polyrhythm.lang.describe import described
 from polyrhythm.lang.gradient import Gradient
 from polyrhythm.lang.index import Dim, extent_of
@@ -254,7 +256,15 @@ class _Walk:
             tuple(self.names[t] for t in effects),
             {t.attributes["name"]: t.stored for t in self.order if isinstance(t, Computed) and t.stored is not None},
             declared=self.renamed,
+            checkpoints=tuple(self._checkpoint(t, t.checkpoint, fixed) for t in self.order if t.checkpoint is not None),
         )
+
+    def _checkpoint(self, tensor: Tensor, mark: Mark, fixed: Mapping[Symbol, Term]) -> Checkpoint:
+        if mark.over is None:
+            return Checkpoint(self.names[tensor])
+        whole = mark.every is not None and not mark.every.is_constant
+        every = None if whole else _steps(mark, fixed, tensor.at)
+        return Checkpoint(self.names[tensor], self.renamed[mark.over], every)
 
     def _name(self) -> None:
         """Inputs keep their names; recurrent tensors are called like the user's variable, others by operation."""
@@ -300,6 +310,24 @@ class _Walk:
             # What the reader's bounds say does not hold for those of a view without the same dims.
             given, mapping = _not_negative(tensor), self._mapping(mapping, tensor.symbols)
         return Access(self.names[source], tuple(_simplified(step, given).substitute(mapping) for step in steps))
+
+
+def _steps(mark: Mark, fixed: Mapping[Symbol, Term], at: Source) -> int:
+    """How many steps a segment of a checkpoint has: as given, or about the square root of the most there are."""
+    if mark.every is not None:
+        return int(mark.every)
+    assert mark.over is not None
+    assert mark.over.bound is not None
+    bound = mark.over.bound
+    most = fixed.get(bound, bound.max)
+    if most is None or not most.is_constant:
+        raise RecomputeError(
+            f"segments of {mark.over} should have about the square root of {bound} steps, but {bound} has no maximum",
+            fix=f"say how many, every=32, or declare a maximum, pr.dim({mark.over.name!r}, max=4096), "
+            f"or fix it, pr.compile(..., bounds={{{bound}: 4096}})",
+            at=at,
+        )
+    return max(1, isqrt(most.constant))
 
 
 def _not_negative(tensor: Tensor) -> Condition:

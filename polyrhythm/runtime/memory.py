@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.ir.intervals import Interval, interval
-from polyrhythm.ir.terms import Symbol, Term, product
+from polyrhythm.ir.terms import Symbol, Term, minimum, product
 from polyrhythm.ir.types import TensorType
 from polyrhythm.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps
 
@@ -129,9 +129,18 @@ def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> i
         now += sizes.get(compute.result, 0)
         # Several slots of a ring are gathered; other reads are views.
         rings = [o for o in compute.operands if isinstance(o, Load) and any(map(_is_ring, o.index))]
-        most = max(most, now + sum(_bytes(load.type, ranges, lookup) for load in rings))
+        most = max(most, now + sum(_gathered(load, ranges, lookup) for load in rings))
         now -= sum(sizes.get(name, 0) for name, end in last.items() if end == number)
     return most
+
+
+def _gathered(load: Load, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
+    """The bytes of what is gathered from a ring: no more than there are slots."""
+    lengths = list(load.type.shape)
+    for axis, steps in enumerate(entry for entry in load.index if isinstance(entry, Steps)):
+        if steps.ring is not None:
+            lengths[axis] = minimum(interval(lengths[axis], ranges)[1], Term.of(steps.ring))
+    return _bytes(TensorType(tuple(lengths), load.type.dtype), ranges, lookup)
 
 
 def _is_ring(entry: Term | Steps) -> bool:

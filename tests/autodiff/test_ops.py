@@ -8,6 +8,7 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.autodiff.rules import all_rules
 from polyrhythm.ir.ops import TABLE
+from polyrhythm.lang.tensor import apply
 from tests.autodiff.differences import Function, check_function
 
 # Operations on truth values and integers, and those without operands: no gradient ever reaches them.
@@ -202,6 +203,7 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
     "lt": [(lambda x: (x < 0.1).cast("float64") * x, [normal(4)])],
     "le": [(lambda x: (x <= 0.1).cast("float64") * x, [normal(4)])],
     "argreduce": [(lambda x: pr.take(x, x.argmax(), 0) * x, [normal(4)])],
+    "keep": [(lambda x: apply("keep", x * x) * x, [normal(4)])],
     "argsort": [(lambda x: pr.argsort(x).cast("float64") * x, [normal(4)])],
 }
 

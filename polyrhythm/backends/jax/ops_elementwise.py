@@ -141,6 +141,7 @@ _FUNCTIONS: dict[str, Function] = {
     "not": lax.bitwise_not,
     "isfinite": _isfinite,
     "detach": lambda x: x,
+    "keep": lambda x: lax.optimization_barrier(x),  # or XLA would find what is computed again to be computed already
     "add": lax.add,
     "sub": lax.sub,
     "mul": lax.mul,

@@ -149,6 +149,7 @@ IMPLEMENTATIONS: dict[str, Function] = {
     "sign": _sign,
     "isfinite": _isfinite,
     "detach": lambda x: x,
+    "keep": lambda x: x,
     "floordiv": _floordiv,
     "mod": _mod,
     "pow": _pow,

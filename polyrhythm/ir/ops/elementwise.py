@@ -113,6 +113,7 @@ UNARY: tuple[Op, ...] = (
     _operation("not", np.invert, BITS, fix="compare with 0 first"),
     _operation("isfinite", np.isfinite, ANY, truth=True),
     _operation("detach", np.asarray, ANY),
+    _operation("keep", np.asarray, ANY),  # the same value, which no pass sees through
 )
 
 BINARY: tuple[Op, ...] = (
