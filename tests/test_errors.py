@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm import errors, llm
+from polyrhythm import errors, llm, nn
 from polyrhythm.errors import PolyrhythmError
 
 Program = Callable[[], object]
@@ -1090,6 +1090,19 @@ def stride_of_zero() -> None:
 @raises(errors.ShapeError)
 def padding_of_too_many_axes() -> None:
     pr.max_pool(v, 2, padding=[(0, 0), (1, 1)])
+
+
+# Weights of modules.
+
+
+@raises(errors.WeightsFileError)
+def weights_from_nowhere() -> None:
+    nn.load("nowhere.safetensors")
+
+
+@raises(errors.WeightsMismatchError)
+def weights_of_another_layer() -> None:
+    nn.Linear(2, 1).using(nn.Linear(2, 1, bias=False).weights())
 
 
 # Language models from a folder.

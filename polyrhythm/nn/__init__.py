@@ -22,6 +22,7 @@ True
 
 from polyrhythm.nn.attention import Attention
 from polyrhythm.nn.convolutions import Conv1d, Conv2d
+from polyrhythm.nn.files import load, save
 from polyrhythm.nn.layers import MLP, Dropout, Embedding, Linear
 from polyrhythm.nn.module import Module, layered
 from polyrhythm.nn.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
@@ -57,6 +58,8 @@ __all__ = [
     "RMSNorm",
     "StateSpace",
     "layered",
+    "load",
     "rotary",
     "rotary_speeds",
+    "save",
 ]

@@ -8,15 +8,18 @@ such as running statistics, are *buffers*; their names stand in the class attrib
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from polyrhythm.errors import DeclarationError
+from polyrhythm.errors import WeightsMismatchError
+from polyrhythm.ir.dtypes import is_float
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.inputs import parameter
 from polyrhythm.lang.tensor import Tensor
+from polyrhythm.nn.files import load, names_of, save
 
 Weight = np.ndarray | Tensor
 
@@ -65,22 +68,56 @@ class Module:
 
         Buffers may be left out, and stay as they are.
         """
+        self._check(weights)
+        return self._replaced(weights, "")
+
+    def save(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+        """Write all weights into a safetensors file, buffers too.
+
+        >>> import tempfile
+        >>> from polyrhythm import nn
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     nn.LayerNorm(2).save(folder + "/norm.safetensors")
+        ...     nn.LayerNorm(2).load(folder + "/norm.safetensors").weights()["weight"].tolist()
+        [1.0, 1.0]
+        """
+        save(self.weights(), path, metadata)
+
+    def load(self, path: str | os.PathLike[str], prefix: str = "", cast: bool = False) -> Self:
+        """The same module with the weights of a file, of several with an index, or of a folder with either.
+
+        Of names that begin with a prefix, only those count, without it. Names, shapes and dtypes are compared with the
+        module's before an array is read; with `cast` floats of another size are converted.
+        """
+        found = {n.removeprefix(prefix): array for n, array in load(path).items() if n.startswith(prefix)}
+        self._check(found, f" in {path}")
+        for name, own in self.weights().items():
+            if name in found and found[name].dtype != own.dtype:
+                if not (cast and is_float(found[name].dtype) and is_float(own.dtype)):
+                    raise WeightsMismatchError(
+                        f"the weight {name!r} in {path} is {found[name].dtype}, but the module has {own.dtype}",
+                        fix="load with cast=True, or module.using(nn.load(path)) to compute in the dtype of the file",
+                    )
+                found[name] = found[name].astype(own.dtype)
+        return self._replaced(found, "")
+
+    def _check(self, weights: Mapping[str, Any], where: str = "") -> None:
+        """Refuse weights with other names or shapes; buffers may be missing."""
         own = self.weights()
         needed = {name for name, _, buffer in self._named() if not buffer}
-        missing, unknown = sorted(needed - weights.keys()), sorted(weights.keys() - own.keys())
+        missing, unknown = needed - weights.keys(), weights.keys() - own.keys()
         if missing or unknown:
-            raise DeclarationError(
-                f"these weights do not fit the module: missing {missing}, unknown {unknown}",
+            raise WeightsMismatchError(
+                f"the weights{where} do not fit the module: missing {names_of(missing)}; unknown {names_of(unknown)}",
                 fix="give one weight for each name in module.weights()",
             )
         for name, weight in weights.items():
             wanted, have = tuple(own[name].shape), tuple(weight.shape)
             if have != wanted:
-                raise DeclarationError(
-                    f"the weight {name!r} has shape {have}, but the module needs {wanted}",
+                raise WeightsMismatchError(
+                    f"the weight {name!r}{where} has shape {have}, but the module needs {wanted}",
                     fix="give weights of the shapes in module.weights()",
                 )
-        return self._replaced(weights, "")
 
     def train(self, i: Dim | None = None) -> Self:
         """The module while it is trained, over iterations i: buffers become tensors over i, and noise is drawn anew.
