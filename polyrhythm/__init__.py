@@ -125,6 +125,7 @@ from polyrhythm.lang.functions import (
     zeros_like,
 )
 from polyrhythm.lang.checkpoint import checkpoint
+from polyrhythm.lang.custom import custom_vjp
 from polyrhythm.lang.gradient import detach, grad, value_and_grad
 from polyrhythm.lang.index import Bound, Condition, Dim, Index, dim, size
 from polyrhythm.lang.index import index_max as max
@@ -174,6 +175,7 @@ __all__ = [
     "cummax",
     "cumprod",
     "cumsum",
+    "custom_vjp",
     "detach",
     "dim",
     "divide",

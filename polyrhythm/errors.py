@@ -924,7 +924,8 @@ class GradientError(PolyrhythmError):
     """A gradient that cannot be taken.
 
     It happens when the loss is not a scalar float, when what it is differentiated by is not a tensor of the program
-    but a view of one, or when the way between them leads through a host function.
+    but a view of one, when the way between them leads through a host function, or when a derivative that was given
+    with `pr.custom_vjp` does not fit its function.
 
     >>> import polyrhythm as pr
     >>> x = pr.input("x", (3,))

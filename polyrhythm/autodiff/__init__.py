@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from polyrhythm.autodiff.expand import expand_gradients, has_gradients
+from polyrhythm.autodiff.expand import expand_gradients, finished, has_gradients
 from polyrhythm.autodiff.regions import Region, plain_region, row_region, varying
 from polyrhythm.autodiff.strips import strip_mined
 from polyrhythm.errors import ProgressError
@@ -14,7 +14,7 @@ def completed(graph: Graph) -> Graph:
     """A traced graph, checked and with every gradient worked out."""
     graph = checked(graph)
     if not has_gradients(graph):
-        return replace(graph, checkpoints=())
+        return finished(replace(graph, checkpoints=()))
     graph, regions = _recomputed(graph)
     while has_gradients(graph):
         try:
@@ -22,7 +22,7 @@ def completed(graph: Graph) -> Graph:
         except ProgressError:
             # Defined piece by piece, gradients read less, and may be seen not to depend on themselves.
             graph = checked(expand_gradients(graph, piecewise=True, regions=regions))
-    return graph
+    return finished(graph)
 
 
 def _recomputed(graph: Graph) -> tuple[Graph, list[Region]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from polyrhythm.autodiff.again import Again
 from polyrhythm.autodiff.pull import pulled, zero_node
 from polyrhythm.autodiff.regions import Region, cone
+from polyrhythm.autodiff.ruled import without_rules
 from polyrhythm.autodiff.rules import contributions
 from polyrhythm.autodiff.values import Growing, Space
 from polyrhythm.errors import GradientError
@@ -88,6 +89,8 @@ def _active(graph: Graph, asked: _Asked) -> set[str]:
 
 
 def _differentiable(definition: Definition, position: int, graph: Graph) -> bool:
+    if definition.op == "ruled" and (position == 0 or definition.attributes["backward"][position - 1] is None):
+        return False
     return definition.op != "detach" and dtypes.is_float(graph[definition.operands[position].source].dtype)
 
 
@@ -123,6 +126,13 @@ def _unlimited(node: Node) -> Node:
     return node if node.recurrent else replace(node, domain=TRUE)
 
 
+def finished(graph: Graph) -> Graph:
+    """The graph without what only gradients needed."""
+    if not any(definition.op == "ruled" for node in graph for definition in node.definitions):
+        return graph
+    return replace(graph, nodes=_in_order(without_rules(graph), graph))
+
+
 def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
     """Nodes with what they read before them, cycles aside; unreachable ones are left out."""
     roots = [*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())]
@@ -145,6 +155,9 @@ def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
 def _needs(node: Node) -> list[str]:
     asked = _asked(node)
     read = [access.source for d in node.definitions for access in d.operands]
+    for definition in node.definitions:
+        if definition.op == "ruled":
+            read += [definition.attributes["cotangent"], *(b for b in definition.attributes["backward"] if b)]
     return read + ([asked.loss, *asked.leaves] if asked is not None else [])
 
 

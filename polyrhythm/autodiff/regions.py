@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from polyrhythm.ir.graph import Checkpoint, Graph, Node
+from polyrhythm.ir.graph import Checkpoint, Definition, Graph, Node
 from polyrhythm.ir.terms import Symbol, Term
 
 KEPT = frozenset({"input", "host", "random_bits", "grad", "constant", "index", "iota", "keep"})
@@ -81,11 +81,14 @@ def varying(graph: Graph, checkpoint: Checkpoint) -> frozenset[str]:
     leaves: set[str] = set().union(*losses.values())
     taking_part = cone(graph, checkpoint.node) | _made_from(graph, checkpoint.node)
     assert checkpoint.over is not None
-    return frozenset(
+    names = {
         name
         for name in (between & taking_part) - leaves
         if checkpoint.over in graph[name].symbols and computed(graph[name])
-    )
+    }
+    for definition in [d for name in names for d in graph[name].definitions if d.op == "ruled"]:
+        names |= {n for n in backward_nodes(graph.nodes, definition) if checkpoint.over in graph[n].symbols}
+    return frozenset(names)
 
 
 def computed(node: Node) -> bool:
@@ -93,7 +96,7 @@ def computed(node: Node) -> bool:
     return bool(node.definitions) and not any(definition.op in KEPT for definition in node.definitions)
 
 
-def _asking(graph: Graph) -> Iterator:
+def _asking(graph: Graph) -> Iterator[Definition]:
     return (d for node in graph for d in node.definitions if d.op == "grad")
 
 
@@ -111,3 +114,25 @@ def _made_from(graph: Graph, start: str) -> set[str]:
             found.add(name)
             waiting.extend(readers[name])
     return found
+
+
+def backward_nodes(nodes: Mapping[str, Node], definition: Definition) -> list[str]:
+    """The nodes of a backward that depend on the gradient of the result, that node first, each after what it reads."""
+    start = definition.attributes["cotangent"]
+    order: list[str] = []
+    seen: set[str] = set()
+    stack = [(name, False) for name in definition.attributes["backward"] if name is not None]
+    while stack:
+        name, complete = stack.pop()
+        if complete:
+            order.append(name)
+        elif name not in seen:
+            seen.add(name)
+            stack.append((name, True))
+            if not nodes[name].recurrent:
+                stack.extend((access.source, False) for d in nodes[name].definitions for access in d.operands)
+    depending = {start}
+    for name in order:
+        if any(access.source in depending for d in nodes[name].definitions for access in d.operands):
+            depending.add(name)
+    return [start, *(name for name in order if name in depending and name != start)]

@@ -65,6 +65,10 @@ def contributions(
 ) -> Results:
     """The gradient of each operand of a definition, or None."""
     rules = all_rules()
+    if definition.op == "ruled":
+        from polyrhythm.autodiff.ruled import ruled
+
+        return ruled(Step(space, node, definition, gradient, wanted, again))
     if definition.op not in rules:
         raise GradientError(
             f"the gradient of {definition.op} is not known: it leads through something that is not differentiable",
@@ -77,10 +81,11 @@ def contributions(
 @cache
 def all_rules() -> dict[str, Rule]:
     """The rule of every operation that has one. The families import this module, so they are joined late."""
+    from polyrhythm.autodiff.rules_opaque import OPAQUE
     from polyrhythm.autodiff.rules_structure import STRUCTURE
     from polyrhythm.autodiff.rules_windows import WINDOWS
 
-    return {**ELEMENTWISE, **STRUCTURE, **WINDOWS}
+    return {**ELEMENTWISE, **STRUCTURE, **WINDOWS, **OPAQUE}
 
 
 def _unary(derivative: Callable[[Step], Value]) -> Rule:

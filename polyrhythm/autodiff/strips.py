@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from polyrhythm.autodiff.regions import Region, varying
+from polyrhythm.autodiff.regions import Region, backward_nodes, varying
 from polyrhythm.autodiff.values import Growing
 from polyrhythm.errors import RecomputeError
 from polyrhythm.ir.conditions import TRUE, conjunction, ge, lt
@@ -97,6 +97,9 @@ class _Strips:
         marks = [0, *sorted(b for b in borders if 0 < b < self.every), self.every]
         step = {self.dim: self.steps[node.name]}
         attributes = {k: map_attribute(v, lambda t: t.substitute(step)) for k, v in definition.attributes.items()}
+        if definition.op == "ruled":
+            backward = (self.cut.get(name, name) for name in attributes["backward"])
+            attributes = {"cotangent": self.cut[attributes["cotangent"]], "backward": tuple(backward)}
         for low, high in itertools.pairwise(marks):
             at = Term.of(self.offset)
             domain = definition.domain.substitute(step)
@@ -181,5 +184,9 @@ def _moves(graph: Graph, dim: Symbol, names: frozenset[str]) -> dict[str, int]:
     for name in order:
         if name not in moves:
             moves[name] = max((moves[s] + ahead for s, ahead in reads[name] if s in moves), default=0)
+    for name in order:
+        for definition in graph[name].definitions:
+            if definition.op == "ruled":  # a backward stays with its function
+                moves |= {n: moves[name] for n in backward_nodes(graph.nodes, definition) if n in names}
     least = min(moves.values(), default=0)
     return {name: move - least for name, move in moves.items()}

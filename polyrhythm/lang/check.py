@@ -197,7 +197,9 @@ class _Checker:
         started = self.graph.started
         known = started if started.symbols <= set(demanded.columns) else conjunction()
         where = simplified(demanded.condition(), conjunction(node.rectangle, known))
-        return _tidied(replace(node, domain=where))
+        limited = replace(node, domain=where)
+        # What nobody reads yet, as the backward of a function, may be copied to where it is read.
+        return limited if demanded.is_empty else _tidied(limited)
 
     def _need(self, needed: dict[str, Points], access: Access, node: Node, here: Points) -> None:
         source = self.nodes[access.source]

@@ -23,6 +23,7 @@ from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import TensorType
 from polyrhythm.ir.verify import type_faults
 from polyrhythm.lang.checkpoint import Mark
+from polyrhythm.lang.custom import Ruled
 from polyrhythm.lang.describe import described
 from polyrhythm.lang.gradient import Gradient
 from polyrhythm.lang.index import Dim, extent_of
@@ -155,6 +156,7 @@ class _Walk:
         read = [t for _, _, operands, _, _ in self._pieces(tensor) for t in operands]
         read += [self.lengths[s] for s in self._symbols(tensor) if s in self.lengths]
         read += [tensor.loss, *tensor.leaves] if isinstance(tensor, Gradient) else []
+        read += [t for t in tensor.backward if t is not None] + [tensor.cotangent] if isinstance(tensor, Ruled) else []
         return [t.source if isinstance(t, View) else t for t in read]
 
     def _symbols(self, tensor: Tensor) -> set[Symbol]:
@@ -298,6 +300,9 @@ class _Walk:
             if op == "grad":
                 leaves = tuple(self.names[leaf] for leaf in values["leaves"])
                 values = {"loss": self.names[values["loss"]], "wrt": self.names[values["wrt"]], "leaves": leaves}
+            if op == "ruled":
+                backward = (None if made is None else self.names[made] for made in values["backward"])
+                values = {"cotangent": self.names[values["cotangent"]], "backward": tuple(backward)}
             if op == "host":
                 values["call"] = calls[values["call"]]
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
@@ -355,6 +360,9 @@ def _pieces(tensor: Tensor) -> list[Piece]:
     if isinstance(tensor, Gradient):
         attributes = {"loss": tensor.loss, "wrt": tensor.wrt, "leaves": tensor.leaves}
         return [(TRUE, "grad", (), attributes, tensor.at)]
+    if isinstance(tensor, Ruled):
+        attributes = {"cotangent": tensor.cotangent, "backward": tensor.backward}
+        return [(TRUE, "ruled", (tensor.result, *tensor.operands), attributes, tensor.at)]
     assert isinstance(tensor, Computed)
     return [(TRUE, tensor.op, tensor.operands, tensor.attributes, tensor.at)]
 
@@ -370,7 +378,7 @@ def _host_calls(tensors: Iterable[Tensor]) -> set[int]:
 def _verb(tensor: Tensor) -> str:
     if isinstance(tensor, Computed):
         return tensor.op
-    return {Choice: "choice", Gradient: "grad"}.get(type(tensor), "recurrent")
+    return {Choice: "choice", Gradient: "grad", Ruled: "ruled"}.get(type(tensor), "recurrent")
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:
