@@ -21,7 +21,8 @@ from polyrhythm.loops.unroll import marked
 from polyrhythm.passes import Note, optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
-from polyrhythm.schedule.scheduler import Item, schedule
+from polyrhythm.schedule.effects import contradiction
+from polyrhythm.schedule.scheduler import Item, ScheduleError, schedule
 from polyrhythm.schedule.storage import Storage, plan_storage
 
 
@@ -76,7 +77,10 @@ def _ordered(
     seconds: dict[str, float],
 ) -> Compiled:
     with _timed(seconds, "schedule"):
-        items = schedule(blocks, dependences, first)
+        try:
+            items = schedule(blocks, dependences, first)
+        except ScheduleError as error:
+            raise contradiction(graph, blocks, dependences) or error from None
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):

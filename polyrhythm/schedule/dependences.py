@@ -33,6 +33,7 @@ class Dependence:
     steps: Mapping[Symbol, Term]
     why: str
     gap: int = 0
+    effect: str | None = None
 
     @property
     def symbols(self) -> frozenset[Symbol]:
@@ -132,7 +133,7 @@ def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[D
                 for condition, steps in _before(dims, (early, earlier), (late, later), members):
                     full = conjunction(condition, facts(condition.symbols))
                     if not solutions(full).is_empty:
-                        yield Dependence(earlier.name, later.name, full, steps, f"effect {effect}")
+                        yield Dependence(earlier.name, later.name, full, steps, f"effect {effect}", 0, effect)
 
 
 def _before(

@@ -139,3 +139,19 @@ def test_training_keeps_one_iteration() -> None:
     assert slots(program, "h") == {"b": "1", "i": "1", "t": "all"}
     assert slots(program, "keep") == {"i": "1"}
     assert len([item for item in program.schedule if isinstance(item, Loop)]) == 1, "one loop over iterations"
+
+
+def test_an_effect_against_the_order_of_what_it_reads_is_named() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+
+    def read(value: object) -> object:
+        return value
+
+    def write(value: object) -> object:
+        return value
+
+    first = pr.host(read, [x], effect="file")
+    second = pr.host(write, [first[T - 1 - t]], effect="file")
+    with pytest.raises(pr.errors.EffectError, match=r"calls of read and write .* the effect 'file'"):
+        compiled({"second": second})
