@@ -27,7 +27,7 @@ from polyrhythm.errors import (
 )
 from polyrhythm.ir import sets
 from polyrhythm.ir.conditions import Condition as IrCondition
-from polyrhythm.ir.conditions import conjunction, within
+from polyrhythm.ir.conditions import conjunction, ge, within
 from polyrhythm.ir.graph import NodeDim, Range, Step
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import attribute_terms
@@ -142,7 +142,7 @@ class View(Tensor):
 
     def __init__(self, source: Tensor, steps: tuple[Step, ...]) -> None:
         spans = _view_spans(source, steps)
-        super().__init__(spans, _view_type(source, steps, domain(spans)), source.weak)
+        super().__init__(spans, _view_type(source, steps, counted(spans)), source.weak)
         self.source, self.steps = source, steps
         self.indexed: View | None = None  # the view this was made of by indexing, at these entries,
         self.entries: Mapping[Symbol, Step] = {}
@@ -160,6 +160,11 @@ class Choice(Tensor):
 def domain(spans: Spans) -> IrCondition:
     """`0 <= t < extent` for every dim: where a tensor with these spans lives."""
     return conjunction(*(within(span.symbol, span.extent) for span in spans))
+
+
+def counted(spans: Spans) -> IrCondition:
+    """`0 <= t` for every dim: what holds wherever a tensor is demanded, be it beyond its own extent."""
+    return conjunction(*(ge(Term.of(span.symbol), 0) for span in spans))
 
 
 def natural(symbol: Symbol) -> NodeDim:
@@ -200,7 +205,7 @@ def apply(op: str, *operands: Tensor, weak: bool = False, dims: Iterable[Dim] = 
     spans = union([operand.spans for operand in operands], also)
     given = domain(spans)
     result = TABLE[op].type_rule(tuple(operand.type for operand in operands), attributes, given)
-    return Computed(op, operands, attributes, spans, simplified(result, given), weak)
+    return Computed(op, operands, attributes, spans, simplified(result, counted(spans)), weak)
 
 
 def in_order(symbols: Iterable[Symbol]) -> list[Symbol]:
@@ -268,7 +273,7 @@ def select(condition: Condition, first: Tensor, second: Tensor) -> Tensor:
     spans = union([[shared.get(span.symbol, span) for span in asked], tuple(shared.values())])
     given = domain(spans)
     types = (TensorType((), np.dtype(bool)), first.type, second.type)
-    result = simplified(TABLE["select"].type_rule(types, {}, given), given)
+    result = simplified(TABLE["select"].type_rule(types, {}, given), counted(spans))
     return Choice(condition.condition, shaped(first, result.shape), shaped(second, result.shape), spans, result)
 
 

@@ -56,3 +56,12 @@ def test_branch_that_is_never_taken() -> None:
     y[0] = h[0]
     y[t + 1] = y
     np.testing.assert_array_equal(pr.evaluate(y, bounds={T: 2}), [1, 1])
+
+
+def test_lengths_beyond_the_bound() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), ((t, T + 1),))
+    y = pr.recurrent((), ((t, T + 1),))
+    y[pr.otherwise] = x[t : pr.min(T + 1, t + 2)].mean(0)
+    result = pr.evaluate(y, {"x": np.array([1, 2, 3, 8], np.float32)})
+    np.testing.assert_array_equal(result, [1.5, 2.5, 5.5, 8])
