@@ -129,6 +129,11 @@ class Model:
             self._generating[batch, how] = generating(self.config, batch, how, self.pattern, self.backend)
         return self._generating[batch, how]
 
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that were compiled so far."""
+        return [*(made.program for made in self._generating.values()), *self._scoring.values()]
+
     def _run(
         self, rows: list[np.ndarray], count: int, temperature: float, top_k: int | None, top_p: float | None
     ) -> _Run | None:

@@ -85,7 +85,10 @@ def _drawn(name: str, shape: tuple[int, ...], tied: bool, rng: np.random.Generat
         return (0.0 if name.endswith("bias") else 1.0) + 0.1 * rng.normal(size=shape)
     if "wte" in name or "embed_tokens" in name:
         return rng.normal(size=shape) * (0.1 if tied else 1.0)
-    return rng.normal(size=shape) * 1.5 / np.sqrt(shape[-1])
+    if "wpe" in name:
+        return rng.normal(size=shape)
+    inputs = shape[0] if ".c_" in name else shape[-1]  # GPT-2 keeps its matrices the other way round
+    return rng.normal(size=shape) * 2.5 / np.sqrt(inputs)
 
 
 def _tokenizer(vocabulary: int) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""The command `polyrhythm`: `polyrhythm generate PATH --prompt "..."` writes with a language model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+
+from polyrhythm.errors import PolyrhythmError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Dynamic deep-learning programs, compiled whole.")
+
+
+@app.callback()
+def commands() -> None:
+    """Dynamic deep-learning programs, compiled whole."""
+
+
+@app.command()
+def generate(
+    path: Annotated[str, typer.Argument(help="The folder of a Hugging Face checkpoint on this machine.")],
+    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="What to go on from; may be repeated.")],
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="The most tokens to write after each prompt.")] = 128,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token, more draws.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw among so many of the likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw among the likeliest tokens of this probability.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws with one seed are the same.")] = 0,
+    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; by default as config.json says.")] = None,
+    window: Annotated[int | None, typer.Option(help="Attend to so many of the last tokens only.")] = None,
+    backend: Annotated[str, typer.Option(help="jax, torch or numpy.")] = "jax",
+    stream: Annotated[bool, typer.Option("--stream", help="Show each token as soon as it is there.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the loops and the memory plan of the program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Write with a language model: text that goes on from each prompt."""
+    from polyrhythm import llm
+
+    try:
+        began = time.perf_counter()
+        model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
+        loaded = time.perf_counter()
+        choosing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        if stream and not as_json:
+            texts, counts = _streamed(model, prompt, tokens, choosing), None
+        else:
+            found = model.generate(prompt, tokens, **choosing)
+            texts, counts = [one.text or "" for one in found], [one.tokens.tolist() for one in found]
+        ended = time.perf_counter()
+    except PolyrhythmError as error:
+        print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    made = next(iter(model.programs), None)
+    if as_json:
+        print(json.dumps(_report(prompt, texts, counts or [], made if plan else None, loaded - began, ended - loaded)))
+        return
+    if not stream:
+        for one, text in zip(prompt, texts, strict=True):
+            print(one + text)
+    if plan and made is not None:
+        _show_plan(made)
+
+
+def _streamed(model: Any, prompts: list[str], tokens: int, choosing: dict[str, Any]) -> list[str]:
+    """Show text as it comes: of one prompt as running text, of several line by line with the number of the prompt."""
+    texts = ["" for _ in prompts]
+    if len(prompts) == 1:
+        print(prompts[0], end="", flush=True)
+    for pieces in model.stream(prompts, tokens, **choosing):
+        for number, piece in enumerate(pieces):
+            if piece is not None:
+                texts[number] += piece.text
+                if len(prompts) == 1:
+                    print(piece.text, end="", flush=True)
+                elif piece.text:
+                    print(f"{number}: {piece.text!r}", flush=True)
+    if len(prompts) == 1:
+        print()
+    return texts
+
+
+def _report(
+    prompts: list[str], texts: list[str], tokens: list[list[int]], made: Any, load: float, run: float
+) -> dict[str, Any]:
+    """What was written, and how long it took."""
+    results = [
+        {"prompt": prompt, "text": text, "tokens": own}
+        for prompt, text, own in zip(prompts, texts, tokens, strict=True)
+    ]
+    report: dict[str, Any] = {"results": results, "load_seconds": load, "generate_seconds": run}
+    if made is not None:
+        report |= {"schedule": made.schedule, "memory": str(made.memory)}
+    return report
+
+
+def _show_plan(program: Any) -> None:
+    console = Console(stderr=True)
+    console.print(Panel(escape(program.schedule.rstrip()), title="the loops", expand=False))
+    console.print(Panel(escape(str(program.memory).rstrip()), title="what is kept, and why", expand=False))
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""How texts end, how long they may be, how tokens are drawn, and attention in other patterns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm import llm
+from polyrhythm.llm.sampling import Choice, chosen
+from tests.llm.references import PROMPTS, Reference
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return llm.write_random(tmp_path_factory.mktemp("model"), num_hidden_layers=1, eos_token_id=None)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> llm.Model:
+    return llm.load(folder)
+
+
+def test_a_text_ends_at_its_end_and_the_run_with_the_last(model: llm.Model, tmp_path: Path) -> None:
+    free = [one.tokens.tolist() for one in model.generate(PROMPTS, 40)]
+    # Ends that the three texts meet at different steps, none of them at the limit.
+    ends = [free[0][5], free[1][17], free[2][9]]
+    stopping = llm.load(llm.write_random(tmp_path, num_hidden_layers=1, eos_token_id=ends))
+    found = stopping.generate(PROMPTS, 40)
+    expected = [next(n for n, token in enumerate(text) if token in ends) + 1 for text in free]
+    assert [len(one.tokens) for one in found] == expected
+    for one, text in zip(found, free, strict=True):
+        assert one.tokens.tolist() == text[: len(one.tokens)]
+        assert one.ended
+    made = stopping.generating(3)
+    run = stopping._run([np.array(prompt) for prompt in PROMPTS], 40, 0.0, None, None)
+    assert run is not None
+    steps = made.program(bounds=run.bounds, **run.inputs)
+    assert len(steps) == max(len(p) + n for p, n in zip(PROMPTS, expected, strict=True)), "the loop itself stops"
+    streamed = list(stopping.stream(PROMPTS, 40))
+    assert sum(pieces[0] is not None for pieces in streamed) == expected[0]
+
+
+@pytest.mark.slow
+def test_any_length_with_few_compilations(model: llm.Model) -> None:
+    longest = model.generate([9, 8, 7], 61).tokens.tolist()
+    for count in (1, 2, 3, 5, 8, 13, 29, 40, 60):
+        assert model.generate([9, 8, 7], count).tokens.tolist() == longest[:count]
+    stats = model.generating(1).program.stats
+    assert len(stats.compilations) <= 6  # lengths from 4 to 64
+
+
+def test_nothing_to_write(model: llm.Model) -> None:
+    assert model.generate([1, 2], 0).tokens.tolist() == []
+    assert list(model.stream([1, 2], 0)) == []
+
+
+def test_one_prompt_or_a_list(model: llm.Model) -> None:
+    one = model.generate("ab", 4)
+    (same,) = model.generate(["ab"], 4)
+    assert isinstance(one, llm.Generated)
+    assert one.text == same.text
+    assert one.tokens.tolist() == model.generate(np.array(model.tokenizer.encode("ab").ids), 4).tokens.tolist()
+    assert "".join(piece.text for piece in model.stream("ab", 4)) in (one.text or "")
+
+
+@pytest.mark.slow
+def test_draws_with_a_seed_are_the_same(model: llm.Model) -> None:
+    def draw(seed: int, **options: Any) -> list[int]:
+        return model.generate([1, 2, 3], 12, temperature=1.0, seed=seed, **options).tokens.tolist()
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+    assert [piece.token for piece in model.stream([1, 2, 3], 12, temperature=1.0, seed=1)] == draw(1)
+    greedy = model.generate([1, 2, 3], 12).tokens.tolist()
+    assert draw(3, top_k=1) == greedy
+    assert draw(3, top_p=1e-6) == greedy
+
+
+LOGITS = np.log(np.array([0.5, 0.05, 0.2, 0.15, 0.1], "float32"))
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "expected"),
+    [
+        (Choice(), {}, [1, 0, 0, 0, 0]),
+        (Choice(True), {"temperature": 1.0}, [0.5, 0.05, 0.2, 0.15, 0.1]),
+        (Choice(True), {"temperature": 0.5}, np.array([0.25, 0.0025, 0.04, 0.0225, 0.01]) / 0.325),
+        (Choice(True, 3), {"temperature": 1.0}, np.array([0.5, 0, 0.2, 0.15, 0]) / 0.85),
+        (Choice(True, None, True), {"temperature": 1.0, "top_p": 0.75}, np.array([0.5, 0, 0.2, 0.15, 0]) / 0.85),
+        (Choice(True, 2, True), {"temperature": 1.0, "top_p": 0.99}, np.array([0.5, 0, 0.2, 0, 0]) / 0.7),
+        (Choice(True, 4, True), {"temperature": 1.0, "top_p": 0.4}, [1, 0, 0, 0, 0]),
+    ],
+)
+def test_tokens_are_drawn_as_often_as_they_should(how: Choice, given: dict[str, float], expected: Any) -> None:
+    count = 20_000
+    draws = pr.evaluate(chosen(pr.constant(np.tile(LOGITS, (count, 1))), how), given)
+    shares = np.bincount(draws, minlength=5) / count
+    np.testing.assert_allclose(shares, expected, atol=0.015)
+    assert (shares[np.array(expected) == 0] == 0).all()
+
+
+def strided(t: pr.Dim) -> slice:
+    return slice(t % 2, t + 1, 2)
+
+
+def prefixed(t: pr.Dim) -> list[slice]:
+    return [slice(0, pr.min(4, t + 1)), slice(pr.max(4, t - 7), t + 1)]
+
+
+SLOPES = np.array([[0.5], [0.25], [0.125], [0.0625]], "float32")
+
+
+def distant(t: pr.Dim) -> llm.Seen:
+    return llm.Seen(slice(0, t + 1), -SLOPES * (pr.value(t) - pr.arange(t + 1)))
+
+
+@pytest.mark.parametrize("name", ["llama 3, scaled", pytest.param("llama 2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "pattern",
+    [pytest.param(strided, marks=pytest.mark.slow), prefixed, pytest.param(distant, marks=pytest.mark.slow)],
+)
+def test_attention_in_a_pattern_of_the_user(name: str, pattern: Any, tmp_path: Path) -> None:
+    """Transformers are given the same as a mask over all pairs of steps."""
+    reference = Reference(name)
+    model = llm.load(reference.save(tmp_path), attention=pattern)
+    tokens = np.random.default_rng(0).integers(0, 256, 40).tolist()
+    step, other = np.arange(40)[:, None], np.arange(40)[None]
+    seen = {
+        strided: (step - other) % 2 == 0,
+        prefixed: (other < 4) | (other > step - 8),
+        distant: np.ones((40, 40), bool),
+    }[pattern] & (other <= step)
+    bias = -SLOPES[:, :, None] * (step - other) if pattern is distant else None
+    expected = reference.logits(tokens, seen, bias)
+    assert np.abs(model.logits(tokens) - expected).max() < 1e-4
+    written = model.generate(tokens[:20], 8).tokens.tolist()
+    text = tokens[:20] + written
+    assert model.logits(text)[19:-1].argmax(-1).tolist() == written
+
+
+def test_a_window_keeps_only_what_it_reaches(model: llm.Model) -> None:
+    kept = model.attending(llm.window(8)).generating(1).program.memory
+    whole = model.generating(1).program.memory
+    lengths = {"T": 1024, "P": 1}
+    assert kept.kept(lengths) == kept.kept({**lengths, "T": 4096})
+    assert whole.kept({**lengths, "T": 4096}) > 3 * whole.kept(lengths)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_other_backends_write_the_same(folder: Path, model: llm.Model, backend: str) -> None:
+    other = llm.load(folder, backend=backend)
+    for one, same in zip(model.generate(PROMPTS, 12), other.generate(PROMPTS, 12), strict=True):
+        assert one.tokens.tolist() == same.tokens.tolist()

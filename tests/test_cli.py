@@ -1,0 +1,49 @@
+"""The command line, run as a user would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from polyrhythm import llm
+from polyrhythm.cli import app
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(llm.write_random(tmp_path_factory.mktemp("model"), num_hidden_layers=1))
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["generate", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_generate_prints_text_or_json(folder: str) -> None:
+    found = json.loads(
+        run(folder, "--prompt", "ab", "--prompt", "hello", "-n", "6", "--window", "4", "--plan", "--json")
+    )
+    model = llm.load(folder, attention=llm.window(4))
+    expected = model.generate(["ab", "hello"], 6)
+    assert [one["tokens"] for one in found["results"]] == [one.tokens.tolist() for one in expected]
+    assert "for t in" in found["schedule"]
+    assert "token" in found["memory"]
+
+
+def test_a_stream_ends_as_the_whole_text(folder: str) -> None:
+    text = run(folder, "--prompt", "ab", "-n", "6", "--backend", "numpy")
+    assert text.startswith("ab")
+    streamed = run(folder, "--prompt", "ab", "-n", "6", "--backend", "numpy", "--stream")
+    # A letter of several bytes that is never finished is left out of a stream.
+    assert text.rstrip("\n\ufffd").startswith(streamed.rstrip("\n\ufffd"))
+
+
+def test_an_error_is_one_message_and_a_fix(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["generate", str(tmp_path / "nowhere"), "--prompt", "a"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("ModelMissingError: there is no folder")
+    assert "fix: " in result.stderr
