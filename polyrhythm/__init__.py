@@ -134,12 +134,14 @@ from polyrhythm.lang.inputs import host, input, parameter
 from polyrhythm.lang.recurrent import Recurrent, otherwise, recurrent
 from polyrhythm.lang.tensor import Tensor, window
 from polyrhythm.oracle import evaluate
+from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.program import Program, compile
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bound",
+    "Checkpoints",
     "Condition",
     "Dim",
     "Index",

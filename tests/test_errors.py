@@ -1105,6 +1105,52 @@ def weights_of_another_layer() -> None:
     nn.Linear(2, 1).using(nn.Linear(2, 1, bias=False).weights())
 
 
+# Checkpoints of runs.
+
+
+RUNS = tempfile.TemporaryDirectory(prefix="models-")
+
+
+def saved_run() -> tuple[pr.Program, pr.Checkpoints]:
+    w = pr.recurrent((), ((i, I + 1),))
+    w[0] = 1.0
+    w[i + 1] = 2.0 * w
+    program = pr.compile(w[I], backend="numpy")
+    checkpoints = pr.Checkpoints(tempfile.mkdtemp(dir=RUNS.name), over=i, every=2)
+    program(bounds={I: 4}, checkpoint=checkpoints)
+    return program, checkpoints
+
+
+@raises(errors.CheckpointMismatchError)
+def checkpoint_of_a_shorter_run() -> None:
+    program, checkpoints = saved_run()
+    program(bounds={I: 6}, checkpoint=checkpoints)
+
+
+@raises(errors.CheckpointDamagedError)
+def checkpoint_cut_short() -> None:
+    program, checkpoints = saved_run()
+    last = checkpoints.folder / "iteration-000000004.safetensors"
+    last.write_bytes(last.read_bytes()[:-1])
+    program(bounds={I: 4}, checkpoint=checkpoints)
+
+
+@raises(errors.CheckpointInUseError)
+def checkpoints_of_two_runs_in_one_folder() -> None:
+    program, checkpoints = saved_run()
+    with checkpoints.held():
+        program(bounds={I: 4}, checkpoint=checkpoints)
+
+
+@raises(errors.UnsupportedError)
+def checkpoints_of_an_effect() -> None:
+    seen = pr.host(print, [x], (), "float32", effect="screen")
+    y = pr.recurrent((), ((t, T + 1),))
+    y[0] = 0.0
+    y[t + 1] = y + seen
+    pr.compile(y[T], backend="numpy")(x=[1.0], checkpoint=pr.Checkpoints(RUNS.name, over=t))
+
+
 # Language models from a folder.
 
 

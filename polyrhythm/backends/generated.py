@@ -6,6 +6,7 @@ loops, and each computation is a call of the operation's implementation. It can 
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,19 @@ Position = tuple[int, int]
 Check = Callable[[Compute, Any, tuple[Any, ...], tuple[int, ...]], None]
 
 
+@dataclass(frozen=True)
+class Begin:
+    """Where a run goes on that was stopped: the position, the places that matter there, and the bounds found."""
+
+    position: Position
+    places: Mapping[str, Any]
+    found: Mapping[str, int]
+
+
+START = Begin((-1, 0), {}, {})
+"""The beginning of a program."""
+
+
 @dataclass
 class Run:
     """One run of a program while it goes on: its outputs as far as they are computed, and the bounds found."""
@@ -42,12 +56,23 @@ class Run:
     outputs: list[Any] = field(default_factory=list)
     found: dict[str, int] = field(default_factory=dict)
     check: Check | None = None
+    begin: Begin = START
+    kept: Callable[[], dict[str, Any]] = dict
+    """What every place holds now; None where nothing was stored yet."""
 
     def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
         """One step of an output, at the lengths that its other axes have; a view."""
         index: list[Any] = [slice(n) for n in shape]
         index[axis] = step
         return self.outputs[number][(*index, ...)]
+
+
+WORDS = (
+    *keyword.kwlist,
+    *("inputs", "bounds", "seed", "runtime", "run", "new", "load", "own", "call", "steps"),
+    *("begun", "begin_unit", "begin_at", "first", "range", "min", "max", "bool"),
+)
+"""What generated code uses under these names."""
 
 
 @dataclass
@@ -59,7 +84,7 @@ class Source:
     units: int = 0
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
-    names: dict[object, str] = field(default_factory=dict)
+    names: dict[object, str] = field(default_factory=lambda: {("word", word): word for word in WORDS})
 
     def name(self, thing: object, text: str) -> str:
         """A Python identifier for a symbol, a place or a value."""
@@ -99,21 +124,25 @@ def generate(program: LoopProgram, implementations: Mapping[str, Any], checked: 
     """The source of `steps(inputs, bounds, seed, runtime, run)`, a generator that runs the program.
 
     It yields positions (a unit, the next iteration; see `loops/units.py`): before each unit and after each of its
-    iterations. `run` is a `Run` and gets the outputs and the bounds found. `runtime` has the few functions that
-    differ between array libraries: `new`, `load`, `store`, `own`, `call`. With `checked` every value is handed to
-    `run.check` as soon as it is computed.
+    iterations. `run` is a `Run` and gets the outputs and the bounds found; it may begin at any position. `runtime` has
+    the few functions that differ between array libraries: `new`, `load`, `store`, `own`, `call`. With `checked` every
+    value is handed to `run.check` as soon as it is computed.
     """
     source = Source(program, checked)
     write = source.lines.append
     write("def steps(inputs, bounds, seed, runtime, run):")
     write("    new, load, own, call = runtime.new, runtime.load, runtime.own, runtime.call")
+    write("    begun, (begin_unit, begin_at) = run.begin.places, run.begin.position")
     for symbol in program.bounds:
         write(f"    {source.symbol(symbol)} = bounds[{symbol.name!r}]")
     for given, name in program.inputs.items():
         write(f"    {source.place(name)} = inputs[{given!r}]")
     for place in program.places.values():
         if place.kind != "input":
-            write(f"    {source.place(place.name)} = {_new(source, place)}")
+            made = f"begun[{place.name!r}] if {place.name!r} in begun else {_new(source, place)}"
+            write(f"    {source.place(place.name)} = {made}")
+    kept = (f"{n!r}: {source.place(n)}" for n, place in program.places.items() if place.kind != "input")
+    write(f"    run.kept = lambda: {{{', '.join(kept)}}}")
     write(f"    run.outputs = [{', '.join(source.place(name) for name in program.outputs)}]")
     for item in program.body:
         source.lines += _item(source, item, "    ", implementations, outermost=True)
@@ -151,6 +180,9 @@ def _item(
             yield from _item(source, inner, indent + "    ", implementations, outermost)
         return
     source.units += outermost
+    if outermost:
+        yield f"{indent}if begin_unit <= {unit}:"
+        indent += "    "
     if isinstance(item, Block):
         if outermost:
             yield f"{indent}yield {unit}, 0"
@@ -158,7 +190,9 @@ def _item(
         return
     counter, first, end = source.symbol(item.counter), source.term(item.first), source.term(item.end)
     if outermost:
-        yield f"{indent}yield {unit}, {first}"
+        yield f"{indent}first = begin_at if begin_unit == {unit} else {first}"
+        yield f"{indent}yield {unit}, first"
+        first = "first"
     yield f"{indent}for {counter} in range({first}, {end}):"
     for inner in item.body:
         yield from _item(source, inner, indent + "    ", implementations)

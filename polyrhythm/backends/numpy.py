@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.backends.generated import Check, Position, Run, Source, cut, generate, loaded
+from polyrhythm.backends.generated import START, Begin, Check, Position, Run, Source, cut, generate, loaded
 from polyrhythm.errors import HostError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.graph import HostFunction
@@ -25,10 +25,16 @@ class NumpyBackend:
         self._steps = loaded(self.source, "<polyrhythm numpy>")
 
     def start(
-        self, inputs: Mapping[str, np.ndarray], bounds: Mapping[str, int], seed: int, check: Check | None = None
+        self,
+        inputs: Mapping[str, np.ndarray],
+        bounds: Mapping[str, int],
+        seed: int,
+        check: Check | None = None,
+        begin: Begin = START,
     ) -> tuple[Run, Iterator[Position]]:
-        """A run that goes on whenever its next position is asked for."""
-        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check)
+        """A run that goes on whenever its next position is asked for; it may begin where another was stopped."""
+        bounds = {**bounds, **begin.found}
+        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check, begin=begin)
         return run, self._steps(inputs, bounds, seed, _Runtime, run)
 
     def run(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyrhythm.backends.generated import START, Begin
 from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedError
 from polyrhythm.ir.graph import Node
 from polyrhythm.ir.terms import Symbol
@@ -17,6 +18,7 @@ from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.loops.ir import output_shapes
 from polyrhythm.runtime import nans
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
+from polyrhythm.runtime.checkpoints import Checkpoints, Saved, identity
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
 from polyrhythm.runtime.pipeline import Compiled
 from polyrhythm.runtime.progress import Reporter, elapsed
@@ -41,7 +43,13 @@ class Caller:
         self._stepper: Any = None
         self._solved: dict[Any, dict[str, int]] = {}
 
-    def call(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, seed: int) -> Any:
+    def call(
+        self,
+        inputs: Mapping[str, Any],
+        bounds: Mapping[Any, int] | None,
+        seed: int,
+        checkpoints: Checkpoints | None = None,
+    ) -> Any:
         """The results of a whole run."""
         kind = kind_of(inputs.values())
         values = {**self.program.params, **inputs}
@@ -50,9 +58,14 @@ class Caller:
                 values[name] = collected(name, value, self.graph.inputs[name])
         known = self._bounds(values, bounds)
         if any(is_traced(value) for value in values.values()):
+            if checkpoints is not None:
+                raise UnsupportedError(
+                    "a program that is part of a function that JAX traces cannot write checkpoints",
+                    fix="call it outside of jit, grad and vmap",
+                )
             results = self._inlined(values, known, seed)
         else:
-            results = self._run(self._given(values), known, seed)
+            results = self._run(self._given(values), known, seed, checkpoints)
         return self._returned(kind, results)
 
     def _bounds(self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
@@ -89,20 +102,42 @@ class Caller:
 
         return jax.device_put(value)
 
-    def _run(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
-        backend, wanted = self.backend, self.program.options.progress
-        check = nans.Checker(self.graph) if self.program.options.check_nan else None
-        if check is not None:
+    def _run(
+        self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
+    ) -> list[Any]:
+        if self.program.options.check_nan:
             nans.check_inputs(self.graph, arrays)
-        if self.library == "jax":
-            _use_cache()
-            if check is not None:
-                return nans.run_on_jax(self.compiled, backend, arrays, bounds, seed)
-            with elapsed(wanted):
-                results: list[Any] = backend.run(arrays, bounds, seed)[0]
+        if self.library != "jax":
+            return self._run_stepwise(arrays, bounds, seed, checkpoints)
+        _use_cache()
+
+        def run() -> list[Any]:
+            if checkpoints is not None:
+                return self._run_stepwise(arrays, bounds, seed, checkpoints)
+            with elapsed(self.program.options.progress):
+                results: list[Any] = self.backend.run(arrays, bounds, seed)[0]
             return results
-        run, positions = backend.start(arrays, bounds, seed, check)
-        Reporter(self.loops, bounds, wanted).following(positions)
+
+        if self.program.options.check_nan:
+            return nans.run_on_jax(self.compiled, run, arrays, bounds, seed)
+        return run()
+
+    def _run_stepwise(
+        self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
+    ) -> list[Any]:
+        """A run that reports its positions, and is saved if asked for."""
+        reporter = Reporter(self.loops, bounds, self.program.options.progress)
+        if checkpoints is None:
+            run, positions = self._start(arrays, bounds, seed, lambda unit: None)
+            reporter.following(positions)
+        else:
+            dim = self.declared(checkpoints.over)
+            who = identity(self.compiled, self.library, dim, arrays, bounds, seed)
+            saved = Saved(checkpoints, self.compiled, dim, bounds, who, reporter.at)
+            try:
+                run = saved.run(lambda begin, chunk_of: self._start(arrays, bounds, seed, chunk_of, begin))
+            finally:
+                reporter.close()
         return self._cut(run.outputs, {**bounds, **run.found})
 
     def _cut(self, outputs: list[Any], bounds: Mapping[str, int]) -> list[Any]:
@@ -179,18 +214,25 @@ class Caller:
         return Stream(values_of(), lambda: self._returned(kind, self._cut(run.outputs, {**known, **run.found})))
 
     def _start(
-        self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, chunk_of: Callable[[int], int | None]
+        self,
+        arrays: dict[str, Any],
+        bounds: dict[str, int],
+        seed: int,
+        chunk_of: Callable[[int], int | None],
+        begin: Begin = START,
     ) -> tuple[Any, Iterator[tuple[int, int]]]:
         if self.library != "jax":
             check = nans.Checker(self.graph) if self.program.options.check_nan else None
-            started: tuple[Any, Iterator[tuple[int, int]]] = self.backend.start(arrays, bounds, seed, check)
+            places = {name: given(self.library, a, a.dtype) for name, a in begin.places.items()}
+            at = replace(begin, places=places)
+            started: tuple[Any, Iterator[tuple[int, int]]] = self.backend.start(arrays, bounds, seed, check, at)
             return started
         from polyrhythm.backends.jax.steps import Stepper
 
         _use_cache()
         if self._stepper is None:
             self._stepper = Stepper(self.backend)
-        return self._stepper.start(arrays, bounds, seed, chunk_of)
+        return self._stepper.start(arrays, bounds, seed, chunk_of, begin)
 
     def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The positions; what the run spends between them is counted."""
@@ -226,6 +268,13 @@ class Caller:
                 f"no output varies along {over}, so there are no steps to stream",
                 fix="name a dim of an output: program.stream(over=t, ...)",
             )
+        return symbol
+
+    def declared(self, over: Dim) -> Symbol:
+        """The dim of the program that the user means."""
+        symbol = self.graph.declared.get(over.symbol)
+        if symbol is None:
+            raise UnknownDimError(f"the program has no dim {over}", fix="name a dim that its tensors have")
         return symbol
 
     def _fed_bounds(

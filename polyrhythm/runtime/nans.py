@@ -7,7 +7,7 @@ program is run as it is; when an output has a NaN or an infinity the run is repe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -88,22 +88,28 @@ def check_step(node: Node, value: Any, dim: Symbol, step: int) -> None:
         )
 
 
-def run_on_jax(compiled: Compiled, backend: Any, inputs: Mapping[str, Any], bounds: dict[str, int], seed: int) -> Any:
+def run_on_jax(
+    compiled: Compiled,
+    run: Callable[[], list[Any]],
+    inputs: Mapping[str, Any],
+    bounds: dict[str, int],
+    seed: int,
+) -> list[Any]:
     """Run on JAX; if an output is not finite, find out why on NumPy. Effects must not happen twice: then NumPy only."""
     from polyrhythm.backends.generated import cut
     from polyrhythm.backends.numpy import NumpyBackend
 
     if not any(block.host for block in blocks_of(compiled.loops.body)):
-        results, _ = backend.run(inputs, bounds, seed)
+        results = run()
         if all(floats is None or np.isfinite(floats).all() for floats in map(_floats, results)):
             return results
     arrays = {name: as_numpy(value) for name, value in inputs.items()}
     checked = NumpyBackend(compiled.loops, checked=True)
-    run, positions = checked.start(arrays, bounds, seed, Checker(compiled.graph))
+    begun, positions = checked.start(arrays, bounds, seed, Checker(compiled.graph))
     for _ in positions:
         pass
     # Infinities that the user wrote: nothing to complain about.
-    return cut(compiled.loops, run, bounds)
+    return cut(compiled.loops, begun, bounds)
 
 
 def _floats(value: Any) -> np.ndarray | None:

@@ -15,6 +15,8 @@ from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.loops.show import show
 from polyrhythm.runtime import calling, probing
+from polyrhythm.runtime.checkpoints import Checkpoints
+from polyrhythm.runtime.crossing import follows
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.memory import Memory
 from polyrhythm.runtime.pipeline import Compiled, compile_tensors, streamed
@@ -23,7 +25,7 @@ from polyrhythm.runtime.streaming import Stream
 
 BACKENDS = ("jax", "numpy", "torch")
 
-RESERVED = ("bounds", "seed", "over", "chunk", "prefetch", "at")
+RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "at")
 """Arguments of calls, streams and probes, which no input may be named like."""
 
 
@@ -103,14 +105,26 @@ class Program:
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._streamers: dict[Symbol, calling.Caller] = {}
 
-    def __call__(self, *, bounds: Mapping[Any, int] | None = None, seed: int = 0, **inputs: Any) -> Any:
+    def __call__(
+        self,
+        *,
+        bounds: Mapping[Any, int] | None = None,
+        seed: int = 0,
+        checkpoint: Checkpoints | None = None,
+        **inputs: Any,
+    ) -> Any:
         """Run the program. Arrays come back as what came in: NumPy, JAX or torch.
 
         Bounds that are not the length of an input are given, as in `bounds={T: 9}`; they may differ at every call.
         An input may be an iterator over its first dim, which is then read to its end. Inside a function that JAX
-        traces, the program becomes part of that function.
+        traces, the program becomes part of that function. With `checkpoint=pr.Checkpoints(...)` the run is saved as it
+        goes, and the same call goes on from where it was stopped.
         """
         self.stats.calls += 1
+        if checkpoint is not None:
+            caller = self._outermost(self._caller.declared(checkpoint.over))
+            with self.stats.timed("run"):
+                return caller.call(inputs, bounds, seed, checkpoint)
         with self.stats.timed("run"):
             return self._caller.call(inputs, bounds, seed)
 
@@ -132,6 +146,20 @@ class Program:
         """
         self.stats.calls += 1
         dim = self._caller.dim(over)
+        return self._variant(dim).stream(inputs, bounds, seed, dim, chunk, prefetch)
+
+    def _outermost(self, dim: Symbol) -> calling.Caller:
+        """Calls of the program with outermost loops that follow a dim step by step."""
+        caller = self._caller if follows(self.compiled.schedule, dim) else self._variant(dim)
+        if not follows(caller.compiled.schedule, dim):
+            raise UnsupportedError(
+                f"no outermost loop of the program goes over {dim} step by step, so there is nowhere to stop",
+                fix="take checkpoints along the dim of a recurrence that the whole run follows, as that of training",
+            )
+        return caller
+
+    def _variant(self, dim: Symbol) -> calling.Caller:
+        """Calls of the program with a dim outermost where there is a choice."""
         if dim not in self._streamers:
             with self.stats.timed("streams"):
                 variant = streamed(self.compiled, dim)
@@ -139,7 +167,7 @@ class Program:
                 if variant is not self.compiled:
                     backend = make_backend(variant, self.options, self.stats.compilations)
                 self._streamers[dim] = calling.Caller(self, variant, backend)
-        return self._streamers[dim].stream(inputs, bounds, seed, dim, chunk, prefetch)
+        return self._streamers[dim]
 
     def probe(
         self,

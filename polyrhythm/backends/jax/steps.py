@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyrhythm.backends.generated import Position
+from polyrhythm.backends.generated import START, Begin, Position
 from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _precision, capacity
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
@@ -41,7 +41,7 @@ class SteppedRun:
     inputs: Arrays
     bounds: dict[str, int]
     found: dict[str, int]
-    places: Mapping[str, tuple[str, Any]]  # for each place of an input, the input and the index of the part
+    given: Mapping[str, tuple[str, Any]]  # for each place of an input, the input and the index of the part
     wide: bool
 
     @property
@@ -52,10 +52,14 @@ class SteppedRun:
         """One step of an output, at the lengths that its other axes have."""
         return _cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
 
+    def kept(self) -> Arrays:
+        """What every place holds now."""
+        return self.state
+
     def feed(self, name: str, step: int, items: np.ndarray) -> None:
         """Write consecutive steps of an input."""
         with _precision(self.wide):
-            for place, (given, index) in self.places.items():
+            for place, (given, index) in self.given.items():
                 if given == name and index is None:
                     self.inputs[place] = _written(self.inputs[place], jnp.asarray(items), np.int32(step))
                 elif given == name:
@@ -84,38 +88,51 @@ class Stepper:
         bounds: Mapping[str, int],
         seed: int,
         chunk_of: Callable[[int], int | None],
+        begin: Begin = START,
     ) -> tuple[SteppedRun, Iterator[Position]]:
-        """A run that goes on whenever its next position is asked for; `chunk_of` tells the iterations per call."""
+        """A run that goes on whenever its next position is asked for; `chunk_of` tells the iterations per call.
+
+        It may begin where another was stopped.
+        """
         program = self.backend.program
         capacities = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
         with _precision(self.backend.wide):
             state = {}
             sizes = Lowering(program, capacities, {}, None)
             for name, place in program.places.items():
-                if place.kind != "input":
+                if name in begin.places:
+                    state[name] = jnp.array(begin.places[name])  # a copy: the state is donated
+                elif place.kind != "input":
                     state[name] = jnp.zeros(sizes.room(place), place.type.dtype)
             given = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(capacities)))
-        found = {s.name: bounds[s.name] for s in program.found}
+        known = {**bounds, **begin.found}
+        found = {s.name: known[s.name] for s in program.found}
         wide = self.backend.wide
-        run = SteppedRun(program.outputs, state, given, dict(bounds), found, self.backend.inputs, wide)
-        return run, self._positions(run, capacities, seed, chunk_of)
+        run = SteppedRun(program.outputs, state, given, known, found, self.backend.inputs, wide)
+        return run, self._positions(run, capacities, seed, chunk_of, begin.position)
 
     def _positions(
-        self, run: SteppedRun, capacities: Mapping[Symbol, int], seed: int, chunk_of: Callable[[int], int | None]
+        self,
+        run: SteppedRun,
+        capacities: Mapping[Symbol, int],
+        seed: int,
+        chunk_of: Callable[[int], int | None],
+        begin: Position,
     ) -> Iterator[Position]:
         every = units(self.backend.program.body)
         for number, unit in enumerate(every):
             iterations = unit.iterations(lambda symbol: run.bounds[symbol.name])
-            if not iterations:
+            if not iterations or number < begin[0]:
                 continue
-            chunk = chunk_of(number) or len(iterations)
-            whole = chunk_of(number) is None
-            yield number, iterations.start
-            for first in range(iterations.start, iterations.stop, chunk):
-                end = min(first + chunk, iterations.stop)
-                done = self._advance(run, capacities, seed, number, range(first, end), whole)
+            first = begin[1] if number == begin[0] else iterations.start
+            yield number, first
+            while first < iterations.stop:
+                chunk = chunk_of(number)
+                end = iterations.stop if chunk is None else min(first + chunk, iterations.stop)
+                done = self._advance(run, capacities, seed, number, range(first, end), chunk is None)
                 if done:
                     break
+                first = end
                 yield number, end
         yield len(every), 0
 

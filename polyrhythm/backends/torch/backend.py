@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from polyrhythm.backends.generated import Check, Position, Run, Source, cut, generate, loaded
+from polyrhythm.backends.generated import START, Begin, Check, Position, Run, Source, cut, generate, loaded
 from polyrhythm.backends.numpy import checked_results
 from polyrhythm.backends.torch.ops import IMPLEMENTATIONS, TORCH_DTYPES, from_numpy, to_numpy
 from polyrhythm.backends.torch.ops_carriers import NUMPY_DTYPES
@@ -31,10 +31,16 @@ class TorchBackend:
         self._steps = loaded(self.source, "<polyrhythm torch>")
 
     def start(
-        self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int, check: Check | None = None
+        self,
+        inputs: Mapping[str, Any],
+        bounds: Mapping[str, int],
+        seed: int,
+        check: Check | None = None,
+        begin: Begin = START,
     ) -> tuple[Run, Iterator[Position]]:
-        """A run that goes on whenever its next position is asked for."""
-        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check)
+        """A run that goes on whenever its next position is asked for; it may begin where another was stopped."""
+        bounds = {**bounds, **begin.found}
+        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check, begin=begin)
         return run, _without_gradients(self._steps(as_tensors(inputs), bounds, seed, _Runtime, run))
 
     def run(

@@ -1,0 +1,258 @@
+"""Runs that can be stopped and resumed: `program(..., checkpoint=pr.Checkpoints(folder, over=i, every=100))`.
+
+Every so many iterations of the outermost loops over a dim, the state of the run is written to a folder: what crosses
+the cut (`crossing.py`), the position, and what identifies the run. The same call finds it there and goes on. The
+iterations are done by the same code as before, on the same bits, so the results are those of a run that was never
+stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from polyrhythm.backends.generated import START, Begin
+from polyrhythm.errors import CheckpointMismatchError, DeclarationError, UnsupportedError
+from polyrhythm.ir import text
+from polyrhythm.ir.terms import Symbol
+from polyrhythm.lang.index import Dim
+from polyrhythm.loops.ir import blocks_of
+from polyrhythm.loops.show import show
+from polyrhythm.loops.units import units
+from polyrhythm.runtime import snapshots
+from polyrhythm.runtime.arrays import as_numpy
+from polyrhythm.runtime.crossing import crossing, loop_of, steps_along
+from polyrhythm.runtime.pipeline import Compiled
+from polyrhythm.runtime.snapshots import Snapshot
+
+FORMAT = "polyrhythm run 1"
+OUTSIDE = "outside/"
+"""What the names of the arrays begin with that host functions keep."""
+
+
+class Outside(Protocol):
+    """What host functions with effects keep outside of the program, such as the state of an environment."""
+
+    def save(self) -> Mapping[str, Any]:
+        """The state, as arrays by name."""
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take up a state that `save` returned."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often a run is saved: every `every` iterations of the dim `over`, the last `keep` of them kept.
+
+    A run that is given a folder with a checkpoint goes on from there, and gives the same bits as one that was never
+    stopped; with a finished run in the folder its results are returned at once. Files are safetensors, written whole
+    or not at all, so that a process killed at any moment loses at most the iterations since the last one. A checkpoint
+    of another program, other inputs, bounds or another seed is refused, and so is a damaged file.
+
+    A program with effects must say how to save and restore what its host functions keep: `outside` is an object
+    with `save()`, which returns arrays by name, and `restore(state)`.
+
+    >>> import polyrhythm as pr, tempfile
+    >>> i, I = pr.dim("i")
+    >>> w = pr.recurrent((), ((i, I + 1),))
+    >>> w[0] = 1.0
+    >>> w[i + 1] = 0.5 * w
+    >>> program = pr.compile({"w": w[I], "all": w[0:I]}, backend="numpy")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpoints = pr.Checkpoints(folder, over=i, every=2)
+    ...     result = program(bounds={I: 5}, checkpoint=checkpoints)
+    ...     print(checkpoints.iterations, float(result["w"]))
+    [4, 5] 0.03125
+    """
+
+    path: str | os.PathLike[str]
+    over: Dim
+    every: int = 100
+    keep: int = 2
+    outside: Outside | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.over, Dim):
+            raise DeclarationError(
+                f"checkpoints are taken along a dim, not {self.over!r}", fix="name the dim of the iterations: over=i"
+            )
+        for name, value in (("every", self.every), ("keep", self.keep)):
+            if type(value) is not int or value < 1:
+                raise DeclarationError(
+                    f"{name} must be a positive integer, not {value!r}", fix=f"give {name}=1 or more"
+                )
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the files."""
+        return Path(self.path)
+
+    @property
+    def iterations(self) -> list[int]:
+        """After how many iterations there is a checkpoint, the latest last."""
+        return list(snapshots.found(self.folder))
+
+    def held(self) -> snapshots.Held:
+        """Hold the folder, as a run does: meanwhile no run writes to it."""
+        return snapshots.Held(self.folder)
+
+
+Starter = Callable[[Begin, Callable[[int], int | None]], tuple[Any, Iterator[tuple[int, int]]]]
+"""Starts a run at a position; a function tells how many iterations of a unit may be done at once."""
+
+
+@dataclass
+class Saved:
+    """One run with checkpoints."""
+
+    checkpoints: Checkpoints
+    compiled: Compiled
+    dim: Symbol
+    bounds: Mapping[str, int]
+    identity: Mapping[str, str]
+    observe: Callable[[int, int], None] = lambda unit, after: None
+    count: int = 0
+    written: int = 0
+    _kept: dict[int, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.units = units(self.compiled.loops.body)
+        _check_effects(self.compiled, self.checkpoints)
+        loops = [loop_of(self.compiled.schedule, unit) for unit in self.units]
+        self.followed = [loop is not None and steps_along(loop, self.dim) for loop in loops]
+
+    def run(self, start: Starter) -> Any:
+        """Run from the latest checkpoint, or from the beginning, to the end."""
+        with self.checkpoints.held():
+            begin, self.count = self._latest()
+            self.written = self.count
+            run, positions = start(begin, self._chunk)
+            at = begin.position
+            for unit, after in positions:
+                self.count += self._done(at, (unit, after))
+                at = (unit, after)
+                self.observe(unit, after)
+                ended = unit == len(self.units)
+                if self.count - self.written >= self.checkpoints.every or (ended and at != begin.position):
+                    self._write(run, at)
+            return run
+
+    def _chunk(self, unit: int) -> int | None:
+        """How many iterations there are until the next checkpoint."""
+        return self.checkpoints.every - (self.count - self.written) if self.followed[unit] else None
+
+    def _done(self, before: tuple[int, int], now: tuple[int, int]) -> int:
+        """The iterations along the dim between two positions."""
+        (unit, after), start = now, before[1]
+        if unit != before[0] or unit == len(self.units) or not self.followed[unit]:
+            return 0
+        loop = loop_of(self.compiled.schedule, self.units[unit])
+        if loop is not None and any(member.rate > 0 for member in loop.members.values()):
+            # What is shifted to before the first step, such as initial values, or to after the last one, such as the
+            # last update, is no iteration of its own.
+            assert self.dim.bound is not None
+            last = self.bounds[self.dim.bound.name]
+            after, start = (min(max(counter, 0), last) for counter in (after, start))
+        return after - start
+
+    def _write(self, run: Any, position: tuple[int, int]) -> None:
+        unit, after = position
+        if unit not in self._kept:
+            ended = unit == len(self.units)
+            outputs = set(self.compiled.loops.outputs) & _stored(self.compiled)
+            self._kept[unit] = outputs if ended else crossing(self.compiled, self.units[unit])
+        held = run.kept()
+        arrays = {name: as_numpy(held[name]) for name in sorted(self._kept[unit]) if held[name] is not None}
+        if self.checkpoints.outside is not None:
+            arrays |= {OUTSIDE + name: np.asarray(a) for name, a in self.checkpoints.outside.save().items()}
+        facts = {**self.identity, "iterations": str(self.count), "unit": str(unit), "next": str(after)}
+        facts["found"] = json.dumps(run.found, sort_keys=True)
+        snapshots.write(self.checkpoints.folder, self.count, Snapshot(arrays, facts))
+        self.written = self.count
+        for old in list(snapshots.found(self.checkpoints.folder).values())[: -self.checkpoints.keep]:
+            old.unlink()
+
+    def _latest(self) -> tuple[Begin, int]:
+        """Where to begin, and how many iterations that is."""
+        files = snapshots.found(self.checkpoints.folder)
+        if not files:
+            return START, 0
+        path = list(files.values())[-1]
+        snapshot = snapshots.read(path)
+        _check_identity(path, snapshot.facts, self.identity)
+        places = {name: a for name, a in snapshot.arrays.items() if not name.startswith(OUTSIDE)}
+        if self.checkpoints.outside is not None:
+            start = len(OUTSIDE)
+            state = {name[start:]: a for name, a in snapshot.arrays.items() if name.startswith(OUTSIDE)}
+            self.checkpoints.outside.restore(state)
+        position = int(snapshot.facts["unit"]), int(snapshot.facts["next"])
+        return Begin(position, places, json.loads(snapshot.facts["found"])), int(snapshot.facts["iterations"])
+
+
+def identity(
+    compiled: Compiled, backend: str, dim: Symbol, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int
+) -> dict[str, str]:
+    """What a checkpoint must agree with to be continued: the program, how it is run, and what on."""
+    facts = {"format": FORMAT, "program": fingerprint(compiled), "backend": backend, "over": str(dim)}
+    facts |= {"seed": str(seed), "bounds": json.dumps(dict(bounds), sort_keys=True)}
+    for name in sorted(inputs):
+        facts[f"input {name}"] = snapshots.digest({name: as_numpy(inputs[name])}, {})
+    return facts
+
+
+def fingerprint(compiled: Compiled) -> str:
+    """A digest of what a program computes and in which order; the same in every process."""
+    places = [
+        f"{p.name} {p.kind} {p.type.dtype} {', '.join(map(str, p.whole))}" for p in compiled.loops.places.values()
+    ]
+    whole = "\n".join([text.show(compiled.graph), show(compiled.loops, details=False), *places])
+    return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
+
+
+def _stored(compiled: Compiled) -> set[str]:
+    """The places that a run fills; an output may be an input as it is."""
+    return {name for name, place in compiled.loops.places.items() if place.kind != "input"}
+
+
+def _check_effects(compiled: Compiled, checkpoints: Checkpoints) -> None:
+    if checkpoints.outside is not None:
+        return
+    for block in blocks_of(compiled.loops.body):
+        for compute in block.body:
+            function = compute.attributes["function"] if compute.op == "host" else None
+            if function is not None and function.effect is not None:
+                raise UnsupportedError(
+                    f"the host function {function.name} has an effect, and checkpoints do not know what it keeps",
+                    fix="give Checkpoints an object with save() and restore(state): outside=...",
+                    at=compute.at,
+                )
+
+
+def _check_identity(path: Path, have: Mapping[str, str], want: Mapping[str, str]) -> None:
+    """Raise if a checkpoint belongs to another run; the first difference is named."""
+    for key in dict.fromkeys([*want, *(k for k in have if k.startswith("input "))]):
+        if have.get(key) == want.get(key):
+            continue
+        raise CheckpointMismatchError(
+            f"the checkpoint {str(path)!r} belongs to another run: {_difference(key, have.get(key), want.get(key))}",
+            fix="call the program as before, or give this run another folder; nothing was changed",
+        )
+
+
+def _difference(key: str, there: str | None, here: str | None) -> str:
+    if key == "program":
+        return f"its program has the fingerprint {(there or 'none')[:8]}, this one {(here or 'none')[:8]}"
+    if key == "bounds" and there is not None and here is not None:
+        old, new = json.loads(there), json.loads(here)
+        name = next(n for n in {**old, **new} if old.get(n) != new.get(n))
+        return f"{name} is {old.get(name)} there and {new.get(name)} here"
+    if key.startswith("input "):
+        return f"the input {key.removeprefix('input ')!r} has other values"
+    return f"{key} is {there} there and {here} here"
