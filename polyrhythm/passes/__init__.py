@@ -11,7 +11,9 @@ from polyrhythm.ir.graph import Graph
 from polyrhythm.passes.contract import contract_sums
 from polyrhythm.passes.copies import propagate_copies
 from polyrhythm.passes.dead import drop_dead
+from polyrhythm.passes.narrow import narrow
 from polyrhythm.passes.notes import Note, Notes
+from polyrhythm.passes.share import share
 from polyrhythm.passes.simplify import simplify
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -20,6 +22,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead", drop_dead),
     ("copies", propagate_copies),
     ("simplify", simplify),
+    ("narrow", narrow),
+    ("share", share),
     ("contract", contract_sums),
     ("copies", propagate_copies),
     ("dead", drop_dead),
