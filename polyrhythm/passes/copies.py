@@ -7,6 +7,7 @@ point, wherever the copy is defined, and readers read it only there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from polyrhythm.ir.graph import Access, Graph, Node, operand_type
@@ -27,10 +28,10 @@ def propagate_copies(graph: Graph, notes: Notes) -> Graph:
     for node in graph:
         definitions = []
         for definition in node.definitions:
-            operands = tuple(_through(graph, access, originals) for access in definition.operands)
+            operands = tuple(read_through(graph.nodes, access, originals) for access in definition.operands)
             definitions.append(replace(definition, operands=operands))
         nodes[node.name] = replace(node, definitions=tuple(definitions))
-    lengths = {s: _through(graph, access, originals) for s, access in graph.lengths.items()}
+    lengths = {s: read_through(graph.nodes, access, originals) for s, access in graph.lengths.items()}
     return replace(graph, nodes=nodes, lengths=lengths)
 
 
@@ -43,12 +44,12 @@ def _copied(graph: Graph, node: Node) -> Access | None:
     return access if same and access.source != node.name else None
 
 
-def _through(graph: Graph, access: Access, originals: dict[str, Access]) -> Access:
+def read_through(nodes: Mapping[str, Node], access: Access, originals: Mapping[str, Access]) -> Access:
     """Follow copies as far as they can be followed; a circle of copies is left alone."""
     seen = set()
     while access.source in originals and access.source not in seen:
         seen.add(access.source)
-        node = graph[access.source]
+        node = nodes[access.source]
         found = composed(originals[access.source], node.symbols, access.steps)
         if found is None:
             return access

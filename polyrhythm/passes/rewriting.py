@@ -15,8 +15,9 @@ from polyrhythm.ir.sets import simplified_term
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import TensorType
 
-SITED = frozenset({"random_bits", "input", "host", "grad"})
-"""Operations whose value is not a function of the definition alone: no two are the same, and none is moved."""
+SITED = frozenset({"random_bits", "input", "host", "grad", "keep"})
+"""Operations whose value is not a function of the definition alone, and `keep`, which holds a value apart on purpose:
+no two of them are the same, and none is seen through."""
 
 
 def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:

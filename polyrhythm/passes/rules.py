@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule("negate-difference", op("neg", op("sub", A, B)), op("sub", B, A), INT),
     Rule("multiply-negated", op("mul", op("neg", A), op("neg", B)), op("mul", A, B), NUMBER),
     Rule("divide-negated", op("div", op("neg", A), op("neg", B)), op("div", A, B), FLOAT),
-    Rule("absolute-of-negated", op("abs", op("neg", A)), op("abs", A), NUMBER),
+    Rule("absolute-of-negated", op("abs", op("neg", A)), op("abs", A), FLOAT),  # not of unsigned integers
     Rule("absolute-twice", op("abs", op("abs", A)), op("abs", A), NUMBER),
     Rule("sign-twice", op("sign", op("sign", A)), op("sign", A), NUMBER),
     Rule("cosine-of-negated", op("cos", op("neg", A)), op("cos", A), FLOAT),

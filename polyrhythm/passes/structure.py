@@ -208,11 +208,14 @@ def fold_constants(nodes: Nodes, node: Node, definition: Definition) -> Definiti
 
 
 def contract_transposed(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
-    """A contraction of a transposed value reads the value with its labels in another order."""
+    """A contraction of a transposed value reads the value with its labels in another order.
+
+    Not of one that varies along fewer dims: that is transposed once, and how a matrix lies in memory matters in a loop.
+    """
     words, output = parse_spec(definition.attributes["spec"])
     for position, access in enumerate(definition.operands):
         inner = nodes.seen_through(access)
-        if inner is None or inner.op != "transpose":
+        if inner is None or inner.op != "transpose" or not set(node.symbols) <= _varying(inner.operands[0]):
             continue
         word = [""] * len(words[position])
         for axis, letter in zip(inner.attributes["axes"], words[position], strict=True):

@@ -1,0 +1,197 @@
+"""Recurrences cut where their definitions change: what is given is computed all at once, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.autodiff import completed
+from polyrhythm.ir.graph import Graph
+from polyrhythm.ir.verify import verify
+from polyrhythm.lang.trace import trace
+from polyrhythm.passes import optimised
+from polyrhythm.schedule.scheduler import Item, Loop
+
+WORDS, WIDTH, LAYERS = 7, 4, 3
+
+
+def decoder(window: int | None = None, batch: bool = False) -> tuple[pr.Tensor, pr.Tensor, dict[str, Any]]:
+    """Greedy decoding after a prompt by layers of attention; the tokens, the scores, and the symbols."""
+    t, T = pr.dim("t")
+    layer, L = pr.dim("layer")
+    b, _ = pr.dim("b")
+    P = pr.size("P", max=T)
+    own = (b,) if batch else ()
+    prompt = pr.input("prompt", (), (*own, t) if batch else (t,), "int32")
+    lengths = pr.input("lengths", (), own, "int32")
+    table = pr.input("table", (WORDS, WIDTH))
+    wk, wv = (pr.input(name, (WIDTH, WIDTH), (layer,)) for name in ("wk", "wv"))
+    token = pr.recurrent((), (*own, t), "int32", name="token")
+    state = pr.recurrent((WIDTH,), (*own, t, (layer, L + 1)), name="state")
+    state[(*own, t, 0)] = pr.take(table, token, 0)
+    keys, values = state @ wk, state @ wv
+    seen = slice(0 if window is None else pr.max(0, t - window + 1), t + 1)
+    mixed = pr.softmax(keys[(*own, seen, layer)] @ state, 0) @ values[(*own, seen, layer)]
+    state[(*own, t, layer + 1)] = pr.tanh(state + mixed)
+    scores = state[(*own, t, L)] @ table.transpose()
+    best = scores[(*own, t - 1)].argmax().cast("int32")
+    token[t < P] = prompt
+    token[t >= P] = pr.where(pr.value(t) < lengths, prompt, best) if batch else best
+    return token, scores, {"t": t, "T": T, "P": P, "L": L, "layer": layer}
+
+
+def given(rng: np.random.Generator, steps: int, rows: int | None = None) -> dict[str, Any]:
+    shape = (steps,) if rows is None else (rows, steps)
+    arrays = {
+        "prompt": rng.integers(0, WORDS, shape).astype("int32"),
+        "table": rng.normal(size=(WORDS, WIDTH)).astype("float32"),
+        "wk": rng.normal(size=(LAYERS, WIDTH, WIDTH)).astype("float32"),
+        "wv": rng.normal(size=(LAYERS, WIDTH, WIDTH)).astype("float32"),
+    }
+    if rows is not None:
+        arrays["lengths"] = rng.integers(1, steps + 1, rows).astype("int32")
+    return arrays
+
+
+def graph_of(*outputs: pr.Tensor) -> Graph:
+    """The optimised graph; the grammar holds after every pass."""
+    graph, _ = optimised(completed(trace(outputs)), inspect=lambda _, after: verify(after))
+    return graph
+
+
+def nest(items: tuple[Item, ...], name: str) -> list[tuple[str, bool]]:
+    """The dims of the loops around a block, outermost first, and which of them are parallel."""
+    for item in items:
+        if item == name:
+            return []
+        if isinstance(item, Loop) and name in item.members:
+            dim = item.members[name].dim
+            return [(str(dim), item.parallel), *nest(item.body, name)]
+    raise AssertionError(f"no block {name}")
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_prompt_is_computed_layer_by_layer_all_steps_at_once(window: int | None) -> None:
+    token, _, _ = decoder(window)
+    program = pr.compile({"token": token}, backend="numpy")
+    assert nest(program.compiled.schedule, "state_before.1") == [("layer", False), ("t", True)]
+    assert nest(program.compiled.schedule, "state.1") == [("t", False), ("layer", False)]
+
+
+def test_storage_of_a_prompt_and_of_what_follows() -> None:
+    """Keys of a window are kept in a ring after the prompt, and for one layer at a time within it."""
+    token, _, _ = decoder(window=3)
+    storage = pr.compile({"token": token}, backend="numpy").compiled.storage
+    plain = {name: [str(slot) for slot in kept.slots] for name, kept in storage.items() if name.startswith("einsum")}
+    assert ["all P of t", "1 of layer"] in plain.values()
+    assert ["3 of t", "all LAYER of layer"] in plain.values()
+    assert not any("all T of t" in slots for slots in plain.values())
+
+
+def test_scores_before_the_end_of_the_prompt_are_not_computed() -> None:
+    token, scores, _ = decoder()
+    for outputs, expected in (((token,), "P < T and t == P - 1"), ((token, scores), "true")):
+        graph = graph_of(*outputs)
+        (readers,) = [n for n in graph if n.name.endswith("before") and n.shape and str(n.shape[0]) == str(WORDS)]
+        assert str(readers.domain) == expected
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_tokens_and_scores_are_those_of_the_oracle(backend: str, window: int | None) -> None:
+    token, scores, symbols = decoder(window)
+    outputs = {"token": token, "scores": scores}
+    program = pr.compile(outputs, backend=backend)
+    rng = np.random.default_rng(3)
+    for steps, prompt in [(1, 1), (2, 1), (9, 4), (8, 8), (11, 10)]:
+        arrays = given(rng, steps)
+        expected = pr.evaluate(outputs, arrays, bounds={symbols["P"]: prompt})
+        found = program(bounds={symbols["P"]: prompt}, **arrays)
+        np.testing.assert_array_equal(found["token"], expected["token"])
+        np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_prompts_of_different_lengths_are_cut_at_the_shortest(backend: str) -> None:
+    token, _, symbols = decoder(batch=True)
+    program = pr.compile({"token": token}, backend=backend)
+    assert ("t", True) in nest(program.compiled.schedule, "state_before.1")
+    rng = np.random.default_rng(4)
+    for steps, rows in [(7, 3), (5, 1)]:
+        arrays = given(rng, steps, rows)
+        shortest = int(arrays["lengths"].min())
+        expected = pr.evaluate({"token": token}, arrays, bounds={symbols["P"]: shortest})
+        found = program(bounds={symbols["P"]: shortest}, **arrays)
+        np.testing.assert_array_equal(found["token"], expected["token"])
+
+
+def test_what_is_given_last_is_computed_first() -> None:
+    """A backward recurrence: the steps from P on are given."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    x = pr.input("x", (), (t,))
+    y = pr.recurrent((), ((t, T + 1),), name="y")
+    mean = pr.tanh(y)[t : T + 1].mean(0)
+    y[t < P] = mean[t + 1]
+    y[(t >= P) & (t < T)] = x
+    y[T] = 1.0
+    program = pr.compile({"y": y, "mean": mean}, backend="numpy")
+    assert any(node.name == "y_after" for node in program.compiled.graph)
+    arrays = {"x": np.random.default_rng(5).normal(size=13).astype("float32")}
+    for size in (0, 4, 13):
+        expected = pr.evaluate({"y": y, "mean": mean}, arrays, bounds={P: size})
+        found = program(bounds={P: size}, **arrays)
+        np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-5)
+        np.testing.assert_allclose(found["mean"], expected["mean"], rtol=1e-5)
+
+
+def test_nothing_is_cut_where_the_part_is_as_serial_as_the_whole() -> None:
+    """A recurrent state goes through the prompt step by step in any case."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    prompt = pr.input("prompt", (), (t,))
+    x = pr.recurrent((), (t,))
+    h = pr.recurrent((), ((t, T + 1),))
+    x[t < P] = prompt
+    x[t >= P] = h
+    h[0] = 0.0
+    h[t + 1] = pr.tanh(h + x)
+    assert not any("before" in node.name or "after" in node.name for node in graph_of(h))
+
+
+def test_nothing_is_cut_where_the_part_needs_the_rest() -> None:
+    """The first steps are not serial by themselves, but need what the last ones lead to."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    x = pr.input("x", (), (t,))
+    y = pr.recurrent((), ((t, T + 1),))
+    first = pr.tanh(y[T] * x)
+    y[t < P] = first
+    y[(t >= P) & (t < T)] = y[t + 1] * x
+    y[T] = 1.0
+    outputs = (y, first[0:P].sum(0))
+    assert not any("before" in node.name or "after" in node.name for node in graph_of(*outputs))
+
+
+def test_a_prompt_that_may_end_the_text() -> None:
+    """A stopping condition may hold within the prompt: what the prompt has computed beyond is not seen."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    prompt = pr.input("prompt", (), (t,), "int32")
+    token = pr.recurrent((), (t,), "int32")
+    total = token[0 : t + 1].sum(0)
+    token[t < P] = prompt
+    token[t >= P] = (total[t - 1] * 5 + 3) % 11
+    outputs = {"token": token, "last": token[T - 1]}
+    until = {t: token == 7}
+    program = pr.compile(outputs, until=until, backend="numpy")
+    for arrays in ([1, 7, 2, 3, 4, 5, 6, 1], [1, 2, 3, 4, 5, 6, 1, 2]):
+        given_tokens = {"prompt": np.array(arrays, "int32")}
+        for size in (1, 3, 8):
+            expected = pr.evaluate(outputs, given_tokens, bounds={P: size}, until=until)
+            found = program(bounds={P: size}, **given_tokens)
+            for name in outputs:
+                np.testing.assert_array_equal(found[name], expected[name])
