@@ -47,6 +47,17 @@ def interval(term: Term, ranges: Mapping[Symbol, Interval]) -> Interval:
     return low, high
 
 
+def most(term: Term, capacities: Mapping[Symbol, int]) -> int:
+    """The most a length can be when each of its bounds is anything up to a capacity.
+
+    >>> P, T = Symbol("P", "bound"), Symbol("T", "bound")
+    >>> most(Term.of(T) - Term.of(P) + 1, {P: 8, T: 8})
+    9
+    """
+    ranges = {symbol: (ZERO, Term(capacities[symbol])) for symbol in term.symbols}
+    return max(0, interval(term, ranges)[1].constant)
+
+
 def _varies(atom: Extremum, ranges: Mapping[Symbol, Interval]) -> bool:
     return any(not argument.symbols.isdisjoint(ranges) for argument in atom.arguments)
 

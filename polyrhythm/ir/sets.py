@@ -299,6 +299,21 @@ def _simplified_atom(atom: Atom, given: Condition) -> Term:
     return maximum(*kept) if atom.which == "max" else minimum(*kept)
 
 
+@lru_cache(_CACHE)
+def least(term: Term, condition: Condition) -> int | None:
+    """The smallest value of a term where a condition holds; None when there is none.
+
+    >>> t = Term.of(Symbol("t", "dim"))
+    >>> least(2 * t + 1, ge(t, 3))
+    7
+    """
+    if term.is_constant:
+        return term.constant
+    value = Symbol("value", "dim", serial=-2)
+    largest = solutions(conjunction(condition, eq(Term.of(value), -term))).largest_value(Term.of(value))
+    return None if largest is None else -largest
+
+
 def equal(a: Term, b: Term, given: Condition) -> bool:
     """Whether two terms have the same value wherever `given` holds."""
     return a is b or proves(given, eq(a, b))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from math import lcm
 from typing import Protocol, TypeVar
@@ -22,7 +23,7 @@ from typing import Protocol, TypeVar
 from polyrhythm.errors import CycleError, ProgressError
 from polyrhythm.ir.conditions import Condition, conjunction, eq, ge, le, lt
 from polyrhythm.ir.graph import ELSEWHERE, Access, Definition, Graph, Node, Range, lengths_elsewhere, same_rows
-from polyrhythm.ir.sets import facts, points, solutions
+from polyrhythm.ir.sets import facts, least, points, solutions
 from polyrhythm.ir.terms import FloorDiv, Symbol, Term, dims_of, ordered
 from polyrhythm.lang.describe import described
 from polyrhythm.source import Source
@@ -65,7 +66,7 @@ def check_progress(graph: Graph) -> None:
     }
     for component in components(reads):
         if len(component) > 1 or component[0] in reads[component[0]]:
-            edges = _reads_within(graph, set(component))
+            edges = reads_within(graph, set(component))
             if not _well_founded(graph, edges):
                 _complain(graph, component, edges)
 
@@ -114,7 +115,8 @@ def components(successors: Mapping[Vertex, Iterable[Vertex]]) -> list[list[Verte
     return found
 
 
-def _reads_within(graph: Graph, names: set[str]) -> list[_Read]:
+def reads_within(graph: Graph, names: set[str]) -> list[_Read]:
+    """The reads of some nodes from each other, by definition."""
     reads = []
     for name in sorted(names):
         node = graph[name]
@@ -205,7 +207,9 @@ def standing_ranks(
     Theirs is the rank of what they read; the shifts settle the rest.
     """
     ranks = dict(ranks)
-    for _ in component:
+    known = -1
+    while known < len(ranks):
+        known = len(ranks)
         for edge in edges:
             if edge.reader not in ranks and edge.source in ranks:
                 read = ranks[edge.source].substitute(edge.steps)
@@ -214,7 +218,7 @@ def standing_ranks(
     return {statement: ranks.get(statement, Term(0)) for statement in component}
 
 
-Line = dict[Symbol | None, Fraction]
+Line = Mapping[Symbol | None, Fraction]
 """How fast a rank grows with a dim (the entry None) and with each bound."""
 
 
@@ -225,11 +229,11 @@ def follow_ranks(component: Sequence[Vertex], edges: Sequence[Edge[Vertex]], sym
     say, the rank is the step itself.
     """
     ranks: dict[Vertex, Line] = {component[0]: {None: Fraction(1)}}
-    for _ in component:
-        for edge in edges:
-            line = growth(edge.steps[symbol], symbol)
-            if line is None:
-                continue
+    lines = [(edge, line) for edge in edges if (line := growth(edge.steps[symbol], symbol)) is not None]
+    known = 0
+    while known < len(ranks):
+        known = len(ranks)
+        for edge, line in lines:
             if edge.source in ranks and edge.reader not in ranks:
                 of_source = ranks[edge.source]
                 turned = {key: of_source[None] * value for key, value in line.items()}
@@ -254,6 +258,7 @@ def keeps_pace(term: Term, symbol: Symbol) -> bool:
     return abs(term.coefficient(symbol)) == 1 and term.linear_in(symbol)
 
 
+@lru_cache(1 << 14)
 def growth(term: Term, symbol: Symbol) -> Line | None:
     """How fast a term grows with a dim and with the bounds, on average; None where there is no fixed rate."""
     total: Line = {None: Fraction(0)}
@@ -274,7 +279,7 @@ def growth(term: Term, symbol: Symbol) -> Line | None:
 
 
 def _added(*lines: Line) -> Line:
-    total: Line = {}
+    total: dict[Symbol | None, Fraction] = {}
     for line in lines:
         for key, value in line.items():
             total[key] = total.get(key, Fraction(0)) + value
@@ -286,18 +291,18 @@ def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_
     distances = []
     for edge in edges:
         drop = ranking[edge.reader] - ranking[edge.source].substitute(edge.steps)
-        least = _least(drop, edge.condition)
-        if least is None:
+        smallest = least(drop, edge.condition)
+        if smallest is None:
             return None
-        distances.append((edge, drop, least))
+        distances.append((edge, drop, smallest))
     shifts = _shifts({s for e in edges for s in (e.reader, e.source)}, distances)
     if shifts is None:
         return None
     remaining = []
     settled = False
-    for edge, drop, least in distances:
+    for edge, drop, smallest in distances:
         shift = shifts[edge.reader] - shifts[edge.source]
-        if least + shift >= 1:
+        if smallest + shift >= 1:
             settled = True
             continue
         equal = conjunction(edge.condition, eq(drop + shift, 0))
@@ -309,27 +314,17 @@ def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_
     return remaining if settled else None
 
 
-def _least(drop: Term, condition: Condition) -> int | None:
-    """The smallest value of a term where a condition holds; None when there is none."""
-    if drop.is_constant:
-        return drop.constant
-    value = Symbol("value", "dim", serial=-2)
-    negative = conjunction(condition, eq(Term.of(value), -drop))
-    largest = solutions(negative).largest_value(Term.of(value))
-    return None if largest is None else -largest
-
-
 def _shifts(
     statements: Iterable[Statement], distances: Iterable[tuple[_Read, Term, int]]
 ) -> dict[Statement, int] | None:
     """Shifts that make every read's distance at least zero (Bellman-Ford), or None for a negative cycle."""
     shifts = dict.fromkeys(statements, 0)
-    constraints = [(edge.reader, edge.source, least) for edge, _, least in distances]
+    constraints = [(edge.reader, edge.source, smallest) for edge, _, smallest in distances]
     for _ in range(len(shifts) + 1):
         changed = False
-        for reader, source, least in constraints:
-            if shifts[source] > shifts[reader] + least:
-                shifts[source] = shifts[reader] + least
+        for reader, source, smallest in constraints:
+            if shifts[source] > shifts[reader] + smallest:
+                shifts[source] = shifts[reader] + smallest
                 changed = True
         if not changed:
             return shifts

@@ -15,6 +15,7 @@ from polyrhythm.passes.narrow import narrow
 from polyrhythm.passes.notes import Note, Notes
 from polyrhythm.passes.share import share
 from polyrhythm.passes.simplify import simplify
+from polyrhythm.passes.split import split
 
 Pass = Callable[[Graph, Notes], Graph]
 
@@ -27,6 +28,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("contract", contract_sums),
     ("copies", propagate_copies),
     ("dead", drop_dead),
+    ("split", split),
 )
 """Every pass by its name, in order; some run twice."""
 

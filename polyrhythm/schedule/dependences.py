@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
 from polyrhythm.ir.graph import Graph, Range
 from polyrhythm.ir.sets import facts, solutions
+from polyrhythm.ir.sets import least as least
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.schedule.blocks import Block, Statement, definition_of, stored_reads
 
@@ -72,16 +72,6 @@ def positioned(steps: Mapping[Symbol, Term | Range]) -> tuple[dict[Symbol, Term]
             step = step.at(position)
         pointed[symbol] = step
     return pointed, conjunction(*known)
-
-
-@lru_cache(1 << 14)
-def least(term: Term, condition: Condition) -> int | None:
-    """The smallest value of a term where a condition holds; None when there is none."""
-    if term.is_constant:
-        return term.constant
-    value = Symbol("value", "dim", serial=-2)
-    largest = solutions(conjunction(condition, eq(Term.of(value), -term))).largest_value(Term.of(value))
-    return None if largest is None else -largest
 
 
 def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from polyrhythm.errors import PolyrhythmError
-from polyrhythm.ir.conditions import conjunction, eq
-from polyrhythm.ir.sets import solutions
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq
+from polyrhythm.ir.sets import facts, least, simplified, solutions
 from polyrhythm.ir.terms import ZERO, Symbol, Term
-from polyrhythm.lang.progress import components, follow_ranks, growth, keeps_pace, standing_ranks
+from polyrhythm.lang.depth import FEW_STEPS, Need, depths, most_steps, rankings
+from polyrhythm.lang.progress import components, growth
 from polyrhythm.schedule.blocks import Block
-from polyrhythm.schedule.dependences import Dependence, least
+from polyrhythm.schedule.dependences import Dependence
 
 
 @dataclass(frozen=True)
@@ -74,29 +75,41 @@ def schedule(
 ) -> tuple[Item, ...]:
     """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost."""
     remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
-    return _Scheduler(blocks).nest(list(blocks), dependences, remaining)
+    return _Scheduler(blocks, first).nest(list(blocks), dependences, remaining)
 
 
 Ranks = dict[str, Term]
 """For each block, an affine function of its steps that no dependence lets fall by more than a constant."""
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A dim along which a group may be a loop, and the rankings the loop may follow."""
+
+    dims: dict[str, Symbol | None]
+    candidates: list[Ranks]
+
+    @property
+    def symbol(self) -> Symbol:
+        return next(dim for dim in self.dims.values() if dim is not None)
+
+
 @dataclass
 class _Group:
-    """Blocks that share a loop, with the rankings it may follow; or one block alone, without any."""
+    """Blocks that share a loop, with the ways it can be one, best first; or one block alone, without any."""
 
     members: list[str]
-    dims: dict[str, Symbol | None] = field(default_factory=dict)
-    candidates: list[Ranks] = field(default_factory=list)
+    ways: list[_Way] = field(default_factory=list)
 
     @property
     def is_loop(self) -> bool:
-        return bool(self.candidates)
+        return bool(self.ways)
 
 
 class _Scheduler:
-    def __init__(self, blocks: Mapping[str, Block]) -> None:
+    def __init__(self, blocks: Mapping[str, Block], first: Symbol | None) -> None:
         self.blocks = blocks
+        self.first = first
         self.loops = 0
 
     def nest(
@@ -107,12 +120,18 @@ class _Scheduler:
         settled: Sequence[Dependence] = (),
     ) -> tuple[Item, ...]:
         """Order some blocks, given the dependences among them that outer loops leave open, and those they settle."""
-        groups = self._groups(names, dependences, remaining)
+        kept = {s for d in settled for s in remaining[d.source] if s in remaining[d.reader]}
+        groups = self._groups(names, dependences, remaining, kept)
+        groups = self._merged(groups, dependences, kept)
         groups = _old_before_new(groups, dependences, settled)
         return tuple(self._loop(g, dependences, remaining) if g.is_loop else g.members[0] for g in groups)
 
     def _groups(
-        self, names: Sequence[str], dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
+        self,
+        names: Sequence[str],
+        dependences: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+        kept: set[Symbol],
     ) -> list[_Group]:
         """Groups in order of execution; built from the last consumers backwards."""
         consumers: dict[str, list[str]] = {name: [] for name in names}
@@ -124,7 +143,7 @@ class _Scheduler:
         for component in components(consumers):
             inside = set(component)
             own = [d for d in dependences if d.source in inside and d.reader in inside]
-            options = list(self._options(component, own, remaining))
+            fresh = self._component(component, own, remaining)
             readers = {groups.index(place[c]) for name in component for c in consumers[name] if c not in inside}
             at = min(readers, default=len(groups))
             targets = sorted(readers) if readers else self._siblings(component, dependences, groups)
@@ -132,7 +151,7 @@ class _Scheduler:
             for target in targets:
                 if any(_reaches(before, target, other) for other in readers - {target}):
                     continue  # what it needs of another reader comes between
-                if any(self._join(groups[target], option, dependences) for option in options):
+                if self._join(groups[target], fresh, dependences, kept):
                     group = groups[target]
                     at = min(at, target)  # a sibling stays where it is
                     # It now comes before every reader, and so does all it needs.
@@ -141,9 +160,24 @@ class _Scheduler:
                     groups[at:] = [groups[n] for n in [*early, *late]]
                     break
             else:
-                group = options[0]
+                group = fresh
                 groups.insert(at, group)
             place.update(dict.fromkeys(component, group))
+        return groups
+
+    def _merged(self, groups: list[_Group], dependences: Sequence[Dependence], kept: set[Symbol]) -> list[_Group]:
+        """Loops of which one reads from the other, with nothing in between, become one where that is still possible."""
+        at = 0
+        while at < len(groups):
+            before = _before(groups, dependences)
+            for late in range(at + 1, len(groups)):
+                between = [n for n in before[late] if n != at and _reaches(before, n, at)]
+                if at in before[late] and not between and self._join(groups[late], groups[at], dependences, kept):
+                    # All that the merged loop needs comes first; what lies between and needs nothing of it, too.
+                    groups[at : late + 1] = [groups[n] for n in _around(before, at, late)]
+                    at = -1
+                    break
+            at += 1
         return groups
 
     def _siblings(
@@ -154,56 +188,123 @@ class _Scheduler:
         readers = {d.reader for d in dependences if d.source in sources}
         return [n for n, group in enumerate(groups) if group.is_loop and readers.intersection(group.members)][:1]
 
-    def _options(
+    def _component(
         self, component: Sequence[str], own: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
-    ) -> Iterator[_Group]:
-        """The groups that one component can be: a loop over any dim that carries all its dependences one way."""
+    ) -> _Group:
+        """What one component can be: a loop over any dim that carries all its dependences one way.
+
+        Of several dims those are kept that leave the fewest loops whose iterations wait for each other.
+        """
         members = sorted(component, key=list(self.blocks).index)
-        symbols = dict.fromkeys(symbol for name in members for symbol in remaining[name])
-        found = False
-        for symbol in symbols:
-            along = [name for name in members if symbol in remaining[name]]
-            dims = {name: symbol if name in along else None for name in members}
-            moving = [d for d in own if d.reader in along and d.source in along]
-            steady = [d for d in moving if keeps_pace(d.steps[symbol], symbol)]
-            # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
-            mostly = [d for d in moving if d in steady or self.blocks[d.source].piece_of is None]
-            candidates: list[Ranks] = []
-            for reads in (moving, mostly, steady, []):
-                ranks = standing_ranks(follow_ranks(along, reads, symbol), members, own)
-                for signed in (ranks, {name: -rank for name, rank in ranks.items()}):
-                    if signed not in candidates and self._shifts(members, own, signed) is not None:
-                        candidates.append(signed)
+        ways = []
+        needs = [Need(d.reader, d.source, d.condition, d.steps) for d in own]
+        for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
+            dims = {name: symbol if symbol in remaining[name] else None for name in members}
+            ranks = rankings(members, needs, remaining, symbol, lambda name: self.blocks[name].piece_of is not None)
+            candidates = [signed for signed in ranks if self._shifts(members, own, signed) is not None]
             if candidates:
-                found = True
-                yield _Group(members, dims, candidates)
-        if found:
-            return
-        if own:
+                ways.append(_Way(dims, candidates))
+        if not ways and own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
                 fix="make the recurrence go one way along some dim; please report a program that should work",
             )
-        yield _Group(members)
+        if len(ways) > 1 and own and self.first is None:
+            found = depths(members, needs, {name: remaining[name] for name in members})
+            fewest = min(found.values(), default=0)
+            ways = [way for way in ways if found.get(way.symbol, fewest) == fewest]
+        return _Group(members, ways)
 
-    def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence]) -> bool:
+    def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence], kept: set[Symbol]) -> bool:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
-        if not (target.is_loop and fresh.is_loop):
-            return False
         members = fresh.members + target.members
         among = [d for d in dependences if d.source in members and d.reader in members]
         crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
-        candidates: list[Ranks] = []
-        for consumer in target.candidates:
-            for producer in fresh.candidates:
-                ranks = _matched(producer, consumer, crossing, {**fresh.dims, **target.dims})
-                if ranks is not None and ranks not in candidates and self._shifts(members, among, ranks) is not None:
-                    candidates.append(ranks)
-        if not candidates:
+        ways = []
+        for early in fresh.ways:
+            for late in target.ways:
+                dims = {**early.dims, **late.dims}
+                candidates: list[Ranks] = []
+                for consumer in late.candidates:
+                    for producer in early.candidates:
+                        ranks = _matched(producer, consumer, crossing, dims)
+                        if ranks is None or ranks in candidates:
+                            continue
+                        if self._shifts(members, among, ranks) is not None:
+                            candidates.append(ranks)
+                if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept):
+                    ways.append(_Way(dims, candidates))
+        if not ways:
             return False
-        target.members, target.dims = members, {**fresh.dims, **target.dims}
-        target.candidates = candidates
+        target.members, target.ways = members, ways
         return True
+
+    def _is_worth(
+        self,
+        fresh: _Group,
+        target: _Group,
+        symbol: Symbol,
+        ranks: Ranks,
+        among: Sequence[Dependence],
+        kept: set[Symbol],
+    ) -> bool:
+        """Whether a common loop is better than two: not where it makes iterations wait and saves no storage.
+
+        Steps of the producer that are independent would have to come one after the other. That is worth it if they are
+        few, or if its values then need not be kept for all steps. They are kept anyway if they are read without a
+        limit later, or if another definition of the same tensor is in the loop already and this one has no more steps
+        than are kept there; or if both loops are parallel and an outer loop keeps values for all steps in any case.
+        In that case two parallel loops stay apart too unless they have the same steps: one would be cut into pieces.
+        """
+        if self.first is not None or not self._is_parallel(fresh, ranks, among):
+            return True
+        steps = self._most_steps(fresh, symbol)
+        crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
+        if self._is_parallel(_Group(list(ranks)), ranks, among):
+            pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
+            return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
+        if steps in (0, 1):
+            return True
+        if steps is not None and self._tensors(fresh) & self._tensors(target):
+            return False
+        if steps is not None and steps <= FEW_STEPS:
+            return True
+        if symbol in kept and self._is_parallel(target, ranks, among):
+            return False
+        distances = ((d, ranks[d.reader] - ranks[d.source].substitute(d.steps)) for d in crossing)
+        return all(least(-distance, d.condition) is not None for d, distance in distances)
+
+    def _steps(self, name: str, symbol: Symbol) -> Condition:
+        """The steps of a dim that a block has."""
+        block = self.blocks[name]
+        whole = conjunction(block.domain, facts(block.domain.symbols))
+        steps = solutions(whole).without(s for s in block.dims if s is not symbol)
+        return simplified(steps.condition(), TRUE)
+
+    def _is_parallel(self, group: _Group, ranks: Ranks, among: Sequence[Dependence]) -> bool:
+        """Whether no dependence leads from one iteration of a group to another."""
+        own = [d for d in among if d.source in group.members and d.reader in group.members]
+        shifts = self._shifts(group.members, own, ranks)
+        return shifts is not None and all(
+            ranks[d.reader] + shifts[d.reader] is (ranks[d.source].substitute(d.steps) + shifts[d.source]) for d in own
+        )
+
+    def _most_steps(self, group: _Group, symbol: Symbol) -> int | None:
+        """The most steps that a member has along a dim; None where there is no limit."""
+        most = 0
+        for name in group.members:
+            block = self.blocks[name]
+            if symbol in block.dims:
+                steps = most_steps(block.domain, symbol)
+                if steps is None:
+                    return None
+                most = max(most, steps)
+        return most
+
+    def _tensors(self, group: _Group) -> set[str]:
+        """The tensors that a group makes."""
+        blocks = (self.blocks[name] for name in group.members)
+        return {s.node for block in blocks for s in block.statements if s.steps == block.current}
 
     def _shifts(
         self,
@@ -280,26 +381,27 @@ class _Scheduler:
     ) -> Loop:
         """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
         among = [d for d in dependences if d.source in group.members and d.reader in group.members]
-        for ranks in group.candidates[:-1]:
+        rankings = [(way, ranks) for way in group.ways for ranks in way.candidates]
+        for way, ranks in rankings[:-1]:
             try:
-                return self._ranked(group, ranks, among, remaining)
+                return self._ranked(group, way, ranks, among, remaining)
             except ScheduleError:
                 continue
-        return self._ranked(group, group.candidates[-1], among, remaining)
+        return self._ranked(group, *rankings[-1], among, remaining)
 
     def _ranked(
         self,
         group: _Group,
+        way: _Way,
         ranks: Ranks,
         among: Sequence[Dependence],
         remaining: Mapping[str, tuple[Symbol, ...]],
     ) -> Loop:
         shifts = self._shifts(group.members, among, ranks)
         assert shifts is not None
-        members = {name: Member(group.dims[name], ranks[name] + shifts[name]) for name in group.members}
+        members = {name: Member(way.dims[name], ranks[name] + shifts[name]) for name in group.members}
         self.loops += 1
-        name = next(dim.name for dim in group.dims.values() if dim is not None)
-        counter = Symbol(name, "dim", serial=-10 - self.loops)
+        counter = Symbol(way.symbol.name, "dim", serial=-10 - self.loops)
         inner = list(_open(among, members))
         left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
         unchanged = {(d.source, d.reader) for d in inner}
@@ -370,6 +472,13 @@ def _before(groups: Sequence[_Group], dependences: Sequence[Dependence]) -> dict
     return found
 
 
+def _around(before: Mapping[int, set[int]], early: int, late: int) -> list[int]:
+    """The groups from one to another that become one, in order: what the second needs, itself, the others."""
+    between = range(early + 1, late)
+    needed = [n for n in between if _reaches(before, late, n)]
+    return [*needed, late, *(n for n in between if n not in needed)]
+
+
 def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
     """Whether `goal` must come before `start` already."""
     waiting, seen = [start], {start}
@@ -383,6 +492,14 @@ def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
     return False
 
 
+def _same_way(one: Ranks, other: Ranks, dims: Mapping[str, Symbol | None]) -> bool:
+    """Whether two rankings go through the steps of one dim in the same direction."""
+    ways = [
+        {(dim, ranks[name].coefficient(dim) > 0) for name in ranks if (dim := dims[name])} for ranks in (one, other)
+    ]
+    return bool(ways[0] & ways[1])
+
+
 def _matched(
     producer: Ranks, consumer: Ranks, crossing: Sequence[Dependence], dims: Mapping[str, Symbol | None]
 ) -> Ranks | None:
@@ -390,8 +507,7 @@ def _matched(
 
     None where they do not move together. Without reads from one to the other they share a loop over the same dim.
     """
-    same_dim = {dims[name] for name in producer} & {dims[name] for name in consumer} - {None}
-    together = bool(same_dim) and not crossing
+    together = not crossing and _same_way(producer, consumer, dims)
     for d in crossing:
         symbol = dims[d.reader]
         rank = producer[d.source].substitute(d.steps)

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from polyrhythm.ir.conditions import FALSE, Condition, conjunction, eq
+from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
 from polyrhythm.ir.graph import Graph, Node, Range
-from polyrhythm.ir.sets import Points, facts, points
+from polyrhythm.ir.sets import Points, facts, points, proves
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.schedule.blocks import Block, stored_reads
 from polyrhythm.schedule.dependences import positioned
@@ -105,7 +105,8 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             plan[name] = Storage(name, slots, "output")
         elif name in lives or name in wanted:
             own = list(lives.get(name, {}).values())
-            plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()))
+            reach = {writer.name: _written(graph, blocks, writer, when) for writer in writers[name]}
+            plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach)
     for name in ranged.keys() - writers.keys():
         node = graph[name]
         if not any(definition.op == "input" for definition in node.definitions):
@@ -125,13 +126,34 @@ def _writers(graph: Graph, blocks: Mapping[str, Block]) -> dict[str, list[Block]
     return found
 
 
+def _written(graph: Graph, blocks: Mapping[str, Block], writer: Block, when: Mapping[str, Time]) -> Condition:
+    """Where a block writes: in its domain, and before a loop has found its length also beyond it."""
+    where = writer.domain
+    for dim, name in graph.until.items():
+        assert dim.bound is not None
+        stopper = next(b for b in blocks.values() if any(s.node == name for s in b.statements))
+        end, time = when[stopper.name], when[writer.name]
+        if dim.bound not in where.symbols or not proves(TRUE, le(time[0], end[0])):
+            continue
+        limit = Term.of(Symbol(f"{dim.bound}_limit", "bound", serial=-8))
+        where = conjunction(where.substitute({dim.bound: limit}), ge(limit, Term.of(dim.bound)))
+        if time[0] is end[0] and len(time) > 1:
+            where = conjunction(where, le(time[1], end[1].substitute({dim: Term.of(dim.bound) - 1})))
+    return where
+
+
 def _folded(
-    node: Node, lives: Sequence[_Life], writers: Sequence[Block], when: Mapping[str, Time], ranged: set[Symbol]
+    node: Node,
+    lives: Sequence[_Life],
+    writers: Sequence[Block],
+    when: Mapping[str, Time],
+    ranged: set[Symbol],
+    reach: Mapping[str, Condition],
 ) -> Storage:
     overwritten, in_same_iteration = [], []
     for life in lives:
         for writer in writers:
-            conflicts = _Conflicts(node, life, writer, when)
+            conflicts = _Conflicts(node, life, writer, when, reach[writer.name])
             overwritten += list(conflicts.overwritten())
             in_same_iteration.append(conflicts)
     slots = _successive_modulo(node, overwritten, ranged)
@@ -170,15 +192,18 @@ def _reach(conflicts: Sequence[Points], distance: Term) -> int | None:
 
 
 class _Conflicts:
-    """Points (first, second) of a node: second is written, by `other`, while first is still to be read in a life."""
+    """Points (first, second) of a node: second is written, by `other`, while first is still to be read in a life.
 
-    def __init__(self, node: Node, life: _Life, other: Block, when: Mapping[str, Time]) -> None:
+    `where` says where `other` writes.
+    """
+
+    def __init__(self, node: Node, life: _Life, other: Block, when: Mapping[str, Time], where: Condition) -> None:
         first = {s: Term.of(_first(s)) for s in node.symbols}
         second = {s: Term.of(_second(s)) for s in node.symbols}
         self.read = when[life.reader.name]
         self.written = at(when[other.name], second)
         reading = conjunction(life.condition, *(eq(first[s], life.steps[s]) for s in node.symbols))
-        known = conjunction(reading, other.domain.substitute(second))
+        known = conjunction(reading, where.substitute(second))
         written = at(when[life.writer.name], first)
         mentioned = known.symbols.union(*(term.symbols for term in (*self.read, *self.written, *written)))
         known = conjunction(known, facts(mentioned))

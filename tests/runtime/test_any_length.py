@@ -69,3 +69,22 @@ def test_at_most_one_compilation_per_power_of_two(compilations: list[str]) -> No
         assert len(program.stats.compilations) - before == (bucket not in buckets)
         buckets.add(bucket)
     assert len(compilations) == len(program.stats.compilations) <= len(buckets)
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_loop_between_two_bounds_has_all_its_steps(sized: bool) -> None:
+    """However their powers of two compare: there are 3 steps from 5 to 8, and both bounds are padded to 8."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    x = pr.input("x", (), (t,))
+    few = pr.input("few", (P,), ())
+    y = pr.recurrent((), (t,))
+    y[t < P] = x * 2
+    y[t >= P] = x * x + (few.sum() if sized else 1.0)
+    program = pr.compile(y)
+    for steps, first in [(8, 5), (7, 6), (8, 8), (8, 1), (9, 8)]:
+        values = np.arange(steps, dtype="float32")
+        given = {"x": values, "few": np.ones(first, "float32")} if sized else {"x": values}
+        added = first if sized else 1
+        expected = np.where(np.arange(steps) < first, values * 2, values * values + added)
+        np.testing.assert_allclose(program(bounds={P: first}, **given), expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 
 import polyrhythm as pr
@@ -52,7 +53,7 @@ def _fewest(values: Lives, slots: Slots, axis: int) -> int:
 
 def bounds_of(compiled: Compiled, size: int) -> dict[str, int]:
     names = sorted(s.name for s in compiled.graph.symbols if s.kind != "dim")
-    return {name: size + number % 2 for number, name in enumerate(names)}
+    return {name: size + number % 2 * (size // 2) for number, name in enumerate(names)}
 
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)
@@ -114,3 +115,15 @@ def test_generated_programs(start: int) -> None:
             check(compiled, {"T": 10}, {"T": 13})
         except AssertionError as error:
             raise AssertionError(f"program {seed}: {error}") from None
+
+
+def test_what_is_read_after_a_loop_that_ends_early_is_not_overwritten_in_its_last_iteration() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    total = pr.recurrent((), (t,), name="total")
+    total[0] = x[0]
+    total[t + 1] = total + x[t + 1]
+    program = pr.compile({"last": total[T - 1]}, until={t: total > 10}, backend="numpy")
+    assert program(x=np.arange(9, dtype="float32"))["last"] == 15
+    assert program(x=np.ones(4, "float32"))["last"] == 4
+    assert [str(slot) for slot in program.compiled.storage["total"].slots] == ["2 of t"]

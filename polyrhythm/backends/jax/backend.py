@@ -16,6 +16,7 @@ import numpy as np
 from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
 from polyrhythm.backends.jax.regions import has_host
+from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
 from polyrhythm.loops.unroll import expanded
@@ -85,7 +86,7 @@ class JaxBackend:
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""
         wholes = {name: self.program.places[name].whole for name in self.inputs}
-        return {n: tuple(length.evaluate(capacities.__getitem__) for length in whole) for n, whole in wholes.items()}
+        return {n: tuple(most(length, capacities) for length in whole) for n, whole in wholes.items()}
 
     def placed(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         """The contents of every place of an input."""

@@ -23,7 +23,7 @@ from polyrhythm.backends.jax.ops_padded import fit_axis
 from polyrhythm.backends.jax.reads import Reads, known_reads
 from polyrhythm.backends.jax.vector import run_lanes, split, too_large
 from polyrhythm.ir.conditions import Compare, Condition, Junction
-from polyrhythm.ir.intervals import Interval, interval
+from polyrhythm.ir.intervals import Interval, interval, most
 from polyrhythm.ir.ops.record import map_attribute
 from polyrhythm.ir.terms import FloorDiv, Symbol, Term
 from polyrhythm.ir.types import Array
@@ -275,10 +275,9 @@ class Lowering:
             return max(0, term.evaluate(lambda symbol: int(self.symbols[symbol])))
         if term in self.reads.limits:
             return self.reads.limits[term]
-        high = interval(term, self.ranges)[1]
-        most = max(0, high.evaluate(self.capacities.__getitem__))
-        sizes = (axis.evaluate(self.capacities.__getitem__) for axis in self.reads.spans.get(term, ()))
-        return max([most, *(size for size in sizes if size < 2 * most)])
+        largest = most(interval(term, self.ranges)[1], self.capacities)
+        sizes = (most(axis, self.capacities) for axis in self.reads.spans.get(term, ()))
+        return max([largest, *(size for size in sizes if size < 2 * largest)])
 
     def scalar(self, term: Term) -> Scalar:
         """The value of a term: an int where it is known while tracing."""
@@ -383,6 +382,8 @@ def sizing_bounds(program: LoopProgram) -> set[Symbol]:
             else:
                 if isinstance(item, For):
                     low, high = interval(item.first, ranges)[0], interval(item.end - 1, ranges)[1]
+                    if item.parallel:  # its iterations may run all at once: then it is an axis
+                        note(item.end - item.first)
                     ranges[item.counter] = (low, high)
                 visit(item.body)
 
