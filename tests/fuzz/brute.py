@@ -55,6 +55,8 @@ Point = tuple[int, ...]
 class Brute:
     """One evaluation of a program at some bounds."""
 
+    looks_at_values = True
+
     def __init__(self, program: Program, inputs: Mapping[str, np.ndarray], bounds: Mapping[str, int]) -> None:
         self.program, self.inputs, self.bounds = program, inputs, dict(bounds)
         self.memo: dict[tuple[str, Point], Val] = {}
@@ -192,7 +194,7 @@ class Brute:
                 steps.append(self.steps(entry, source, dim, env))
             else:
                 steps.append([self.index(entry, env)])
-            if plain and steps[-1] and entry != Sym(dim):
+            if plain and steps[-1] and entry != Sym(dim) and self.looks_at_values:
                 extent = self.extent(source, dim, {**env, **{d: s[0] for d, s in zip(dims, steps, strict=False) if s}})
                 if min(steps[-1]) < 0 or max(steps[-1]) >= extent:
                     # Expressions are defined where they are demanded; whether beyond their dims is not for us to say.
@@ -347,6 +349,8 @@ class Brute:
 
 class Shapes(Brute):
     """Evaluates with zeros for every tensor, to find the shape of what is read nowhere."""
+
+    looks_at_values = False
 
     def __init__(self, real: Brute) -> None:
         super().__init__(real.program, real.inputs, real.bounds)
