@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from polyrhythm.ir.ops.record import attribute_terms
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.ir.types import Array, TensorType
 from polyrhythm.loops.ir import (
     Block,
@@ -70,7 +70,7 @@ class Run:
 WORDS = (
     *keyword.kwlist,
     *("inputs", "bounds", "seed", "runtime", "run", "new", "load", "own", "call", "steps"),
-    *("begun", "begin_unit", "begin_at", "first", "range", "min", "max", "bool"),
+    *("begun", "begin_unit", "begin_at", "first", "range", "min", "max", "bool", "compiled"),
 )
 """What generated code uses under these names."""
 
@@ -81,7 +81,9 @@ class Source:
 
     program: LoopProgram
     checked: bool = False
+    apart: bool = False
     units: int = 0
+    functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     names: dict[object, str] = field(default_factory=lambda: {("word", word): word for word in WORDS})
@@ -117,18 +119,21 @@ class Source:
 
     @property
     def text(self) -> str:
-        return "\n".join(self.lines) + "\n"
+        return "\n".join([*self.functions, *self.lines]) + "\n"
 
 
-def generate(program: LoopProgram, implementations: Mapping[str, Any], checked: bool = False) -> Source:
+def generate(
+    program: LoopProgram, implementations: Mapping[str, Any], checked: bool = False, apart: bool = False
+) -> Source:
     """The source of `steps(inputs, bounds, seed, runtime, run)`, a generator that runs the program.
 
     It yields positions (a unit, the next iteration; see `loops/units.py`): before each unit and after each of its
     iterations. `run` is a `Run` and gets the outputs and the bounds found; it may begin at any position. `runtime` has
     the few functions that differ between array libraries: `new`, `load`, `store`, `own`, `call`. With `checked` every
-    value is handed to `run.check` as soon as it is computed.
+    value is handed to `run.check` as soon as it is computed. With `apart` each block is a function of its own, decorated
+    by `compiled`, which the caller of `loaded` supplies.
     """
-    source = Source(program, checked)
+    source = Source(program, checked, apart)
     write = source.lines.append
     write("def steps(inputs, bounds, seed, runtime, run):")
     write("    new, load, own, call = runtime.new, runtime.load, runtime.own, runtime.call")
@@ -150,9 +155,9 @@ def generate(program: LoopProgram, implementations: Mapping[str, Any], checked: 
     return source
 
 
-def loaded(source: Source, name: str) -> Callable[..., Iterator[Position]]:
-    """The function that the source defines."""
-    space: dict[str, Any] = dict(source.constants)
+def loaded(source: Source, name: str, **given: Any) -> Callable[..., Iterator[Position]]:
+    """The function that the source defines; `given` are objects that it may refer to."""
+    space: dict[str, Any] = {**source.constants, **given}
     exec(compile(source.text, name, "exec"), space)
     return space["steps"]
 
@@ -207,6 +212,9 @@ def _item(
 
 def _block(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
     yield f"{indent}# {block.name}"
+    if source.apart and not any(compute.op in ("host", "opaque") for compute in block.body):
+        yield from _apart(source, block, indent, implementations)
+        return
     called: dict[int, str] = {}
     dead = _dead(block)
     for number, compute in enumerate(block.body):
@@ -221,18 +229,47 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
             yield from _check(source, compute, [], indent)
             yield from _forget((source.value(name) for name in dead[number]), indent)
             continue
-        attributes = [f"{key}={_attribute(source, key, value)}" for key, value in compute.attributes.items()]
-        if compute.op == "random_bits":
-            attributes += ["seed=seed", f"step={_tuple(source, compute.step)}"]
-        function = f"_{compute.op}_"
-        source.constants[function] = implementations[compute.op]
-        yield f"{indent}{result} = {function}({', '.join([*operands, *attributes])})"
+        yield f"{indent}{result} = {_computed(source, compute, operands, implementations)}"
         yield from _check(source, compute, operands, indent)
         yield from _forget((source.value(name) for name in dead[number]), indent)
     for store in block.stores:
         yield indent + _store(source, store)
     stored = dict.fromkeys(source.value(store.value) for store in block.stores)
     yield from _forget((*stored, *called.values()), indent)
+
+
+def _apart(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
+    """A block as a call of a function that takes what it loads and the symbols it mentions."""
+    loads: dict[str, str] = {}  # what is read, and the parameter that it becomes
+    symbols: dict[str, None] = {}
+    body = []
+    for compute in block.body:
+        operands = []
+        for operand in compute.operands:
+            text = _operand(source, operand)
+            operands.append(text if isinstance(operand, Local) else loads.setdefault(text, f"loaded_{len(loads)}"))
+        keyed = compute.step if compute.op == "random_bits" else ()
+        for term in (*(t for v in compute.attributes.values() for t in attribute_terms(v)), *keyed):
+            symbols.update(dict.fromkeys(source.symbol(symbol) for symbol in ordered(term.symbols)))
+        body.append(f"    {source.value(compute.result)} = {_computed(source, compute, operands, implementations)}")
+    stored = ", ".join(dict.fromkeys(source.value(store.value) for store in block.stores))
+    name = f"block_{len(source.functions)}"
+    parameters = ", ".join(["seed", *loads.values(), *symbols])
+    lines = ["@compiled", f"def {name}({parameters}):", *body, f"    return {stored},"]
+    source.functions.append("\n".join(lines))
+    yield f"{indent}{stored}, = {name}({', '.join(['seed', *loads, *symbols])})"
+    for store in block.stores:
+        yield indent + _store(source, store)
+
+
+def _computed(source: Source, compute: Compute, operands: Sequence[str], implementations: Mapping[str, Any]) -> str:
+    """An operation applied to its operands."""
+    attributes = [f"{key}={_attribute(source, key, value)}" for key, value in compute.attributes.items()]
+    if compute.op == "random_bits":
+        attributes += ["seed=seed", f"step={_tuple(source, compute.step)}"]
+    function = f"_{compute.op}_"
+    source.constants[function] = implementations[compute.op]
+    return f"{function}({', '.join([*operands, *attributes])})"
 
 
 def _dead(block: Block) -> list[list[str]]:

@@ -37,6 +37,7 @@ class Options:
     check_nan: bool = False
     progress: bool = True
     without: tuple[str, ...] = ()
+    torch_compile: str | None = None
 
 
 def compile(
@@ -48,6 +49,7 @@ def compile(
     check_nan: bool = False,
     progress: bool = True,
     without: Sequence[str] = (),
+    torch_compile: str | None = None,
 ) -> Program:
     """Compile some outputs into a program.
 
@@ -56,7 +58,8 @@ def compile(
     wanted only for what they do. `backend` is "jax", "numpy" or "torch". With `check_nan` a run stops at the first
     NaN or infinity that it makes of finite values, and names the line and the step. `progress=False` shows nothing
     during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
-    every pass keeps the meaning.
+    every pass keeps the meaning. `torch_compile="inductor"` runs the blocks of a program on torch through
+    `torch.compile` with that compiler of torch's; the first run then takes long.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -69,7 +72,7 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    options = Options(backend, check_nan, progress, tuple(without))
+    options = Options(backend, check_nan, progress, tuple(without), torch_compile)
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
     return Program(wanted, options)
 
@@ -95,6 +98,11 @@ class Program:
     def __init__(self, wanted: Wanted, options: Options) -> None:
         if options.backend not in BACKENDS:
             raise UnsupportedError(f"there is no backend {options.backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
+        if options.torch_compile is not None and (options.backend != "torch" or options.check_nan):
+            raise UnsupportedError(
+                "torch_compile is for the torch backend, without check_nan",
+                fix='use backend="torch", or leave torch_compile out',
+            )
         self.wanted, self.options = wanted, options
         self.compiled = compile_tensors(wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without)
         _check_names(self.compiled)
@@ -238,7 +246,7 @@ def make_backend(compiled: Compiled, options: Options, compilations: list[Compil
     if options.backend == "torch":
         from polyrhythm.backends.torch.backend import TorchBackend
 
-        return TorchBackend(compiled.loops, options.check_nan)
+        return TorchBackend(compiled.loops, options.check_nan, options.torch_compile)
     from polyrhythm.backends.jax.backend import JaxBackend
 
     return JaxBackend(compiled.loops, compilations)  # type: ignore[arg-type]

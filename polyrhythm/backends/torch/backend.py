@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from polyrhythm.backends.generated import START, Begin, Check, Position, Run, Source, cut, generate, loaded
@@ -23,12 +25,15 @@ Tensor = torch.Tensor
 
 
 class TorchBackend:
-    """Runs a Loop IR program with torch."""
+    """Runs a Loop IR program with torch; its blocks through `torch.compile` if a compiler of torch's is named."""
 
-    def __init__(self, program: LoopProgram, checked: bool = False) -> None:
+    def __init__(self, program: LoopProgram, checked: bool = False, compiler: str | None = None) -> None:
         self.program = program
-        self.source: Source = generate(program, IMPLEMENTATIONS, checked)
-        self._steps = loaded(self.source, "<polyrhythm torch>")
+        self.source: Source = generate(program, IMPLEMENTATIONS, checked, compiler is not None)
+        given = {n: from_numpy(v) for n, v in self.source.constants.items() if isinstance(v, np.ndarray)}
+        # A block that cannot be compiled whole is an error, never run in another way.
+        compiled = partial(torch.compile, fullgraph=True, dynamic=True, backend=compiler or "inductor")
+        self._steps = loaded(self.source, "<polyrhythm torch>", compiled=compiled, **given)
 
     def start(
         self,
