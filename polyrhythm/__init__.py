@@ -5,6 +5,9 @@ Everything a user needs is here: `import polyrhythm as pr`.
 
 from polyrhythm import errors
 from polyrhythm.lang.calls import Ragged
+from polyrhythm.lang.checkpoint import checkpoint
+from polyrhythm.lang.custom import custom_vjp
+from polyrhythm.lang.foreign import jax_function, torch_function
 from polyrhythm.lang.functions import (
     abs,
     add,
@@ -124,8 +127,6 @@ from polyrhythm.lang.functions import (
     zeros,
     zeros_like,
 )
-from polyrhythm.lang.checkpoint import checkpoint
-from polyrhythm.lang.custom import custom_vjp
 from polyrhythm.lang.gradient import detach, grad, value_and_grad
 from polyrhythm.lang.index import Bound, Condition, Dim, Index, dim, size
 from polyrhythm.lang.index import index_max as max
@@ -207,6 +208,7 @@ __all__ = [
     "invert",
     "isfinite",
     "isnan",
+    "jax_function",
     "less",
     "less_equal",
     "log",
@@ -272,6 +274,7 @@ __all__ = [
     "tanh",
     "tile",
     "topk",
+    "torch_function",
     "transpose",
     "tril",
     "triu",

@@ -1134,7 +1134,7 @@ class ModelDamagedError(PolyrhythmError):
 class ModelMismatchError(PolyrhythmError):
     """The files of a language model do not belong together.
 
-    The weights that `config.json` calls for are compared with those in the files, by name and shape, before any is read.
+    The weights `config.json` calls for are compared with those in the files, by name and shape, before any is read.
 
     >>> import json, tempfile
     >>> from polyrhythm import llm
@@ -1246,4 +1246,26 @@ class WeightsMismatchError(PolyrhythmError):
     Weights of linear layers have the outputs first, as in torch:
 
     >>> layer = nn.Linear(2, 1).using({"weight": np.ones((1, 2)), "bias": np.ones(1)})
+    """
+
+
+class OpaqueError(PolyrhythmError):
+    """A function of another library cannot be part of the program: it fails, or returns what programs do not have.
+
+    It is called once on shapes alone when it is written down, so that its mistakes show at that line.
+
+    >>> import jax.numpy as jnp
+    >>> import polyrhythm as pr
+    >>> x, y = pr.input("x", (3,)), pr.input("y", (2,))
+    >>> pr.jax_function(jnp.add, [x, y])
+    Traceback (most recent call last):
+    ...
+    polyrhythm.errors.OpaqueError: add cannot be called with float32[3], float32[2]: TypeError: ...
+      at ...
+      fix: call the function by itself with arrays of these types, and correct it or what it is given
+
+    Shapes that fit together:
+
+    >>> pr.evaluate(pr.jax_function(jnp.add, [x, y.axes[0]]), {"x": [1, 2, 3], "y": [10, 20]}).tolist()
+    [11.0, 12.0, 13.0]
     """

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -1090,6 +1091,14 @@ def stride_of_zero() -> None:
 @raises(errors.ShapeError)
 def padding_of_too_many_axes() -> None:
     pr.max_pool(v, 2, padding=[(0, 0), (1, 1)])
+
+
+# Functions of other libraries.
+
+
+@raises(errors.OpaqueError)
+def jax_function_of_other_shapes() -> None:
+    pr.jax_function(jnp.dot, [v, pr.zeros((7,))])
 
 
 # Weights of modules.

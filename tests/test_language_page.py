@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "language.md"
 GROUPS: dict[str, str] = {
     "polyrhythm.lang.index": "Dims and index expressions",
     "polyrhythm.lang.inputs": "Inputs and host functions",
+    "polyrhythm.lang.foreign": "Inputs and host functions",
     "polyrhythm.lang.recurrent": "Recurrent tensors",
     "polyrhythm.lang.tensor": "Tensors",
     "polyrhythm.lang.gradient": "Gradients",

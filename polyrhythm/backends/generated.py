@@ -130,8 +130,8 @@ def generate(
     It yields positions (a unit, the next iteration; see `loops/units.py`): before each unit and after each of its
     iterations. `run` is a `Run` and gets the outputs and the bounds found; it may begin at any position. `runtime` has
     the few functions that differ between array libraries: `new`, `load`, `store`, `own`, `call`. With `checked` every
-    value is handed to `run.check` as soon as it is computed. With `apart` each block is a function of its own, decorated
-    by `compiled`, which the caller of `loaded` supplies.
+    value is handed to `run.check` as soon as it is computed. With `apart` each block is a function of its own,
+    decorated by `compiled`, which the caller of `loaded` supplies.
     """
     source = Source(program, checked, apart)
     write = source.lines.append
@@ -215,7 +215,7 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
     if source.apart and not any(compute.op in ("host", "opaque") for compute in block.body):
         yield from _apart(source, block, indent, implementations)
         return
-    called: dict[int, str] = {}
+    called: dict[object, str] = {}
     dead = _dead(block)
     for number, compute in enumerate(block.body):
         operands = [_operand(source, operand) for operand in compute.operands]
@@ -227,6 +227,17 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
                 yield f"{indent}{called[call]} = {_host(source, compute, operands)}"
             yield f"{indent}{result} = {called[call]}[{compute.attributes['result']}]"
             yield from _check(source, compute, [], indent)
+            yield from _forget((source.value(name) for name in dead[number]), indent)
+            continue
+        if compute.op == "opaque":
+            # One call for all results that are computed here.
+            key = compute.attributes["function"], tuple(operands)
+            if key not in called:
+                called[key] = f"returned_{len(called)}"
+                function = source.constant(key[0].call, f"opaque_{compute.result}")
+                yield f"{indent}{called[key]} = {function}({', '.join(operands)})"
+            yield f"{indent}{result} = {called[key]}[{compute.attributes['result']}]"
+            yield from _check(source, compute, operands, indent)
             yield from _forget((source.value(name) for name in dead[number]), indent)
             continue
         yield f"{indent}{result} = {_computed(source, compute, operands, implementations)}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.backends.generated import START, Begin, Check, Position, Run, Source, cut, generate, loaded
+from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.errors import HostError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.graph import HostFunction
@@ -20,6 +21,7 @@ class NumpyBackend:
     """Runs a Loop IR program with NumPy."""
 
     def __init__(self, program: LoopProgram, checked: bool = False) -> None:
+        check_libraries(program, "numpy")
         self.program = program
         self.source: Source = generate(program, {name: op.numpy for name, op in TABLE.items()}, checked)
         self._steps = loaded(self.source, "<polyrhythm numpy>")

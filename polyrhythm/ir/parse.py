@@ -15,6 +15,7 @@ import numpy as np
 from polyrhythm.ir import dtypes, text
 from polyrhythm.ir.conditions import TRUE, Condition
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, Requirement, Step
+from polyrhythm.ir.ops.opaque import OpaqueFunction
 from polyrhythm.ir.parse_terms import ParseError, TermParser, parse_condition, parse_term
 from polyrhythm.ir.terms import Kind, Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
@@ -24,7 +25,7 @@ __all__ = ["ParseError", "parse", "parse_condition", "parse_term"]
 
 def parse(
     source: str,
-    functions: Mapping[str, HostFunction] | None = None,
+    functions: Mapping[str, text.Function] | None = None,
     parameters: Mapping[str, np.ndarray] | None = None,
 ) -> Graph:
     """The graph of a text.
@@ -44,7 +45,7 @@ def parse(
 
 
 class _Parser(TermParser):
-    def __init__(self, source: str, functions: Mapping[str, HostFunction]) -> None:
+    def __init__(self, source: str, functions: Mapping[str, text.Function]) -> None:
         super().__init__(source, {})
         self.functions = functions
         self.nodes: dict[str, Node] = {}
@@ -76,6 +77,7 @@ class _Parser(TermParser):
             "dim": lambda: self.declaration("dim"),
             "length": self.length,
             "host": self.host,
+            "opaque": self.opaque,
             "require": self.requirement,
             "until": self.stop,
             "effect": lambda: self.effects.append(self.name()),
@@ -115,8 +117,23 @@ class _Parser(TermParser):
         single = not self.accept("(")
         results = (self.type(),) if single else tuple(self.several(self.type, ")"))
         effect = self.string() if self.accept("effect") else None
-        if (results, effect, single) != (function.results, function.effect, function.single):
+        declared = HostFunction(function.name, function.call, results, effect, single)
+        if declared != function:
             self.fail(f"the function given for {at} does not return what is declared here", at)
+
+    def opaque(self) -> None:
+        self.expect("@")
+        at, function = self.token, self.function()
+        self.expect(":")
+        self.expect("(")
+        operands = tuple(self.several(self.type, ")"))
+        self.expect("to")
+        self.expect("(")
+        results = tuple(self.several(self.type, ")"))
+        self.expect("by")
+        kind = operands, results, self.string()
+        if not isinstance(function, OpaqueFunction) or kind != (function.operands, function.results, function.library):
+            self.fail(f"the function given for {at} is not what is declared here", at)
 
     def requirement(self) -> None:
         condition = self.condition()
@@ -235,7 +252,7 @@ class _Parser(TermParser):
         self.expect(")")
         return found
 
-    def function(self) -> HostFunction:
+    def function(self) -> text.Function:
         at, name = self.token, self.name()
         if name not in self.functions:
             self.fail(f"the host function {name} is not among the functions given to parse", at)

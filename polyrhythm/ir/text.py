@@ -37,11 +37,14 @@ import numpy as np
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import TRUE, Condition
 from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, Step
+from polyrhythm.ir.ops.opaque import OpaqueFunction
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.ir.types import Array, TensorType
 
 LARGEST_LIST = 32
 """Arrays with more elements than this are written in base64."""
+
+Function = HostFunction | OpaqueFunction
 
 _BARE_NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")
 
@@ -62,17 +65,17 @@ def show(graph: Graph) -> str:
     return _Printer(graph).text()
 
 
-def functions(graph: Graph) -> dict[str, HostFunction]:
-    """The host functions of a graph under the names they are printed by, as `parse` wants them.
+def functions(graph: Graph) -> dict[str, Function]:
+    """The host functions and opaque functions of a graph under the names they are printed by, as `parse` wants them.
 
     >>> functions(Graph({}, ()))
     {}
     """
-    found: dict[str, HostFunction] = {}
+    found: dict[str, Function] = {}
     for node in graph:
         for definition in node.definitions:
             for value in definition.attributes.values():
-                if isinstance(value, HostFunction) and not any(_same_function(value, f) for f in found.values()):
+                if isinstance(value, Function) and not any(_same_function(value, f) for f in found.values()):
                     found[_unused(value.name, found)] = value
     return found
 
@@ -99,7 +102,7 @@ def quoted_name(name: str) -> str:
     return "`" + json.dumps(name, ensure_ascii=False)[1:-1].replace("`", "\\u0060") + "`"
 
 
-def _same_function(a: HostFunction, b: HostFunction) -> bool:
+def _same_function(a: Function, b: Function) -> bool:
     return a == b and a.call is b.call
 
 
@@ -148,7 +151,7 @@ class _Printer:
     def text(self) -> str:
         head = [self._symbol(symbol) for symbol in self.symbols]
         head += [self._length(bound, access) for bound, access in self.graph.lengths.items()]
-        head += [self._host(name, function) for name, function in self.functions.items()]
+        head += [self._function(name, function) for name, function in self.functions.items()]
         foot = [f"require {self._index(r.condition)}: {json.dumps(r.why)}" for r in self.graph.requirements]
         foot += [f"until {self._index(Term.of(s))}: {quoted_name(name)}" for s, name in self.graph.until.items()]
         foot += [f"effect {quoted_name(name)}" for name in self.graph.effects]
@@ -174,8 +177,11 @@ class _Printer:
     def _length(self, bound: Symbol, access: Access) -> str:
         return f"length {self._index(Term.of(bound))} = {self._access(access)}"
 
-    def _host(self, name: str, function: HostFunction) -> str:
+    def _function(self, name: str, function: Function) -> str:
         results = ", ".join(map(self._type, function.results))
+        if isinstance(function, OpaqueFunction):
+            operands = ", ".join(map(self._type, function.operands))
+            return f"opaque @{quoted_name(name)}: ({operands}) to ({results}) by {json.dumps(function.library)}"
         effect = "" if function.effect is None else f" effect {json.dumps(function.effect)}"
         return f"host @{quoted_name(name)}: {results if function.single else f'({results})'}{effect}"
 
@@ -227,7 +233,7 @@ class _Printer:
             return f"dtype({short})" if short in self.names.values() else short
         if isinstance(value, Array):
             return array_text(value)
-        if isinstance(value, HostFunction):
+        if isinstance(value, Function):
             return f"@{quoted_name(next(n for n, f in self.functions.items() if _same_function(f, value)))}"
         if isinstance(value, tuple):
             if value and all(isinstance(part, Term) for part in value):

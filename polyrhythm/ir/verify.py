@@ -32,11 +32,15 @@ from polyrhythm.ir.graph import (
     same_rows,
 )
 from polyrhythm.ir.ops import TABLE, elementwise
+from polyrhythm.ir.ops.opaque import OpaqueFunction
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
 
 EXTERNAL = frozenset({"input", "host"})
 """Operations whose values come from outside, which the op table does not have."""
+
+FUNCTIONS: dict[str, type] = {"host": HostFunction, "opaque": OpaqueFunction}
+"""Operations with an attribute `function`, and what that is."""
 
 ARITIES = {op.name: 1 for op in elementwise.UNARY} | {op.name: 2 for op in elementwise.BINARY}
 """The number of operands where the type rule takes any."""
@@ -220,8 +224,8 @@ def _operations(subject: _Subject) -> Complaints:
 def _attributes(subject: _Subject) -> Complaints:
     for node, definition in subject.pieces:
         for key, value in definition.attributes.items():
-            function = definition.op == "host" and key == "function"
-            if not (isinstance(value, HostFunction) if function else _is_attribute(value)):
+            function = FUNCTIONS.get(definition.op) if key == "function" else None
+            if not (isinstance(value, function) if function is not None else _is_attribute(value)):
                 yield node.name, f"the attribute {key} of {definition.op} is {value!r}, of type {type(value).__name__}"
 
 

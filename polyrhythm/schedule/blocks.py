@@ -143,13 +143,14 @@ def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[
                 for access in definition.operands:
                     readers[access.source].append((node.name, number, access))
     kept = _kept(graph)
-    calls = _first_results(graph)
+    calls = _first_results(graph, domains)
     home: dict[tuple[str, int], tuple[str, int]] = {}
     for node in reversed(list(graph)):
         for number in range(len(node.definitions)):
             home[node.name, number] = (node.name, number)
         if node.name in calls:
             home[node.name, 0] = (calls[node.name], 0)
+            continue
         if node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
             continue
         current = tuple(Term.of(symbol) for symbol in node.symbols)
@@ -164,15 +165,23 @@ def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[
     return home
 
 
-def _first_results(graph: Graph) -> dict[str, str]:
-    """For each node that a host call makes, the first one made by the same call."""
-    first: dict[int, str] = {}
+def _first_results(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[str, str]:
+    """For each node that a host call or an opaque function with several results makes, the first made by that call."""
+    first: dict[object, str] = {}
     found = {}
     for node in graph:
         for definition in node.definitions:
             if definition.op == "host":
                 found[node.name] = first.setdefault(definition.attributes["call"], node.name)
+            elif definition.op == "opaque" and _alone(node) and len(definition.attributes["function"].results) > 1:
+                # Where results are wanted at different points, each is computed by itself.
+                call = definition.attributes["function"], definition.operands, node.dims, domains[node.name][0]
+                found[node.name] = first.setdefault(call, node.name)
     return found
+
+
+def _alone(node: Node) -> bool:
+    return not node.recurrent and len(node.definitions) == 1
 
 
 def _external(node: Node) -> bool:

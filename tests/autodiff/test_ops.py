@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -204,6 +205,7 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
     "le": [(lambda x: (x <= 0.1).cast("float64") * x, [normal(4)])],
     "argreduce": [(lambda x: pr.take(x, x.argmax(), 0) * x, [normal(4)])],
     "keep": [(lambda x: apply("keep", x * x) * x, [normal(4)])],
+    "opaque": [(lambda x, y: pr.jax_function(lambda a, b: jnp.sin(a) * b, [x, y]), [normal(3), normal(3)])],
     "argsort": [(lambda x: pr.argsort(x).cast("float64") * x, [normal(4)])],
 }
 

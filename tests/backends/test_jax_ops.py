@@ -19,7 +19,7 @@ from polyrhythm.ir.types import Array, TensorType
 from tests.backends.ops_cases import CASES, EXACT_ORDER, assert_same, cases_of, some_lengths, with_extremes
 from tests.ir.ops.samples import SYMBOLS, Lengths, Sample, shape_of
 
-every_operation = pytest.mark.parametrize("op", sorted(TABLE))
+every_operation = pytest.mark.parametrize("op", sorted(set(TABLE) - {"opaque"}))
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _wide_types() -> Iterator[None]:
 
 
 def test_every_operation_is_implemented() -> None:
-    assert set(IMPLEMENTATIONS) == set(TABLE) == {case.op for case in CASES}
+    assert set(IMPLEMENTATIONS) == set(TABLE) == {case.op for case in CASES} | {"opaque"}
 
 
 class Compiled:

@@ -13,7 +13,7 @@ from tests.ir.ops.samples import SYMBOLS, elements
 
 
 def test_every_operation_is_implemented() -> None:
-    assert set(IMPLEMENTATIONS) == set(TABLE)
+    assert set(IMPLEMENTATIONS) == set(TABLE) - {"opaque"}  # which the generated code calls itself
 
 
 @pytest.mark.parametrize("op", sorted(TABLE))

@@ -16,6 +16,7 @@ import numpy as np
 from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
 from polyrhythm.backends.jax.regions import has_host
+from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
@@ -56,6 +57,7 @@ class JaxBackend:
     compilations: list[Compilation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        check_libraries(self.program, "jax")
         self.program = expanded(self.program)
         self.inputs = input_places(self.program)
         self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)

@@ -19,6 +19,7 @@ from jax import lax
 
 from polyrhythm.backends.jax import ops
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.ops_opaque import called
 from polyrhythm.backends.jax.ops_padded import fit_axis
 from polyrhythm.backends.jax.reads import Reads, known_reads
 from polyrhythm.backends.jax.vector import run_lanes, split, too_large
@@ -32,6 +33,7 @@ from polyrhythm.loops.liveness import carried, live_before, written
 
 Scalar = int | jax.Array
 State = dict[str, Padded]
+Calls = dict[Any, tuple[Any, ...]]
 
 
 @dataclass
@@ -153,15 +155,18 @@ class Lowering:
     def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
         """Load, compute, store."""
         values: dict[str, Padded] = {}
+        calls: Calls = {}
         for compute in block.body:
             operands = [
                 values[o.name] if isinstance(o, Local) else self.load(o, state, block) for o in compute.operands
             ]
-            values[compute.result] = self.compute(compute, operands)
+            values[compute.result] = self.compute(compute, operands, calls)
         for store in block.stores:
             self.store(store, values[store.value], state, mask)
 
-    def compute(self, compute: Compute, operands: Sequence[Padded]) -> Padded:
+    def compute(self, compute: Compute, operands: Sequence[Padded], calls: Calls | None = None) -> Padded:
+        """One operation. `calls` remembers what opaque functions returned in this block, all results at once."""
+
         def settle(term: Any) -> Any:
             return self.condition(term) if isinstance(term, Condition) else self.scalar(term)
 
@@ -169,6 +174,10 @@ class Lowering:
         attributes = {key: v.value if isinstance(v, Array) else v for key, v in attributes.items()}
         if compute.op == "random_bits":
             attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
+        if compute.op == "opaque" and calls is not None:
+            call = attributes["function"], compute.operands
+            calls[call] = calls.get(call) or called(operands, attributes)
+            attributes["returned"] = calls[call]
         shape = compute.type.shape
         capacities = tuple(self.capacity(n) for n in shape)
         return ops.apply(compute.op, operands, attributes, capacities, self.lengths(shape), compute.type.dtype)

@@ -16,6 +16,7 @@ from polyrhythm.backends.jax import (
     ops_creation,
     ops_elementwise,
     ops_indexing,
+    ops_opaque,
     ops_reductions,
     ops_reshape,
     ops_shapes,
@@ -32,6 +33,7 @@ _FAMILIES = (
     ops_indexing,
     ops_windows,
     ops_creation,
+    ops_opaque,
 )
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

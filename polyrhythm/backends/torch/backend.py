@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from polyrhythm.backends.generated import START, Begin, Check, Position, Run, Source, cut, generate, loaded
+from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.backends.numpy import checked_results
 from polyrhythm.backends.torch.ops import IMPLEMENTATIONS, TORCH_DTYPES, from_numpy, to_numpy
 from polyrhythm.backends.torch.ops_carriers import NUMPY_DTYPES
@@ -28,6 +29,7 @@ class TorchBackend:
     """Runs a Loop IR program with torch; its blocks through `torch.compile` if a compiler of torch's is named."""
 
     def __init__(self, program: LoopProgram, checked: bool = False, compiler: str | None = None) -> None:
+        check_libraries(program, "torch")
         self.program = program
         self.source: Source = generate(program, IMPLEMENTATIONS, checked, compiler is not None)
         given = {n: from_numpy(v) for n, v in self.source.constants.items() if isinstance(v, np.ndarray)}

@@ -9,6 +9,7 @@ from polyrhythm.ir.ops import (
     creation,
     elementwise,
     indexing,
+    opaque,
     random,
     reductions,
     shapes,
@@ -16,7 +17,7 @@ from polyrhythm.ir.ops import (
 )
 from polyrhythm.ir.ops.record import Op
 
-_FAMILIES = (elementwise, reductions, contraction, shapes, indexing, windows, creation, random)
+_FAMILIES = (elementwise, reductions, contraction, shapes, indexing, windows, creation, random, opaque)
 
 TABLE: dict[str, Op] = {op.name: op for family in _FAMILIES for op in family.OPS}
 """Each operation under its name."""

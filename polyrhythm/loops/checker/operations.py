@@ -10,6 +10,7 @@ from typing import Any
 
 from polyrhythm.ir.conditions import Condition, conjunction
 from polyrhythm.ir.graph import Access, HostFunction, operand_type
+from polyrhythm.ir.ops.opaque import OpaqueFunction
 from polyrhythm.ir.ops.record import map_attribute
 from polyrhythm.ir.terms import Term
 from polyrhythm.ir.types import TensorType
@@ -92,7 +93,7 @@ def _same(subject: Subject, a: Any, b: Any, given: Condition) -> bool:
     if isinstance(a, Condition) and isinstance(b, Condition):
         prover = subject.prover
         return prover.implied(conjunction(given, a), b) and prover.implied(conjunction(given, b), a)
-    if isinstance(a, HostFunction) or isinstance(b, HostFunction):
+    if isinstance(a, (HostFunction, OpaqueFunction)) or isinstance(b, (HostFunction, OpaqueFunction)):
         return False
     return type(a) is type(b) and (bool(a == b) or repr(a) == repr(b))
 
