@@ -8,9 +8,12 @@ from polyrhythm.stream.deadlock import lint
 from polyrhythm.stream.dims import Dim, dynamic, ragged, static
 from polyrhythm.stream.directives import parallelize, tile, time_multiplex
 from polyrhythm.stream.errors import (
+    AccessNotStreamable,
     Deadlock,
+    DirectiveMismatch,
     ElementMismatch,
     OpenFeedback,
+    OperationNotStreamable,
     RankOutOfRange,
     ShapeMismatch,
     StopMismatch,
@@ -21,6 +24,7 @@ from polyrhythm.stream.expr import Expr, symbol
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Program, Stream
 from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.lowering import Lowered, lower
 from polyrhythm.stream.metrics import Metrics, measure
 from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles, scan
 from polyrhythm.stream.operators.offchip import OffChip, linear_load, linear_store, random_load, random_store
@@ -28,6 +32,7 @@ from polyrhythm.stream.operators.onchip import bufferize, streamify, streamify_b
 from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
 from polyrhythm.stream.operators.shapes import expand, flatten, promote, repeat, reshape, zip_streams
 from polyrhythm.stream.operators.structure import feedback, replicate, restate, source, stack, unstack
+from polyrhythm.stream.operators.window import window
 from polyrhythm.stream.simulate import Run, simulate
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import BF16, BOOL, F16, F32, F64, U32, U64, Buffer, DynTile, Selector, Tile, Tuple
@@ -43,17 +48,21 @@ __all__ = [
     "REDUCTIONS",
     "U32",
     "U64",
+    "AccessNotStreamable",
     "Buffer",
     "Deadlock",
     "Dim",
+    "DirectiveMismatch",
     "DynTile",
     "ElementMismatch",
     "Expr",
     "Function",
     "Hardware",
+    "Lowered",
     "Metrics",
     "OffChip",
     "OpenFeedback",
+    "OperationNotStreamable",
     "Program",
     "RankOutOfRange",
     "Reduction",
@@ -77,6 +86,7 @@ __all__ = [
     "linear_load",
     "linear_store",
     "lint",
+    "lower",
     "map_tiles",
     "measure",
     "parallelize",
@@ -102,5 +112,6 @@ __all__ = [
     "tile",
     "time_multiplex",
     "unstack",
+    "window",
     "zip_streams",
 ]

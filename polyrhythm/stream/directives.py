@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from polyrhythm.lang.index import Dim
 from polyrhythm.stream.errors import StreamError
 
 Policy = Literal["coarse", "interleave", "dynamic"]
@@ -19,34 +20,43 @@ Policy = Literal["coarse", "interleave", "dynamic"]
 class TileDirective:
     """Cut `dim` into tiles of `size`; with `dynamic`, into one tile of whatever size there is."""
 
-    dim: str
+    dim: str | Dim
     size: int | None
     dynamic: bool
+
+    def __str__(self) -> str:
+        return f"tile({str(self.dim)!r}, {'dynamic=True' if self.dynamic else self.size})"
 
 
 @dataclass(frozen=True)
 class TimeMultiplexDirective:
     """Let the branches along `dim` share `regions` regions."""
 
-    dim: str
+    dim: str | Dim
     regions: int
+
+    def __str__(self) -> str:
+        return f"time_multiplex({str(self.dim)!r}, {self.regions})"
 
 
 @dataclass(frozen=True)
 class ParallelizeDirective:
     """Deal `dim` out to `regions` regions by `policy`; a coarse block has at least `block` entries."""
 
-    dim: str
+    dim: str | Dim
     regions: int
     policy: Policy
     block: int
+
+    def __str__(self) -> str:
+        return f"parallelize({str(self.dim)!r}, {self.regions}, {self.policy!r})"
 
 
 Directive = TileDirective | TimeMultiplexDirective | ParallelizeDirective
 DirectiveKind = TypeVar("DirectiveKind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
 
 
-def tile(dim: str, size: int | None = None, *, dynamic: bool = False) -> TileDirective:
+def tile(dim: str | Dim, size: int | None = None, *, dynamic: bool = False) -> TileDirective:
     """Cut a dim into tiles of a fixed size, or, with `dynamic`, into one tile as large as the data.
 
     >>> tile("token", dynamic=True).dynamic, tile("token", 16).size
@@ -59,7 +69,7 @@ def tile(dim: str, size: int | None = None, *, dynamic: bool = False) -> TileDir
     return TileDirective(dim, size, dynamic)
 
 
-def time_multiplex(dim: str, regions: int) -> TimeMultiplexDirective:
+def time_multiplex(dim: str | Dim, regions: int) -> TimeMultiplexDirective:
     """Let consecutive branches along a dim share regions of the accelerator.
 
     >>> time_multiplex("expert", regions=8).regions
@@ -68,7 +78,7 @@ def time_multiplex(dim: str, regions: int) -> TimeMultiplexDirective:
     return TimeMultiplexDirective(dim, regions)
 
 
-def parallelize(dim: str, regions: int, policy: Policy = "dynamic", block: int = 16) -> ParallelizeDirective:
+def parallelize(dim: str | Dim, regions: int, policy: Policy = "dynamic", block: int = 16) -> ParallelizeDirective:
     """Deal a dim out to regions: in blocks (coarse), in rotation (interleave), or to whoever is free (dynamic).
 
     A coarse block has `block` entries, or more where the regions would not hold all of them.

@@ -162,3 +162,67 @@ class Deadlock(StreamError):
     >>> simulate(Program(spread), Hardware(fifo_depth=4)).cycles
     4
     """
+
+
+class OperationNotStreamable(StreamError):
+    """The lowering met an operation that no stream operator can do, or that needs more at once than a tile holds.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.stream import lower
+    >>> t, T = pr.dim("t")
+    >>> noise = pr.normal((), dims=(t,))
+    >>> lower(noise, bounds={T: 3})
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.OperationNotStreamable: ... is computed by random_bits, which no stream operator can do
+    ...
+
+    Corrected: what cannot be streamed is an input.
+
+    >>> noise = pr.input("noise", (), (t,))
+    >>> lower(2 * noise, inputs={"noise": [1.0, 2.0]})().tolist()
+    [2.0, 4.0]
+    """
+
+
+class AccessNotStreamable(StreamError):
+    """The lowering met a read that a stream cannot serve: of later steps of a recurrence, or across tiles.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.stream import lower
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> rest = pr.recurrent((), (t,))
+    >>> rest[T - 1] = x[T - 1]
+    >>> rest[t - 1] = x[t - 1] + rest
+    >>> lower(rest, inputs={"x": [1.0, 2.0, 3.0]})
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.AccessNotStreamable: ... needs a value of rest that is later in the stream
+    ...
+
+    Corrected: a sum over later steps needs no recurrence.
+
+    >>> lower(x[t:T].sum(0), inputs={"x": [1.0, 2.0, 3.0]})().tolist()
+    [6.0, 5.0, 3.0]
+    """
+
+
+class DirectiveMismatch(StreamError):
+    """A schedule directive names a dim that the program does not have, or does not fit how the dim is used.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.stream import lower, tile
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> lower(x[0:T].sum(0), [tile("row", 4)], {"x": [1.0, 2.0, 3.0, 4.0]})
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.DirectiveMismatch: tile('row', 4): the program has no dim row
+    ...
+
+    Corrected:
+
+    >>> lower(x[0:T].sum(0), [tile(t, 4)], {"x": [1.0, 2.0, 3.0, 4.0]})().item()
+    10.0
+    """

@@ -50,7 +50,8 @@ class Reduction:
 
     `start` makes the state from the shapes of the elements, `update` folds one element (or one pair) into it.
     `grows` says that rows of the state add up, so that the type of the result depends on the size of the group.
-    `cycles` is a fixed time at the end of a group, for reductions that only signal.
+    `cycles` is a fixed time at the end of a group, for reductions that only signal. Rows of the state are padding
+    where those of the operand `valid_from` are.
 
     >>> REDUCTIONS["add"].update(np.ones((1, 2)), np.ones((1, 2))).tolist()
     [[2.0, 2.0]]
@@ -65,6 +66,7 @@ class Reduction:
     grows: bool = False
     cycles: int = 0
     stationary: int | None = None
+    valid_from: int = 0
 
 
 def _no_flops(*shapes: TileShape) -> Side:

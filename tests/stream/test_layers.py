@@ -1,13 +1,17 @@
-"""The two layers: every schedule gives the NumPy result, and functional and timing mode agree on cycles."""
+"""The two layers: one source, run by NumPy, by JAX and as streams, with equal results under every schedule."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyrhythm.stream import Deadlock, Hardware, StreamError, lint, simulate
+import polyrhythm as pr
+from polyrhythm.stream import Deadlock, Hardware, StreamError, lint, lower, simulate
 from polyrhythm.stream.attention import (
     AttentionData,
     AttentionShape,
@@ -17,9 +21,17 @@ from polyrhythm.stream.attention import (
 )
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
 from polyrhythm.stream.moe import MoeData, MoeShape, build_moe, moe_reference
+from polyrhythm.stream.programs import attention, moe
+from polyrhythm.stream.programs.attention import decode_attention
+from polyrhythm.stream.programs.moe import mixture_of_experts
 
 SHAPE = MoeShape(hidden=8, intermediate=12, experts=8, chosen=2)
 SMALL = AttentionShape(queries=2, width=4, tile_rows=8)
+POLICIES: tuple[Policy, ...] = ("coarse", "interleave", "dynamic")
+
+
+def _floats(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    return (0.4 * generator.normal(size=shape)).astype(np.float32)
 
 
 def _moe_data(batch: int, seed: int) -> tuple[MoeData, np.ndarray]:
@@ -27,13 +39,87 @@ def _moe_data(batch: int, seed: int) -> tuple[MoeData, np.ndarray]:
     routing = np.array([generator.choice(6, 2, replace=False) for _ in range(batch)])
     wide = (SHAPE.experts, SHAPE.hidden, SHAPE.intermediate)
     data = MoeData(
-        generator.normal(size=(batch, SHAPE.hidden)),
-        generator.normal(size=(batch, 2)),
-        generator.normal(size=wide),
-        generator.normal(size=wide),
-        generator.normal(size=(SHAPE.experts, SHAPE.intermediate, SHAPE.hidden)),
+        _floats(generator, batch, SHAPE.hidden),
+        _floats(generator, batch, 2),
+        _floats(generator, *wide),
+        _floats(generator, *wide),
+        _floats(generator, SHAPE.experts, SHAPE.intermediate, SHAPE.hidden),
     )
     return data, routing
+
+
+def _attention_data(lengths: list[int], seed: int) -> AttentionData:
+    generator = np.random.default_rng(seed)
+    batch, capacity = len(lengths), 48
+    return AttentionData(
+        _floats(generator, batch, SMALL.queries, SMALL.width),
+        _floats(generator, batch, capacity, SMALL.width),
+        _floats(generator, batch, capacity, SMALL.width),
+        _floats(generator, batch, SMALL.width),
+        _floats(generator, batch, SMALL.width),
+    )
+
+
+def test_the_sources_are_short() -> None:
+    for module in (moe, attention):
+        assert module.__file__ is not None
+        assert len(Path(module.__file__).read_text().splitlines()) < 60
+
+
+def _moe_schedules() -> list[list[Directive]]:
+    inner: list[Directive] = [tile("intermediate", 4), tile("hidden", dynamic=True)]
+    rows = [tile("token", size) for size in (1, 3, 16)] + [tile("token", dynamic=True)]
+    shared = [[*inner, row, time_multiplex("expert", regions)] for row in rows for regions in (8, 4, 1)]
+    return [[], inner, [*inner, time_multiplex("expert", 2)], *shared]
+
+
+def test_the_experts_on_numpy_jax_and_streams() -> None:
+    """One tensor, compiled twice and lowered under every schedule; a plain NumPy loop says what is right."""
+    layer = mixture_of_experts()
+    data, routing = _moe_data(7, seed=1)
+    inputs = {"routing": routing.astype(np.int32), **vars(data)}
+    expected = moe_reference(data, routing)
+    for backend in ("numpy", "jax"):
+        np.testing.assert_allclose(pr.compile(layer.output, backend=backend)(**inputs), expected, rtol=1e-5, atol=1e-5)
+    for schedule in _moe_schedules():
+        simulated = lower(layer.output, schedule, inputs)(Hardware(fifo_depth=64))
+        np.testing.assert_allclose(simulated, expected, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
+
+
+def test_an_expert_may_be_chosen_twice_by_one_token() -> None:
+    layer = mixture_of_experts()
+    data, _ = _moe_data(4, seed=2)
+    routing = np.array([[1, 1], [0, 3], [2, 2], [3, 0]])
+    inputs = {"routing": routing.astype(np.int32), **vars(data)}
+    for schedule in _moe_schedules()[1::3]:
+        simulated = lower(layer.output, schedule, inputs)(Hardware(fifo_depth=64))
+        np.testing.assert_allclose(simulated, moe_reference(data, routing), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_attention_on_numpy_jax_and_streams(safe: bool) -> None:
+    """Results and updated caches, with ragged lengths, compiled twice and lowered under every schedule."""
+    step = decode_attention(SMALL.queries, SMALL.width, safe)
+    lengths = [3, 0, 17, 40, 8, 7, 25]
+    data = _attention_data(lengths, seed=3)
+    inputs = {"length": np.array(lengths, np.int32), **vars(data)}
+    expected: dict[str, Any] = {"output": attention_reference(data, lengths)}
+    for name in ("key", "value"):
+        expected[name] = getattr(data, name).copy()
+        expected[name][np.arange(len(lengths)), lengths] = getattr(data, f"new_{name}")
+    schedules: list[list[Directive]] = [[], [tile("kv", 8)]]
+    for policy in POLICIES:
+        schedules += [[parallelize(step.request, 2, policy, block=2)]]
+        schedules += [[tile(step.kv, rows), parallelize(step.request, 3, policy, block=2)] for rows in (8, 16, 48)]
+    results = [pr.compile(step.outputs, backend=backend)(**inputs) for backend in ("numpy", "jax")]
+    for schedule in schedules:
+        dealt = any("parallelize" in str(directive) for directive in schedule)
+        hardware = attention_hardware() if dealt else Hardware(fifo_depth=4096)
+        results.append(lower(step.outputs, schedule, inputs)(hardware))
+    for result in results:
+        for name, right in expected.items():
+            found = result[name] if result[name].shape == right.shape else result[name].swapaxes(0, 1)
+            np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("regions", [8, 4, 2, 1])
@@ -44,28 +130,22 @@ def test_every_schedule_of_the_experts_gives_the_same_result(size: int | None, r
     program = build_moe(SHAPE, routing, [rows, tile("intermediate", 4), time_multiplex("expert", regions)], data)
     hardware = Hardware(fifo_depth=16)
     run = simulate(program, hardware)
-    np.testing.assert_allclose(run.arrays["output"], moe_reference(data, routing), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(run.arrays["output"], moe_reference(data, routing), rtol=1e-5, atol=1e-5)
     assert simulate(program, hardware, functional=False).cycles == run.cycles
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=9), st.sampled_from(["coarse", "interleave", "dynamic"]))
-@settings(max_examples=25)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=9), st.sampled_from(POLICIES))
+@settings(max_examples=15)
 def test_every_policy_of_attention_gives_the_same_result(lengths: list[int], policy: Policy) -> None:
-    generator = np.random.default_rng(len(lengths))
-    batch, capacity = len(lengths), 48
-    data = AttentionData(
-        generator.normal(size=(batch, SMALL.queries, SMALL.width)),
-        generator.normal(size=(batch, capacity, SMALL.width)),
-        generator.normal(size=(batch, capacity, SMALL.width)),
-        generator.normal(size=(batch, SMALL.width)),
-        generator.normal(size=(batch, SMALL.width)),
-    )
+    batch = len(lengths)
+    data = _attention_data(lengths, seed=batch)
     expected = attention_reference(data, lengths)
     for safe in (True, False):
         directive = parallelize("request", 3, policy, block=2)
         program = build_attention(lengths, [directive], SMALL, data, safe_softmax=safe)
         run = simulate(program, attention_hardware())
-        np.testing.assert_allclose(run.arrays["output"].reshape(expected.shape), expected, rtol=1e-9)
+        found = run.arrays["output 0"].reshape(expected.shape)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         for request, length in enumerate(lengths):
             rows = run.arrays["key"].reshape(batch, -1, SMALL.width)
             np.testing.assert_array_equal(rows[request, length], data.new_key[request])
@@ -76,7 +156,7 @@ def test_safe_softmax_survives_scores_that_overflow() -> None:
     ones = np.ones((1, 2, 4))
     data = AttentionData(1e3 * ones, 1e3 * np.ones((1, 8, 4)), np.ones((1, 8, 4)), np.ones((1, 4)), np.ones((1, 4)))
     run = simulate(build_attention([3], [parallelize("request", 1)], SMALL, data), attention_hardware())
-    np.testing.assert_allclose(run.arrays["output"], 1.0)
+    np.testing.assert_allclose(run.arrays["output 0"], 1.0)
 
 
 def test_the_lint_has_nothing_to_say_about_the_layers() -> None:
@@ -85,8 +165,7 @@ def test_the_lint_has_nothing_to_say_about_the_layers() -> None:
         for regions in (8, 2):
             schedule: list[Directive] = [rows, tile("intermediate", 4), time_multiplex("expert", regions)]
             assert lint(build_moe(SHAPE, routing, schedule), Hardware()) == []
-    policies: tuple[Policy, ...] = ("coarse", "interleave", "dynamic")
-    for policy in policies:
+    for policy in POLICIES:
         program = build_attention([40, 50, 60], [parallelize("request", 2, policy)])
         assert lint(program, attention_hardware()) == []
 

@@ -186,7 +186,8 @@ class Accum(Operator):
         rows, cols = reduction.shape(*shapes)
         state.cols = cols
         state.rows = state.rows + rows if reduction.grows else rows
-        state.valid = state.valid + values[0].valid if reduction.grows else values[0].valid
+        valid = values[reduction.valid_from].valid
+        state.valid = state.valid + valid if reduction.grows else valid
         flops = reduction.flops(*shapes)
         load = sum(load_cycles(process, value) for value in values)
         store = store_cycles(process, state.rows * cols * self.bytes_each) if flush and self.write_back else 0

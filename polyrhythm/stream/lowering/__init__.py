@@ -1,0 +1,70 @@
+"""From the dependence graph to streams: the compiler that turns an ordinary program into a stream program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polyrhythm.lang.structure import flattened
+from polyrhythm.stream.directives import Directive
+from polyrhythm.stream.graph import Node, Program, Stream
+from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.lowering.core import Lowering
+from polyrhythm.stream.lowering.problem import prepared
+from polyrhythm.stream.lowering.stores import Stored, stored
+from polyrhythm.stream.simulate import Run, simulate
+from polyrhythm.stream.types import F32, DataType
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program as streams: `program` can be measured, linted and simulated; calling it gives the outputs."""
+
+    program: Program
+    stored: tuple[Stored, ...]
+    rebuild: Any
+
+    def outputs(self, run: Run) -> Any:
+        """The outputs that a functional run left in off-chip memory, in the structure they were asked for."""
+        return self.rebuild([output.array(run.arrays) for output in self.stored])
+
+    def __call__(self, hardware: Hardware | None = None) -> Any:
+        """Simulate with real values and return the outputs."""
+        return self.outputs(simulate(self.program, hardware))
+
+
+def lower(
+    outputs: Any,
+    schedule: Sequence[Directive] = (),
+    inputs: Mapping[str, Any] | None = None,
+    bounds: Mapping[Any, int] | None = None,
+    storage: DataType = F32,
+) -> Lowered:
+    """Lower the program that computes some outputs to streams.
+
+    `inputs` gives whole numbers (routing, lengths) always, and other inputs where the program is to be run with
+    values; `bounds` gives bounds that no given input tells. `storage` is the type of float inputs in off-chip memory.
+
+    >>> import numpy as np, polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (2,), (t,))
+    >>> total = pr.recurrent((2,), (t,))
+    >>> total[0] = x[0]
+    >>> total[t + 1] = total + x[t + 1]
+    >>> lower(total, inputs={"x": np.ones((3, 2), "float32")})().tolist()
+    [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    """
+    tensors, rebuild = flattened(outputs)
+    problem = prepared(tensors, schedule, inputs or {}, bounds or {}, storage)
+    lowering = Lowering(problem)
+    lowering.run()
+    ends: list[Node | Stream] = []
+    results = []
+    for number, name in enumerate(problem.graph.outputs):
+        result, end = stored(lowering, name, number)
+        results.append(result)
+        ends.extend(end)
+    if lowering.dealing is not None:
+        lowering.dealing.finish()
+    return Lowered(Program(*ends), tuple(results), rebuild)

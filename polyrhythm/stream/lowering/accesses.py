@@ -1,0 +1,332 @@
+"""Reads: how a definition gets the values that its accesses name.
+
+Where an access reads the step it is at, or all steps of a dim in order, the stream of what it reads is the stream that
+is wanted, under other names: a dim that is read as a whole becomes a leading axis that the stream walks. Any other
+access that the language has (shifts, strides, windows, growing prefixes, diagonals) becomes a Window with a table of
+positions, which is known because all bounds are. A dim that is missing is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from polyrhythm.ir.graph import Access, Definition, Node, Range
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.lang.describe import brackets, described
+from polyrhythm.stream.errors import AccessNotStreamable
+from polyrhythm.stream.lowering.loads import loaded
+from polyrhythm.stream.lowering.problem import Problem, is_whole
+from polyrhythm.stream.lowering.values import (
+    ROOT,
+    Axis,
+    Block,
+    Levels,
+    Load,
+    Operand,
+    Point,
+    Value,
+    child_table,
+    rectangle,
+    regular_length,
+)
+from polyrhythm.stream.operators.shapes import flatten, promote, repeat
+from polyrhythm.stream.operators.window import window
+
+
+class Reader:
+    """Reads of one definition: the node it belongs to, and the points where it holds."""
+
+    def __init__(self, problem: Problem, node: Node, definition: Definition, levels: Levels | None) -> None:
+        self.problem, self.node, self.definition, self.levels = problem, node, definition, levels
+        self.dims = problem.ordered(node.symbols)
+        self.sizes = {symbol: problem.extent(node, symbol) for symbol in self.dims}
+
+    def read(self, access: Access, operand: Operand) -> Operand:
+        """What an access reads of an operand that carries the whole of its source."""
+        source = self.problem.graph[access.source]
+        if not isinstance(operand, Value | Load):
+            return operand
+        names = self._names(access, source, operand)
+        if names is not None:
+            return _renamed(operand, names)
+        stream = loaded(operand) if isinstance(operand, Load) else operand
+        return self._through_window(access, source, stream)
+
+    def _names(self, access: Access, source: Node, operand: Value | Load) -> dict[Axis, Axis] | None:
+        """New names for the axes of an operand, if it is read step by step or as a whole; else None."""
+        ranges = len(access.ranges)
+        names: dict[Axis, Axis] = {axis: axis + ranges for axis in range(len(source.shape))}
+        position = 0
+        for dim, step in zip(source.dims, access.steps, strict=True):
+            present = dim.symbol in operand.axes or dim.symbol in _block(operand).axes
+            if isinstance(step, Range):
+                if not present or not is_whole(step, dim.extent):
+                    return None
+                names[dim.symbol] = position
+                position += 1
+            elif present:
+                symbol = _symbol(step)
+                if symbol is None or symbol in names.values() or not self._same_extent(symbol, source, dim.symbol):
+                    return None
+                names[dim.symbol] = symbol
+        if isinstance(operand, Value) and operand.levels is not None and not self._same_points(operand, names):
+            return None
+        if self.levels is not None and not isinstance(operand, Value):
+            return None
+        if self.levels is not None and isinstance(operand, Value) and not self._same_points(operand, names):
+            return None
+        return names
+
+    def _same_extent(self, symbol: Symbol, source: Node, dim: Symbol) -> bool:
+        return symbol in self.sizes and self.sizes[symbol] == self.problem.extent(source, dim)
+
+    def _same_points(self, operand: Value, names: dict[Axis, Axis]) -> bool:
+        """Whether the stream has exactly the points that the definition has along the dims of both."""
+        renamed = [names[axis] for axis in operand.axes]
+        dims = tuple(axis for axis in renamed if isinstance(axis, Symbol))
+        if dims != self.problem.ordered(dims) or renamed[: len(dims)] != list(dims):
+            return False
+        if operand.lead is not ROOT:
+            return self.levels is None
+        return operand.prefixes()[: len(dims)] == self._projected(dims)
+
+    def _projected(self, dims: Sequence[Symbol]) -> Levels:
+        """The points of the definition along some of its dims."""
+        if self.levels is None:
+            sizes = [self.sizes[symbol] for symbol in dims]
+            return tuple(tuple(product(*map(range, sizes[: depth + 1]))) for depth in range(len(dims)))
+        places = [self.dims.index(symbol) for symbol in dims]
+        points = sorted({tuple(point[place] for place in places) for point in self.levels[-1]}) if self.dims else [()]
+        return tuple(tuple(dict.fromkeys(point[: depth + 1] for point in points)) for depth in range(len(dims)))
+
+    def _through_window(self, access: Access, source: Node, operand: Value) -> Value:
+        """Positions of what is read, at every point of the dims that the access mentions."""
+        self._check_walked(access, source, operand)
+        missing = [s for s, step in source.steps(access).items() if isinstance(step, Range) and s not in operand.axes]
+        if missing:
+            operand = spread(operand, self.problem.ordered({*_dims(operand), *missing}), {
+                symbol: self.problem.extent(source, symbol) for symbol in missing
+            })  # fmt: skip
+        mentioned = self.problem.ordered(access.symbols & set(self.dims))
+        places = self._projected(mentioned)
+        positions = _positions(operand)
+        own = _dims(operand)
+
+        def entries(point: Point) -> Any:
+            lookup = self.problem.lookup(dict(zip(mentioned, point, strict=True)))
+            choices: list[list[int]] = []
+            for step in access.steps:
+                if isinstance(step, Range):
+                    start, length = step.start.evaluate(lookup), max(0, step.length.evaluate(lookup))
+                    choices.append([start + k * step.step for k in range(length)])
+                else:
+                    choices.append([step.evaluate(lookup)])
+            return _nested_reads(access, source, choices, own, positions, {})
+
+        children = child_table(places)
+
+        def nested(prefix: Point) -> Any:
+            return entries(prefix) if len(prefix) == len(mentioned) else [nested(child) for child in children[prefix]]
+
+        table = nested(())
+        ranges = len(access.ranges)
+        axes = (*mentioned, *range(ranges), *(axis + ranges for axis in operand.streamed))
+        shifted: dict[Axis, Axis] = {axis: axis + ranges for axis in operand.inside.axes if isinstance(axis, int)}
+        return windowed(operand, table, axes, places, operand.inside.renamed(shifted))
+
+    def _check_walked(self, access: Access, source: Node, operand: Value) -> None:
+        inside = [axis for axis in operand.inside.axes if isinstance(axis, Symbol)]
+        if inside or operand.lead is not ROOT or None in operand.sizes:
+            what = f"the tiled dim {inside[0]}" if inside else f"{operand.lead.name}s"
+            raise AccessNotStreamable(
+                f"{described(source)}{brackets(access)} reads other steps of a value that is laid out by {what}",
+                fix="read the current step or the whole range there, or leave the directive for the dim out",
+                at=self.definition.at or self.node.at,
+            )
+
+
+def _symbol(step: Term) -> Symbol | None:
+    """The dim that a step is, if it is one."""
+    symbols = step.symbols
+    if len(symbols) == 1:
+        (symbol,) = symbols
+        if step is Term.of(symbol):
+            return symbol
+    return None
+
+
+def _block(operand: Value | Load) -> Any:
+    return operand.inside if isinstance(operand, Value) else operand.block
+
+
+def _dims(operand: Value) -> tuple[Symbol, ...]:
+    return tuple(axis for axis in operand.axes if isinstance(axis, Symbol))
+
+
+def _renamed(operand: Value | Load, names: dict[Axis, Axis]) -> Operand:
+    axes = tuple(names.get(axis, axis) for axis in operand.axes)
+    if isinstance(operand, Load):
+        return replace(operand, axes=axes, block=operand.block.renamed(names))
+    fused = operand.fused
+    if fused is not None:
+        fused = replace(fused, block=fused.block.renamed(names))
+    return replace(
+        operand, axes=axes, block=operand.block.renamed(names) if fused is None else operand.block, fused=fused
+    )
+
+
+def _positions(operand: Value) -> dict[Point, Any]:
+    """For each point of the dims of an operand, the positions of its elements, nested like the walked axes."""
+    levels = operand.prefixes()
+    dims = len(_dims(operand))
+    children = child_table(levels)
+    counter = iter(range(len(levels[-1]) if levels else 1))
+    found: dict[Point, Any] = {}
+
+    def nested(prefix: Point) -> Any:
+        if len(prefix) == len(operand.axes):
+            return next(counter)
+        return [nested(child) for child in children[prefix]]
+
+    for point in levels[dims - 1] if dims else ((),):
+        found[point] = nested(point)
+    return found
+
+
+def _nested_reads(
+    access: Access, source: Node, choices: list[list[int]], own: tuple[Symbol, ...], positions: Any, chosen: Any
+) -> Any:
+    """The positions at the chosen steps, nested by the ranges in the order of the dims."""
+    place = len(chosen)
+    if place == len(choices):
+        return positions[tuple(chosen[symbol] for symbol in own)]
+    symbol = source.symbols[place]
+    parts = [
+        _nested_reads(access, source, choices, own, positions, {**chosen, symbol: step}) for step in choices[place]
+    ]
+    return parts if isinstance(access.steps[place], Range) else parts[0]
+
+
+def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels, block: Block | None = None) -> Value:
+    """A Window over all of an operand, whose table has the given axes; `places` are its points along the dims."""
+    from polyrhythm.stream.lowering.operations import carried
+
+    stream, own, fused = carried(operand)
+    depth = len(axes)
+    levels = _table_levels(table, depth, places)
+    sizes = tuple(regular_length(levels, place) for place in range(depth))
+    held = _promoted(stream, operand)
+    if depth == 0:
+        read = _single(held, len(operand.axes), table)
+    else:
+        read = window(held, max(1, len(operand.axes)), table, depth)
+    is_rectangle = None not in sizes and levels == tuple(
+        tuple(product(*(range(size or 0) for size in sizes[: place + 1]))) for place in range(depth)
+    )
+    if block is not None:
+        names = dict(zip(operand.inside.axes, block.axes, strict=True))
+        own = own.renamed(names) if fused is None else own
+        fused = fused if fused is None else replace(fused, block=block)
+    shown = sizes if is_rectangle else tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
+    return Value(ROOT, read, axes, shown, own, operand.dtype, None if is_rectangle else levels, fused)
+
+
+def _promoted(stream: Any, operand: Value) -> Any:
+    """A stream of one element gets a dim that a Window can walk."""
+    return stream if operand.axes else promote(stream, 0)
+
+
+def _single(stream: Any, rank: int, position: int) -> Any:
+    """The one element at a position."""
+    return flatten(window(stream, max(1, rank), [position], 1), 0, 1)
+
+
+def _table_levels(table: Any, depth: int, places: Levels) -> Levels:
+    """The points of a table: coordinates of the dims, then counts along the walked axes."""
+    levels: list[list[Point]] = [list(level) for level in places]
+    parts: list[tuple[Point, Any]] = [((), table)]
+    children = child_table(places)
+    for level in range(depth):
+        following: list[tuple[Point, Any]] = []
+        for prefix, part in parts:
+            names: Iterator[Point] | list[Point]
+            names = children[prefix] if level < len(places) else [(*prefix, count) for count in range(len(part))]
+            following.extend(zip(names, part, strict=True))
+        parts = following
+        if level >= len(places):
+            levels.append([prefix for prefix, _ in parts])
+    return tuple(tuple(level) for level in levels)
+
+
+def spread(operand: Value, dims: tuple[Symbol, ...], sizes: dict[Symbol, int]) -> Value:
+    """A value with further dims, along which it is the same everywhere."""
+    axes: tuple[Axis, ...] = (*dims, *operand.streamed)
+    known: dict[Axis, int | None] = {axis: operand.size(axis) for axis in operand.axes}
+    for symbol, size in sizes.items():
+        known[symbol] = size
+    total = tuple(known[axis] for axis in axes)
+    if operand.levels is None:
+        return aligned(operand, axes, total, None)
+    return aligned(operand, axes, total, joined([(operand.axes, operand.levels)], axes, known))
+
+
+def joined(
+    parts: Sequence[tuple[tuple[Axis, ...], Any]], axes: tuple[Axis, ...], sizes: Mapping[Any, int | None]
+) -> Levels:
+    """The points along `axes` whose projections are points of every part."""
+    known = [(own, [set(level) for level in levels]) for own, levels in parts if own]
+    levels: list[tuple[Point, ...]] = []
+    frontier: list[Point] = [()]
+    for place, axis in enumerate(axes):
+        most = sizes[axis] or 0
+        for own, sets in known:
+            if axis in own and sets:
+                at = own.index(axis)
+                most = max([most, *(prefix[at] + 1 for prefix in sets[at])])
+        following = []
+        for prefix in frontier:
+            for step in range(most):
+                point = (*prefix, step)
+                if all(_inside(point, axes[: place + 1], own, sets) for own, sets in known if axis in own):
+                    following.append(point)
+        levels.append(tuple(following))
+        frontier = following
+    return tuple(levels)
+
+
+def _inside(point: Point, axes: tuple[Axis, ...], own: tuple[Axis, ...], sets: list[set[Point]]) -> bool:
+    coordinates = dict(zip(axes, point, strict=True))
+    depth = next((k for k, axis in enumerate(own) if axis not in coordinates), len(own))
+    return depth == 0 or tuple(coordinates[axis] for axis in own[:depth]) in sets[depth - 1]
+
+
+def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...], levels: Levels | None) -> Value:
+    """An operand below the program's lead brought to some axes, by repeating it or by a Window."""
+    from polyrhythm.stream.lowering.operations import carried
+
+    if operand.axes == axes and (operand.levels == levels if levels is not None else operand.levels is None):
+        return operand
+    new = axes[len(operand.axes) :]
+    if operand.axes == axes[: len(operand.axes)] and operand.levels is None and levels is None:
+        stream, block, fused = carried(operand)
+        for axis in new:
+            count = sizes[axes.index(axis)]
+            assert count is not None
+            stream = repeat(stream, count)
+        return Value(ROOT, stream, axes, sizes, block, operand.dtype, None, fused)
+    wanted = levels if levels is not None else rectangle(sizes)
+    own = operand.prefixes()
+    place: dict[Point, int] = {point: number for number, point in enumerate(own[-1])} if own else {(): 0}
+    taken = [axes.index(axis) for axis in operand.axes]
+    children = child_table(wanted)
+
+    def nested(prefix: Point) -> Any:
+        if len(prefix) == len(axes):
+            return place[tuple(prefix[at] for at in taken)]
+        return [nested(child) for child in children[prefix]]
+
+    table = nested(())
+    return windowed(operand, table, axes, wanted)

@@ -1,0 +1,434 @@
+"""The lowering of a whole graph: component by component, definition by definition.
+
+A tensor with several definitions is put together by a Reassemble, whose selector counts through its points and names
+the definition of each. What a tensor reads of itself goes through a feedback loop: the stream is read before it is
+produced, and a Window delays it. That works when every value depends on values that come earlier in the order of the
+streams, and is refused otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.ir.graph import Definition, Node, Range
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.lang.describe import described
+from polyrhythm.stream.directives import TileDirective
+from polyrhythm.stream.errors import AccessNotStreamable
+from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
+from polyrhythm.stream.lowering.dealt import Dealing, changed_input, find_dealing
+from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
+from polyrhythm.stream.lowering.online import shifted_exponential
+from polyrhythm.stream.lowering.operations import Plan, lower_operation, materialised
+from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.routed import Routing, find_routings, gathered, in_branches, part_load, taken_part
+from polyrhythm.stream.lowering.values import (
+    ROOT,
+    Axis,
+    Block,
+    Levels,
+    Load,
+    Operand,
+    Point,
+    Value,
+    data_type,
+    rectangle,
+)
+from polyrhythm.stream.operators.routing import reassemble
+from polyrhythm.stream.operators.shapes import flatten
+from polyrhythm.stream.operators.structure import feedback, source, stack
+from polyrhythm.stream.types import Selector, tile_type
+
+
+class Lowering:
+    """Streams of the nodes of a graph, each made once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.graph = problem.graph
+        self.operands: dict[str, Operand] = {}
+        self.memo: dict[Any, Stream] = {}
+        self.taken = find_routings(problem)
+        self.routing = {name: r for r in self.taken.values() for name in r.nodes}
+        self.dealing = find_dealing(problem)
+
+    def run(self) -> None:
+        """Lower every node, what it depends on first."""
+        for component in components(self.graph):
+            nodes = [self.graph[name] for name in component]
+            if len(nodes) == 1 and not _reads_itself(nodes[0]):
+                self.operands[nodes[0].name] = self.lower(nodes[0])
+            else:
+                self._lower_cycle(nodes)
+
+    def _deals(self, node: Node) -> bool:
+        return self.dealing is not None and node.name in self.dealing.nodes
+
+    def lower(self, node: Node) -> Operand:
+        """The operand that a node is."""
+        constant = self.problem.constant(node.name)
+        if constant is not None:
+            return constant
+        if self.dealing is not None and self._deals(node):
+            return self._lower_dealt(self.dealing, node)
+        if self.problem.is_metadata(node.name):
+            return metadata_value(self.problem, node, self.inside(node))
+        if len(node.definitions) == 1:
+            (definition,) = node.definitions
+            if definition.op == "input":
+                return load_of(self.problem, node, definition.attributes["name"], self.inside(node))
+            if node.name in self.taken:
+                part = part_load(self.problem, node, self._table_tiles(node), slab=True)
+                return replace(part, branch=self.taken[node.name].single)
+            if definition.op == "take":
+                value = gathered(self.problem, node, self._table_tiles(node))
+                if value is not None:
+                    return value
+            return self.define(node, definition, self.problem.levels(node))
+        return self._merged(node)
+
+    def _lower_dealt(self, dealing: Dealing, node: Node) -> Operand:
+        """A node that belongs to the entries of a dim that is dealt out."""
+        if self.problem.is_metadata(node.name):
+            return dealing.metadata(node)
+        (definition, *others) = node.definitions
+        if others or node.name in {a.source for a in definition.operands} or self.problem.levels(node) is not None:
+            raise AccessNotStreamable(
+                f"{described(node)} has several definitions, and {dealing.entry}s are dealt out",
+                fix="use pr.where on values, or leave the parallelize directive out",
+                at=node.at,
+            )
+        if definition.op == "input":
+            load = self._dealt_load(dealing, node)
+            return dealing.walk(load) if dealing.walked in node.symbols else load
+        if dealing.walked is not None and changed_input(self.problem, node, dealing.entry, dealing.walked):
+            load = self._dealt_load(dealing, self.graph[definition.operands[2].source])
+            reader = Reader(self.problem, node, definition, None)
+            new = reader.read(definition.operands[1], self.operands[definition.operands[1].source])
+            return dealing.updated(node, load, dealing.dealt(new, 0) if isinstance(new, Load) else new)  # type: ignore[arg-type]
+        return self.define(node, definition, None)
+
+    def _dealt_load(self, dealing: Dealing, node: Node) -> Load:
+        inside = self.inside(node)
+        if dealing.walked in node.symbols:
+            inside = {dealing.walked: dealing.chunk, **inside}
+        return load_of(self.problem, node, node.definitions[0].attributes["name"], inside, None, dealing.walked)
+
+    def inside(self, node: Node) -> dict[Symbol, int]:
+        """The chunk of each tiled dim of a node."""
+        found: dict[Symbol, int] = {}
+        routed = {symbol for routing in self.taken.values() for symbol in routing.dims}
+        for symbol in node.symbols:
+            tiled = self.problem.directive(TileDirective, symbol)
+            if tiled is not None and symbol not in routed:
+                found[symbol] = self.problem.extent(node, symbol) if tiled.size is None else tiled.size
+        return found
+
+    def _table_tiles(self, node: Node) -> dict[Symbol, int]:
+        """The tiles of the input that a node takes parts of."""
+        part = taken_part(self.problem, node)
+        return {} if part is None else self.inside(part[0])
+
+    def define(self, node: Node, definition: Definition, levels: Levels | None) -> Operand:
+        """One definition, at the points where it holds."""
+        reads = list(definition.operands)
+        online = shifted_exponential(self.graph, definition)
+        if online is not None:
+            reads[online[0]] = online[1]
+        reader = Reader(self.problem, node, replace(definition, operands=tuple(reads)), levels)
+        operands = tuple(self._read(reader, number) for number in range(len(reads)))
+        routing = self.routing.get(node.name)
+        if routing is not None:
+            operands = tuple(in_branches(routing, operand, node.name) for operand in operands)
+        space: Routing | Dealing | None = routing
+        if self.dealing is not None and self._deals(node):
+            space = self.dealing
+            ones = int(any(isinstance(o, Value) and None in o.sizes for o in operands))
+            operands = tuple(self._to_entries(self.dealing, node, definition, o, ones) for o in operands)
+        if definition.op == "broadcast" and not isinstance(operands[0], np.ndarray):
+            access = definition.operands[0]
+            same = len(access.ranges) + len(self.graph[access.source].shape) == len(node.shape)
+            if same and _lengths(operands[0]) == self._shape(node, operands[0]):
+                return operands[0]
+        number = online[0] if online is not None else None
+        return lower_operation(Plan(self.problem, node, definition, operands, self.memo, space, number))
+
+    def _to_entries(self, dealing: Dealing, node: Node, definition: Definition, operand: Operand, ones: int) -> Operand:
+        """An operand of a node that belongs to entries; what all of them share is read again for each."""
+        if isinstance(operand, Load) and dealing.entry in operand.axes:
+            return dealing.dealt(operand, ones)
+        if isinstance(operand, Value) and operand.lead is not dealing.lead:
+            raise AccessNotStreamable(
+                f"{described(node)} combines {dealing.entry}s, which are dealt out, with a value that all share",
+                fix="pass the value as an input, or compute it for every entry",
+                at=definition.at or node.at,
+            )
+        return operand
+
+    def _read(self, reader: Reader, number: int) -> Operand:
+        """One operand of a definition; what it reads out of branches comes back from them first."""
+        access = reader.definition.operands[number]
+        operand = self.operands[access.source]
+        source_node = self.graph[access.source]
+        if self.dealing is not None and self._deals(source_node):
+            step = source_node.steps(access)[self.dealing.entry]
+            if step is not Term.of(self.dealing.entry):
+                raise AccessNotStreamable(
+                    f"{described(reader.node)} reads other {self.dealing.entry}s, which are dealt out to regions",
+                    fix="work on each entry alone, or leave the parallelize directive out",
+                    at=reader.definition.at or reader.node.at,
+                )
+        routing = self.routing.get(access.source)
+        if routing is None or not isinstance(operand, Value) or operand.lead is ROOT:
+            return reader.read(access, operand)
+        if self.routing.get(reader.node.name) is routing and routing.at_same_step(access):
+            return reader.read(access, operand)
+        together = routing.read_together(access, operand, reader.node, reader.definition, number)
+        return together if together is not None else reader.read(access, routing.left(operand))
+
+    def _shape(self, node: Node, operand: Value | Load) -> dict[int, int]:
+        walked = {axis for axis in operand.axes if isinstance(axis, int)}
+        fixed = {axis: length for axis, length in enumerate(node.shape) if axis not in walked}
+        return {axis: self.problem.number(length) for axis, length in fixed.items()}
+
+    def value(self, name: str) -> Value:
+        """A node as a stream over all of its points."""
+        return self.full(self.graph[name], self.operands[name], self.problem.levels(self.graph[name]))
+
+    def full(self, node: Node, operand: Operand, levels: Levels | None) -> Value:
+        """An operand as a stream with all dims of a node, at the given points."""
+        dims = self.problem.ordered(node.symbols)
+        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
+        if isinstance(operand, np.ndarray):
+            return self._literal(node, operand, dims, sizes, levels)
+        value = loaded(operand) if isinstance(operand, Load) else operand
+        if value.lead is not ROOT and node.name in self.routing:
+            value = self.routing[node.name].left(value)
+        own = {axis for axis in (*value.axes, *value.inside.axes) if isinstance(axis, Symbol)}
+        if own != set(dims):
+            known = dict(zip(dims, sizes, strict=True))
+            walked = tuple(symbol for symbol in dims if symbol not in own or symbol in value.axes)
+            value = spread(value, walked, {symbol: known[symbol] for symbol in dims if symbol not in own})
+        if levels is None and value.levels is None:
+            order: tuple[Axis, ...] = (*(symbol for symbol in dims if symbol in value.axes), *value.streamed)
+            return aligned(value, order, tuple(map(value.size, order)), None)
+        return self._restricted(value, levels if levels is not None else rectangle(sizes))
+
+    def _restricted(self, value: Value, levels: Levels) -> Value:
+        """The points of a value whose steps are among some."""
+        dims = len(levels)
+        wanted = set(levels[-1]) if levels else {()}
+        own = value.prefixes()
+        kept = [*levels, *(tuple(p for p in level if p[:dims] in wanted) for level in own[dims:])]
+        return aligned(value, value.axes, value.sizes, tuple(kept))
+
+    def _literal(
+        self, node: Node, array: np.ndarray, dims: tuple[Symbol, ...], sizes: tuple[int, ...], levels: Levels | None
+    ) -> Value:
+        """A literal at every point."""
+        block = Block(tuple(range(array.ndim)), array.shape)
+        rows, cols = block.sides
+        assert rows is not None
+        points = levels if levels is not None else rectangle(sizes)
+        nested = nest(points, lambda _: array.reshape(rows, cols))
+        kind = tile_type(rows, cols, data_type(array.dtype))
+        stream = source(node.name, [nested], (ROOT.shape[0], *dims_of(levels, sizes, node.name)), kind)
+        return Value(ROOT, stream, dims, sizes, block, array.dtype, levels)
+
+    def _merged(self, node: Node) -> Value:
+        """A node put together from its definitions."""
+        dims = self.problem.ordered(node.symbols)
+        whole = self.problem.levels(node)
+        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
+        points = whole if whole is not None else rectangle(sizes)
+        parts: list[Value] = []
+        owner: dict[Point, int] = {}
+        for definition in node.definitions:
+            levels = self.problem.levels(node, definition)
+            levels = levels if levels is not None else points
+            if not levels[-1]:
+                continue
+            for point in levels[-1]:
+                owner[point] = len(parts)
+            parts.append(self._part(node, definition, levels))
+        if len(parts) == 1:
+            return parts[0]
+        self._check_parts(node, parts)
+        kind = Selector(f"definition of {node.name}", len(parts), 1)
+        shape = (ROOT.shape[0], *dims_of(whole, sizes, node.name))
+        chosen = source(f"definitions of {node.name}", [nest(points, lambda p: (owner[p],))], shape, kind)
+        streams = [flatten(materialised(part), 0, len(dims)) for part in parts]
+        joined = reassemble(stack(streams), chosen, 0, name=node.name)
+        stream = flatten(joined, 0, 1)
+        return Value(ROOT, stream, dims, sizes, parts[0].inside, node.dtype, whole)
+
+    def _part(self, node: Node, definition: Definition, levels: Levels) -> Value:
+        part = self.full(node, self.define(node, definition, levels), levels)
+        return part
+
+    def _check_parts(self, node: Node, parts: list[Value]) -> None:
+        for part in parts:
+            if part.streamed or part.lead is not ROOT or part.inside != parts[0].inside:
+                raise AccessNotStreamable(
+                    f"the definitions of {described(node)} are laid out differently, so they cannot be put together",
+                    fix="leave the directives for its dims out, or reduce ranges before assigning them",
+                    at=node.at,
+                )
+
+    def _lower_cycle(self, nodes: list[Node]) -> None:
+        """Nodes that depend on each other: what is read before it is produced comes back through a loop."""
+        check_order(self.problem, nodes)
+        loops = {}
+        for node in nodes:
+            if node.recurrent:
+                loops[node.name] = self._loop(node)
+        for node in _inner_order(nodes):
+            self.operands[node.name] = self.lower(node)
+        for node in nodes:
+            if node.recurrent:
+                value = self.full(node, self.lower(node), self.problem.levels(node))
+                loops[node.name].connect(materialised(value))
+                self.operands[node.name] = value
+
+    def _loop(self, node: Node) -> Any:
+        """A promise of the stream of a node."""
+        if self.inside(node):
+            raise AccessNotStreamable(
+                f"{described(node)} depends on its own earlier steps, so tiles of them cannot be computed at once",
+                fix="leave the tile directive for its dims out",
+                at=node.at,
+            )
+        dims = self.problem.ordered(node.symbols)
+        levels = self.problem.levels(node)
+        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
+        lengths = tuple(self.problem.number(n) for n in node.shape)
+        block = Block(tuple(range(len(lengths))), lengths)
+        rows, cols = block.sides
+        assert rows is not None
+        shape = (ROOT.shape[0], *dims_of(levels, sizes, node.name))
+        loop = feedback(f"{node.name} so far", shape, tile_type(rows, cols, data_type(node.dtype)))
+        self.operands[node.name] = Value(ROOT, loop.stream, dims, sizes, block, node.dtype, levels)
+        return loop
+
+
+def _lengths(operand: Value | Load) -> dict[int, int | None]:
+    block = operand.inside if isinstance(operand, Value) else operand.block
+    return {axis: n for axis, n in zip(block.axes, block.lengths, strict=True) if isinstance(axis, int)}
+
+
+def _reads_itself(node: Node) -> bool:
+    return any(access.source == node.name for definition in node.definitions for access in definition.operands)
+
+
+def _inner_order(nodes: list[Node]) -> list[Node]:
+    """The nodes of a cycle that are no recurrent tensors, what they read first."""
+    inner = {node.name: node for node in nodes if not node.recurrent}
+    order: list[Node] = []
+    done: set[str] = set()
+
+    def visit(node: Node) -> None:
+        if node.name in done:
+            return
+        done.add(node.name)
+        for definition in node.definitions:
+            for access in definition.operands:
+                if access.source in inner:
+                    visit(inner[access.source])
+        order.append(node)
+
+    for node in inner.values():
+        visit(node)
+    return order
+
+
+def components(graph: Any) -> list[list[str]]:
+    """Strongly connected components of the reads, what is read first (Tarjan, with a stack of its own)."""
+    reads = {n.name: list(dict.fromkeys(a.source for d in n.definitions for a in d.operands)) for n in graph}
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    open_names: list[str] = []
+    found: list[list[str]] = []
+    for root in reads:
+        if root in number:
+            continue
+        work = [(root, iter(reads[root]))]
+        number[root] = low[root] = len(number)
+        open_names.append(root)
+        while work:
+            name, rest = work[-1]
+            following = next((n for n in rest if n not in number or n in open_names), None)
+            if following is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
+                if low[name] == number[name]:
+                    at = open_names.index(name)
+                    found.append(open_names[at:])
+                    del open_names[at:]
+            elif following in number:
+                low[name] = min(low[name], number[following])
+            else:
+                number[following] = low[following] = len(number)
+                open_names.append(following)
+                work.append((following, iter(reads[following])))
+    return found
+
+
+def check_order(problem: Problem, nodes: list[Node]) -> None:
+    """Whether nodes that depend on each other can all be produced in the order of the streams."""
+    names = {node.name for node in nodes}
+    points = {}
+    for node in nodes:
+        levels = problem.levels(node)
+        sizes = [problem.extent(node, symbol) for symbol in problem.ordered(node.symbols)]
+        points[node.name] = (levels if levels is not None else rectangle(sizes))[-1] if node.dims else ((),)
+    done = dict.fromkeys(names, 0)
+    made: set[tuple[str, Point]] = set()
+    progress = True
+    while progress:
+        progress = False
+        for node in nodes:
+            while done[node.name] < len(points[node.name]):
+                point = points[node.name][done[node.name]]
+                if not all(place in made for place in _reads_at(problem, node, point, names)):
+                    break
+                made.add((node.name, point))
+                done[node.name] += 1
+                progress = True
+    stuck = next((node for node in nodes if done[node.name] < len(points[node.name])), None)
+    if stuck is not None:
+        point = points[stuck.name][done[stuck.name]]
+        missing = next(p for p in _reads_at(problem, stuck, point, names) if p not in made)
+        raise AccessNotStreamable(
+            f"{described(stuck)} needs a value of {described(problem.graph[missing[0]])} that is later in the stream",
+            fix="streams run forward: write the recurrence from its first step to its last",
+            at=stuck.at,
+            point=dict(zip(problem.ordered(stuck.symbols), point, strict=True)),
+        )
+
+
+def _reads_at(problem: Problem, node: Node, point: Point, names: set[str]) -> list[tuple[str, Point]]:
+    """The points of some nodes that a node reads at a point."""
+    lookup = problem.lookup(dict(zip(problem.ordered(node.symbols), point, strict=True)))
+    definition = next(d for d in node.definitions if d.domain.evaluate(lookup))
+    found: list[tuple[str, Point]] = []
+    for access in definition.operands:
+        if access.source not in names:
+            continue
+        source_node = problem.graph[access.source]
+        partial: list[dict[Symbol, int]] = [{}]
+        for symbol, step in source_node.steps(access).items():
+            if isinstance(step, Range):
+                steps = [
+                    step.start.evaluate(lookup) + k * step.step for k in range(max(0, step.length.evaluate(lookup)))
+                ]
+            else:
+                steps = [step.evaluate(lookup)]
+            partial = [{**chosen, symbol: at} for chosen in partial for at in steps]
+        order = problem.ordered(source_node.symbols)
+        found.extend((access.source, tuple(chosen[symbol] for symbol in order)) for chosen in partial)
+    return found

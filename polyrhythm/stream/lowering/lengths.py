@@ -1,0 +1,162 @@
+"""Lengths that are data: how far a dim has to be walked for each entry of another.
+
+A program says `pr.where(pr.value(s) <= length, score, -inf)` and then takes a maximum or a sum over all of s. Beyond
+the last step where the condition holds the value is the identity of that maximum or sum, so the steps there need not
+be walked at all: the dim becomes ragged. The conditions are metadata, so where they hold is known. What a value is
+beyond them follows from the operations: a literal through `where`, minus infinity through `exp` to zero, zero through
+products (values that are not read are taken to be finite, as everywhere in the compiler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from polyrhythm.ir.dtypes import identity
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.ir.ops import TABLE
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.stream.lowering.problem import Problem, is_whole
+from polyrhythm.stream.lowering.tiles import BROADCASTING
+
+_RELABELLING = ("broadcast", "reshape", "transpose", "cast", "detach")
+
+
+def walked_lengths(problem: Problem, entry: Symbol, walked: Symbol, updates: Collection[str]) -> np.ndarray:
+    """How many steps of a dim matter for each entry: all of them, or those up to where some condition last holds.
+
+    `updates` names the nodes that may be outputs although they are not walked to the end.
+    """
+    count = max(problem.extent(node, entry) for node in problem.graph if entry in node.symbols)
+    steps = max(problem.extent(node, walked) for node in problem.graph if walked in node.symbols)
+    best = np.full(count, steps)
+    for mask in _masks(problem, entry, walked):
+        if _is_enough(problem, walked, mask, updates):
+            held = metadata_grid(problem, problem.graph[mask], (entry, walked))
+            reach = np.where(held.any(1), steps - np.argmax(held[:, ::-1], axis=1), 0)
+            best = np.minimum(best, reach)
+    return best
+
+
+def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.ndarray:
+    """A metadata node of scalars at all steps of some dims; length one along those that it lacks."""
+    sizes = [problem.extent(node, symbol) if symbol in node.symbols else 1 for symbol in dims]
+    definition = node.definitions[0]
+    if len(node.definitions) == 1 and definition.op == "input":
+        array = problem.arrays[definition.attributes["name"]]
+        assert array is not None
+        order = [node.symbols.index(symbol) for symbol in dims if symbol in node.symbols]
+        return array.transpose(order).reshape(sizes)
+    if len(node.definitions) == 1 and definition.op in BROADCASTING and _reads_current(problem.graph, definition):
+        parts = []
+        for access in definition.operands:
+            literal = problem.constant(access.source)
+            parts.append(literal if literal is not None else metadata_grid(problem, problem.graph[access.source], dims))
+        return np.asarray(TABLE[definition.op].numpy(*parts, **definition.attributes))
+    values = [
+        problem.metadata(node.name, {s: at for s, at in zip(dims, point, strict=True) if s in node.symbols})
+        for point in np.ndindex(*sizes)
+    ]
+    return np.array(values).reshape(sizes)
+
+
+def _reads_current(graph: Graph, definition: Definition) -> bool:
+    return all(
+        step is Term.of(symbol)
+        for access in definition.operands
+        for symbol, step in graph[access.source].steps(access).items()
+    )
+
+
+def _masks(problem: Problem, entry: Symbol, walked: Symbol) -> list[str]:
+    """Conditions over an entry and a step that choose between values."""
+    found: dict[str, None] = {}
+    for node in problem.graph:
+        for definition in node.definitions:
+            if definition.op == "select":
+                mask = problem.graph[definition.operands[0].source]
+                if set(mask.symbols) == {entry, walked} and problem.is_metadata(mask.name) and not mask.shape:
+                    found[mask.name] = None
+    return list(found)
+
+
+def _is_enough(problem: Problem, walked: Symbol, mask: str, updates: Collection[str]) -> bool:
+    """Whether nothing of a program depends on what lies beyond a condition."""
+    graph = problem.graph
+    beyond: dict[str, float | None] = {}
+    for name in _in_order(graph):
+        beyond[name] = 0.0 if name == mask else _beyond(problem, graph[name], walked, beyond)
+    if any(walked in graph[name].symbols and name not in updates for name in graph.outputs):
+        return False
+    return all(_reads_enough(problem, definition, walked, beyond) for node in graph for definition in node.definitions)
+
+
+def _in_order(graph: Graph) -> Iterable[str]:
+    from polyrhythm.stream.lowering.core import components
+
+    return [name for component in components(graph) for name in component]
+
+
+def _beyond(problem: Problem, node: Node, walked: Symbol, beyond: Mapping[str, float | None]) -> float | None:
+    """The value of a node where the condition has ended, if it is one number."""
+    literal = problem.constant(node.name)
+    if literal is not None:
+        return float(literal.flat[0]) if literal.size and (literal == literal.flat[0]).all() else None
+    if len(node.definitions) != 1 or walked not in node.symbols or problem.is_metadata(node.name):
+        return None
+    (definition,) = node.definitions
+    if any(access.ranges for access in definition.operands):
+        return None
+    values = [beyond.get(access.source) for access in definition.operands]
+    if definition.op == "select":
+        condition, first, second = values
+        return None if condition is None else first if condition else second
+    if definition.op in _RELABELLING:
+        return values[0]
+    if definition.op == "sub" and values[0] == -np.inf:
+        return -np.inf
+    if definition.op in ("mul", "einsum") and 0.0 in values:
+        return 0.0
+    if definition.op in BROADCASTING and None not in values:
+        return float(TABLE[definition.op].numpy(*(np.asarray(v, node.dtype) for v in values)))
+    return None
+
+
+def _reads_enough(problem: Problem, definition: Definition, walked: Symbol, beyond: Mapping[str, float | None]) -> bool:
+    """Whether a definition reads only the current step along a dim, or folds it with nothing added beyond."""
+    whole = []
+    for number, access in enumerate(definition.operands):
+        source = problem.graph[access.source]
+        if walked not in source.symbols:
+            continue
+        step = source.steps(access)[walked]
+        if isinstance(step, Term):
+            if step is not Term.of(walked):
+                return False
+        elif not is_whole(step, next(d.extent for d in source.dims if d.symbol is walked)):
+            return False
+        else:
+            whole.append((number, _axis(source, access, walked)))
+    if not whole:
+        return True
+    types = tuple(operand_type(access, problem.graph[access.source]) for access in definition.operands)
+    signature = TABLE[definition.op].signature(types, definition.attributes)
+    labels = {signature.operands[number][axis] for number, axis in whole}
+    if len(labels) != 1 or None in labels:
+        return False
+    (label,) = labels
+    assert label is not None
+    role = signature.roles[label]
+    if role.kind != "reduce" or role.monoid is None:
+        return False
+    found = [beyond.get(definition.operands[number].source) for number, _ in whole]
+    if len(definition.operands) > 1:
+        return 0.0 in found
+    return found[0] == float(identity(role.monoid, types[0].dtype)[()])
+
+
+def _axis(source: Node, access: Access, walked: Symbol) -> int:
+    """The axis that the range along a dim becomes."""
+    ranges = [symbol for symbol, step in source.steps(access).items() if isinstance(step, Range)]
+    return ranges.index(walked)

@@ -1,0 +1,262 @@
+"""What is lowered: the checked graph, the value of every bound, the inputs, and the directives by dim.
+
+Streams run in one order, so every dim has one place among the others: the dims of an input keep their order, because
+that is how it lies in memory, and what is dealt out to regions comes first. Inputs of whole numbers are *metadata*:
+routing decisions and lengths, which steer the streams and so must be known. Other inputs may be left out; then the
+program can be timed and measured, but not run with values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from polyrhythm.autodiff import completed
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.ir.ops import TABLE
+from polyrhythm.ir.ops.record import concrete
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.lang.calls import solve_bounds
+from polyrhythm.lang.describe import described
+from polyrhythm.lang.index import Dim
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.lang.trace import trace
+from polyrhythm.stream.directives import Directive, ParallelizeDirective, TileDirective, TimeMultiplexDirective
+from polyrhythm.stream.errors import DirectiveMismatch, OperationNotStreamable
+from polyrhythm.stream.types import F32, DataType
+
+Point = tuple[int, ...]
+Kind = TypeVar("Kind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A program with everything that is fixed before it is lowered."""
+
+    graph: Graph
+    bounds: Mapping[Symbol, int]
+    arrays: Mapping[str, np.ndarray | None]
+    directives: Mapping[tuple[type, Symbol], Directive]
+    order: tuple[Symbol, ...]
+    storage: DataType
+
+    def directive(self, kind: type[Kind], symbol: Symbol) -> Kind | None:
+        """The directive of one kind for a dim."""
+        return self.directives.get((kind, symbol))  # type: ignore[return-value]
+
+    def lookup(self, steps: Mapping[Symbol, int]) -> Callable[[Symbol], int]:
+        """The value of each symbol at a point."""
+        return lambda symbol: steps[symbol] if symbol in steps else self.bounds[symbol]
+
+    def number(self, term: Term) -> int:
+        """The value of a term that mentions no dim."""
+        return max(0, term.evaluate(self.bounds.__getitem__))
+
+    def extent(self, node: Node, symbol: Symbol) -> int:
+        """How many steps a node has along a dim."""
+        return self.number(next(dim.extent for dim in node.dims if dim.symbol is symbol))
+
+    def ordered(self, symbols: Iterable[Symbol]) -> tuple[Symbol, ...]:
+        """Some dims in the order of the streams."""
+        known = set(symbols)
+        return tuple(symbol for symbol in self.order if symbol in known)
+
+    def levels(self, node: Node, definition: Definition | None = None) -> tuple[tuple[Point, ...], ...] | None:
+        """The prefixes of the points of a node, dim by dim, or None where they fill the rectangle."""
+        conditions = [node.domain] if definition is None else [node.domain, definition.domain]
+        if not any(condition.symbols & set(node.symbols) for condition in conditions):
+            return None
+        dims = self.ordered(node.symbols)
+        sizes = [self.extent(node, symbol) for symbol in dims]
+        points = [
+            point
+            for point in np.ndindex(*sizes)
+            if all(c.evaluate(self.lookup(dict(zip(dims, point, strict=True)))) for c in conditions)
+        ]
+        return tuple(tuple(dict.fromkeys(point[: depth + 1] for point in points)) for depth in range(len(dims)))
+
+    def is_metadata(self, name: str) -> bool:
+        """Whether a node is made of whole-number inputs, indices and constants alone."""
+        return self._metadata(name, {})
+
+    def _metadata(self, name: str, known: dict[str, bool]) -> bool:
+        if name not in known:
+            node = self.graph[name]
+            known[name] = False
+            known[name] = node.dtype.kind in "ib" and all(
+                (definition.op == "input" and self.arrays[definition.attributes["name"]] is not None)
+                or (
+                    definition.op in TABLE
+                    and definition.op != "random_bits"
+                    and not any(access.ranges for access in definition.operands)
+                    and all(
+                        self._metadata(access.source, known) or self.constant(access.source) is not None
+                        for access in definition.operands
+                    )
+                )
+                for definition in node.definitions
+            )
+        return known[name]
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The value of a node that is a literal."""
+        node = self.graph[name]
+        if len(node.definitions) == 1 and node.definitions[0].op == "constant":
+            value: np.ndarray = node.definitions[0].attributes["value"].value
+            return value
+        return None
+
+    def metadata(self, name: str, steps: Mapping[Symbol, int]) -> np.ndarray:
+        """The value of a metadata node (or a literal) at a point."""
+        node = self.graph[name]
+        lookup = self.lookup(steps)
+        definition = next(d for d in node.definitions if d.domain.evaluate(lookup))
+        if definition.op == "input":
+            array = self.arrays[definition.attributes["name"]]
+            assert array is not None
+            return np.asarray(array[tuple(steps[symbol] for symbol in node.symbols)])
+        operands = [self._read(access, lookup) for access in definition.operands]
+        return np.asarray(TABLE[definition.op].numpy(*operands, **concrete(definition.attributes, lookup)))
+
+    def _read(self, access: Access, lookup: Callable[[Symbol], int]) -> np.ndarray:
+        source = self.graph[access.source]
+        at = {s: step.evaluate(lookup) for s, step in source.steps(access).items() if isinstance(step, Term)}
+        return self.metadata(access.source, at)
+
+
+def is_whole(step: Term | Range, extent: Term) -> bool:
+    """Whether a step entry reads all steps of a dim, in order."""
+    return isinstance(step, Range) and step.step == 1 and step.start is Term(0) and step.length is extent
+
+
+def prepared(
+    outputs: Sequence[Tensor],
+    schedule: Sequence[Directive],
+    inputs: Mapping[str, Any],
+    bounds: Mapping[Any, int],
+    storage: DataType = F32,
+) -> Problem:
+    """Check a program, find its bounds, and look up the dims of its directives."""
+    graph = completed(trace(outputs))
+    _refuse(graph)
+    arrays = _arrays(graph, inputs, bounds)
+    given = {name: array for name, (array, _) in arrays.items()}
+    known = solve_bounds(graph, given, bounds)
+    for node in graph:
+        for dim in node.dims:
+            if known and dim.extent.evaluate(known.__getitem__) < 1:
+                raise OperationNotStreamable(
+                    f"{described(node)} has no steps along {dim.symbol}",
+                    fix="lower the program for bounds of at least one",
+                    at=node.at,
+                )
+    directives = _directives(graph, schedule)
+    kept = {name: array if real else None for name, (array, real) in arrays.items()}
+    return Problem(graph, known, kept, directives, _order(graph, directives), storage)
+
+
+def _refuse(graph: Graph) -> None:
+    """Refuse what no stream can express: calls of Python, random numbers, lengths that are data."""
+    if graph.until or graph.lengths:
+        (symbol, *_) = [*graph.until, *graph.lengths]
+        raise OperationNotStreamable(
+            f"the length of {symbol} is decided while the program runs",
+            fix="give the dim a bound, and mask what lies beyond a length with pr.where(pr.value(t) < length, x, 0)",
+            at=graph[graph.outputs[0]].at,
+        )
+    for node in graph:
+        for definition in node.definitions:
+            if definition.op != "input" and (definition.op not in TABLE or definition.op == "random_bits"):
+                raise OperationNotStreamable(
+                    f"{described(node)} is computed by {definition.op}, which no stream operator can do",
+                    fix="compute it outside and pass it as an input",
+                    at=definition.at or node.at,
+                )
+
+
+def _arrays(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int]) -> dict[str, tuple[np.ndarray, bool]]:
+    """The array of every input, and whether it was given; one that was not has the right shape and takes no memory."""
+    known = {str(key): int(value) for key, value in bounds.items()}
+    for name, node in graph.inputs.items():
+        value = inputs.get(name, graph.parameters.get(name))
+        if value is not None:
+            for length, term in zip(np.shape(value), (*(d.extent for d in node.dims), *node.shape), strict=False):
+                if len(term.symbols) == 1 and term is Term.of(next(iter(term.symbols))):
+                    known.setdefault(str(term), length)
+    found: dict[str, tuple[np.ndarray, bool]] = {}
+    for name, node in graph.inputs.items():
+        value = inputs.get(name, graph.parameters.get(name))
+        if value is not None:
+            array = np.asarray(value)
+            same_kind = array.dtype.kind == node.dtype.kind
+            found[name] = (array.astype(node.dtype, copy=False) if same_kind else value, True)
+            continue
+        terms = (*(dim.extent for dim in node.dims), *node.shape)
+        missing = [s for term in terms for s in term.symbols if str(s) not in known]
+        if node.dtype.kind in "ib" or missing:
+            continue  # solve_bounds says what is missing
+        shape = tuple(term.evaluate(lambda symbol: known[str(symbol)]) for term in terms)
+        found[name] = (np.broadcast_to(np.zeros((), node.dtype), shape), False)
+    unknown = {name: (np.asarray(value), True) for name, value in inputs.items() if name not in graph.inputs}
+    return found | unknown
+
+
+def _directives(graph: Graph, schedule: Sequence[Directive]) -> dict[tuple[type, Symbol], Directive]:
+    dims = {dim.symbol for node in graph for dim in node.dims}
+    found: dict[tuple[type, Symbol], Directive] = {}
+    for directive in schedule:
+        wanted = directive.dim
+        if isinstance(wanted, Dim):
+            symbols = [graph.declared[wanted.symbol]] if wanted.symbol in graph.declared else []
+        else:
+            symbols = [symbol for symbol in dims if symbol.name == wanted]
+        if len(symbols) != 1:
+            raise DirectiveMismatch(
+                f"{directive}: the program has {'no' if not symbols else 'more than one'} dim {wanted}",
+                fix=f"name one of its dims: {', '.join(sorted(str(symbol) for symbol in dims)) or 'it has none'}",
+            )
+        if (type(directive), symbols[0]) in found:
+            raise DirectiveMismatch(
+                f"{directive}: the dim {wanted} has such a directive already", fix="give one of each kind for a dim"
+            )
+        found[type(directive), symbols[0]] = directive
+    return found
+
+
+def _order(graph: Graph, directives: Mapping[tuple[type, Symbol], Directive]) -> tuple[Symbol, ...]:
+    """One order for all dims: dealt ones first, then as inputs, recurrent tensors and other values list them."""
+    sequences = [tuple(symbol for kind, symbol in directives if kind is ParallelizeDirective)]
+    named = [n for n in graph if any(d.op == "input" for d in n.definitions)]
+    named += [n for n in graph if n.recurrent]
+    sequences += [node.symbols for node in (*named, *graph)]
+    before: dict[Symbol, set[Symbol]] = {}
+    for sequence in sequences:
+        for place, symbol in enumerate(sequence):
+            known = before.setdefault(symbol, set())
+            for earlier in sequence[:place]:
+                if not _reaches(before, earlier, symbol):
+                    known.add(earlier)
+    order: list[Symbol] = []
+    waiting = list(before)
+    while waiting:
+        following = next(symbol for symbol in waiting if before[symbol] <= set(order))
+        order.append(following)
+        waiting.remove(following)
+    return tuple(order)
+
+
+def _reaches(before: Mapping[Symbol, set[Symbol]], start: Symbol, goal: Symbol) -> bool:
+    """Whether `goal` is already known to come before `start`."""
+    seen: set[Symbol] = set()
+    stack = [start]
+    while stack:
+        symbol = stack.pop()
+        if symbol is goal:
+            return True
+        if symbol not in seen:
+            seen.add(symbol)
+            stack.extend(before.get(symbol, ()))
+    return False

@@ -1,0 +1,458 @@
+"""Routing: a gather by numbers that are data splits the steps into branches, one for each number.
+
+`take(w[0:E], route, 0)` reads another part of w at every step of the dims of `route`. Where the schedule tiles one of
+these dims or time-multiplexes the dim of the parts, a branch is made for each part. Steps are sent to the branch that
+`route` names (Partition), the branch reads its own part, and results come back in the order of the steps (Reassemble).
+
+A branch may take its steps one by one or *packed*: tiles of several steps, for which the part is read only once. Packed
+are the operations that use the part, and whatever lies between them. With time-multiplexing several branches share a
+region: an EagerMerge takes whichever tile is ready, and its selector says whose part to read and where to send results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.ir.ops import TABLE
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.lang.describe import described
+from polyrhythm.stream.dims import dynamic, static
+from polyrhythm.stream.directives import TileDirective, TimeMultiplexDirective
+from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
+from polyrhythm.stream.expr import symbol as named
+from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.loads import load_of, loaded, loaded_by
+from polyrhythm.stream.lowering.operations import materialised
+from polyrhythm.stream.lowering.problem import Problem, is_whole
+from polyrhythm.stream.lowering.values import PACKED, ROOT, Axis, Block, Lead, Load, Operand, Value
+from polyrhythm.stream.operators.common import affine_walk
+from polyrhythm.stream.operators.higher import accum, flat_map
+from polyrhythm.stream.operators.offchip import random_load
+from polyrhythm.stream.operators.routing import eager_merge, partition, reassemble
+from polyrhythm.stream.operators.shapes import flatten, promote, repeat, reshape
+from polyrhythm.stream.operators.structure import source
+from polyrhythm.stream.tokens import Token
+from polyrhythm.stream.types import U64, Selector, SelectorValue, Tile, TileValue, tile_type
+
+
+class Routing:
+    """The branches of one gather: who goes where, and values on their way in and out."""
+
+    def __init__(self, problem: Problem, index: Node, branch: Symbol, count: int) -> None:
+        self.problem, self.index, self.branch, self.count = problem, index, branch, count
+        self.dims = problem.ordered(index.symbols)
+        self.sizes = tuple(problem.extent(index, symbol) for symbol in self.dims)
+        routes = [
+            int(problem.metadata(index.name, dict(zip(self.dims, point, strict=True))))
+            for point in np.ndindex(*self.sizes)
+        ]
+        # As everywhere in the language, positions that are data are clamped.
+        self.routes = np.clip(np.array(routes, np.int64), 0, count - 1).reshape(self.sizes)
+        rows = self.routes.reshape(self.sizes[0], -1)
+        self.distinct = all(len(set(row)) == len(row) for row in rows.tolist())
+        self.name = f"{self.dims[0]}s_of_{branch}"
+        tiled = [d for symbol in self.dims if (d := problem.directive(TileDirective, symbol)) is not None]
+        shared = problem.directive(TimeMultiplexDirective, branch)
+        self.tile = tiled[0] if tiled else None
+        self.regions = count if shared is None else shared.regions
+        if self.regions < 1 or count % self.regions:
+            raise DirectiveMismatch(
+                f"{shared}: {count} branches cannot share {self.regions} regions equally",
+                fix=f"choose a number of regions that divides {count}",
+                at=index.at,
+            )
+        self.single = Lead(str(branch), frozenset(self.dims), (dynamic(named(self.name, count)),), count)
+        self.span: set[str] = set()
+        self.nodes: set[str] = set()
+        self.origin: Stream | None = None
+        self.references: list[Stream] = []
+        self.memo: dict[Any, Any] = {}
+
+    # Where values are.
+
+    def find_span(self, graph: Graph, taken: set[str]) -> None:
+        """The nodes that live in branches, and those among them that work on packed tiles."""
+        self.nodes = _closure(graph, taken, self.dims)
+        users = {n for n in self.nodes - taken if any(s in taken for s, _ in _reads(graph[n]))}
+        below = _reached(graph, users, self.nodes, forward=True)
+        above = _reached(graph, users, self.nodes, forward=False)
+        self.span = below & above
+
+    def to_stage(self, value: Value, node: str) -> Value:
+        """A value of the branches in the stage that a node works in."""
+        if node not in self.span:
+            return self.unpacked(value)
+        return self.shared(self.packed(value))
+
+    def routes_of(self, dims: Sequence[Symbol], name: str) -> Stream:
+        """The selector of each step: the branches of all steps that share it."""
+        missing = len(self.dims) - len(dims)
+        shape = (static(1), *(static(size) for size in self.sizes[: len(dims)]))
+        hot = prod(self.sizes[len(dims) :]) if missing else 1
+        kind = Selector(self.name, self.count, hot)
+        nested = self.routes.reshape(*self.sizes[: len(dims)], hot).tolist()
+        return source(name, [_as_targets(nested, len(dims))], shape, kind)
+
+    def entered(self, value: Value) -> Value:
+        """A value of the whole program, sent to the branches."""
+        return self._once("entered", value, self._entered)
+
+    def _entered(self, value: Value) -> Value:
+        own = tuple(axis for axis in value.axes if isinstance(axis, Symbol) and axis in self.dims)
+        if not own or value.axes[: len(own)] != own or own != self.dims[: len(own)] or value.levels is not None:
+            raise AccessNotStreamable(
+                f"{value.base.name} cannot be sent to the {self.branch}s that {described(self.index)} names: "
+                f"its steps are not those of {', '.join(map(str, self.dims))}, in this order",
+                fix="give it these dims first, in the order of the routing",
+                at=self.index.at,
+            )
+        stream = materialised(value)
+        inner = len(value.axes) - len(own)
+        if len(own) < len(self.dims) and not self.distinct:
+            # One step goes to one branch several times, so it is repeated and sent one by one.
+            if inner:
+                raise AccessNotStreamable(
+                    f"{value.base.name} goes to one {self.branch} several times at one step of {own[0]}",
+                    fix=f"choose each {self.branch} at most once",
+                    at=self.index.at,
+                )
+            for size in self.sizes[len(own) :]:
+                stream = repeat(stream, size)
+            own = self.dims
+        selector = self.routes_of(own, f"routes of {value.base.name}")
+        sent = partition(stream, selector, inner, name=f"to {self.branch}")
+        axes = value.axes[len(value.axes) - inner :]
+        if not inner:
+            self.references.append(sent)
+        return Value(self.single, sent, axes, value.sizes[len(value.axes) - inner :], value.inside, value.dtype)
+
+    def left(self, value: Value) -> Value:
+        """A value of the branches, back in the order of the steps."""
+        value = self.unpacked(value)
+        one_by_one = reassemble(materialised(value), self.routes_of(self.dims, "routes back"), len(value.axes),
+                                name=f"by {self.dims[0]}")  # fmt: skip
+        stream = flatten(one_by_one, len(value.axes), len(value.axes) + 1)
+        axes = (*self.dims, *value.axes)
+        return Value(ROOT, stream, axes, (*self.sizes, *value.sizes), value.inside, value.dtype)
+
+    def at_same_step(self, access: Access) -> bool:
+        """Whether a read of a value in branches stays at its step."""
+        return _same_step(self.problem.graph[access.source], access, self.dims)
+
+    def read_together(
+        self, access: Access, value: Value, node: Node, definition: Definition, number: int
+    ) -> Value | None:
+        """What is read over the whole of the last routing dim, where an operation folds it and no order is needed."""
+        source_node = self.problem.graph[access.source]
+        steps = source_node.steps(access)
+        last = self.dims[-1]
+        extent = next(dim.extent for dim in source_node.dims if dim.symbol is last)
+        others = [step is Term.of(s) for s, step in steps.items() if s is not last]
+        if len(self.dims) < 2 or not self.distinct or not is_whole(steps[last], extent) or not all(others):
+            return None
+        types = tuple(operand_type(read, self.problem.graph[read.source]) for read in definition.operands)
+        signature = TABLE[definition.op].signature(types, definition.attributes)
+        label = signature.operands[number][0]
+        elsewhere = [labels for place, labels in enumerate(signature.operands) if place != number]
+        if label is None or signature.roles[label].kind != "reduce" or any(label in labels for labels in elsewhere):
+            return None
+        return self.gathered(value, len(self.dims) - 1)
+
+    def gathered(self, value: Value, dims: int) -> Value:
+        """A value of the branches with all that belongs to one step of the first dims together, in any order."""
+        value = self.unpacked(value)
+        selector = self.routes_of(self.dims[:dims], "routes back")
+        joined = reassemble(materialised(value), selector, len(value.axes), name=f"by {self.dims[0]}")
+        axes = (*self.dims[:dims], 0, *(a + 1 if isinstance(a, int) else a for a in value.axes))
+        sizes = (*self.sizes[:dims], prod(self.sizes[dims:]), *value.sizes)
+        block = value.inside.renamed({axis: axis + 1 for axis in value.inside.axes if isinstance(axis, int)})
+        return Value(ROOT, joined, axes, sizes, block, value.dtype)
+
+    # Packing and sharing.
+
+    def packed(self, value: Value) -> Value:
+        """Tiles of several steps of a branch."""
+        if self.tile is None or PACKED in value.inside.axes or value.lead.name == "region":
+            return value
+        return self._once("packed", value, self._packed)
+
+    def _packed(self, value: Value) -> Value:
+        rows, _ = value.inside.sides
+        if value.axes or rows != 1:
+            raise OperationNotStreamable(
+                f"tiles of {self.dims[0]}s are made of rows, and {value.base.name} is more than a row at a step",
+                fix=f"leave out the tile directive of {self.dims[0]}, or reduce to a vector first",
+                at=self.index.at,
+            )
+        stream = materialised(value)
+        assert self.tile is not None
+        if self.tile.size is None:
+            grouped = promote(stream, name="one group")
+        else:
+            grouped = reshape(stream, 0, self.tile.size, pad=0.0, name="tiles of rows")
+        packed = accum("pack_rows", grouped, name=f"pack {value.base.name}")
+        inside = value.inside
+        block = Block((PACKED, *inside.axes), (None, *inside.lengths))
+        lead = Lead(str(self.branch), self.single.dims, packed.shape, self.count)
+        self.references.append(packed)
+        return Value(lead, packed, (), (), block, value.dtype)
+
+    def unpacked(self, value: Value) -> Value:
+        """The steps of a branch one by one."""
+        value = self._own_branch(value)
+        return self._once("unpacked", value, self._unpacked) if PACKED in value.inside.axes else value
+
+    def _unpacked(self, value: Value) -> Value:
+        inside = value.inside
+        block = Block(inside.axes[1:], inside.lengths[1:])
+        rows, cols = block.sides
+        assert not value.axes
+        assert rows == 1
+        stream = materialised(value)
+        kind = tile_type(1, cols, stream.element.dtype)  # type: ignore[union-attr]
+        count = self.single.shape[0]
+        back = flat_map(_valid_rows, stream, (count,), kind, name="rows")
+        return Value(self.single, back, (), (), block, value.dtype)
+
+    def shared(self, value: Value) -> Value:
+        """A value of the branches in the regions that they share."""
+        if self.regions == self.count or value.lead.name == "region":
+            return value
+        return self._once("shared", value, self._shared)
+
+    def _shared(self, value: Value) -> Value:
+        stream = materialised(value)
+        if value.axes:
+            raise OperationNotStreamable(
+                f"{value.base.name} has inner dims where {self.branch}s start to share regions",
+                fix=f"leave out time_multiplex, or let one value a step enter the {self.branch}s",
+                at=self.index.at,
+            )
+        if self.origin is None:
+            merged, self.origin = eager_merge(stream, 0, self.regions, selector=f"tiles_of_{self.branch}", name="merge")
+            self.references.append(merged)
+        else:
+            merged = flatten(reassemble(stream, self.origin, 0), 0, 1)
+        lead = Lead("region", self.single.dims, merged.shape, self.regions)
+        return Value(lead, merged, (), (), value.inside, value.dtype)
+
+    def _own_branch(self, value: Value) -> Value:
+        if value.lead.name != "region":
+            return value
+        return self._once("returned", value, self._returned)
+
+    def _returned(self, value: Value) -> Value:
+        assert self.origin is not None
+        stream = partition(materialised(value), self.origin, len(value.axes), name=f"return to {self.branch}")
+        lead = Lead(str(self.branch), self.single.dims, stream.shape[:1], self.count)
+        return Value(lead, stream, value.axes, value.sizes, value.inside, value.dtype)
+
+    def _once(self, what: str, value: Value, make: Any) -> Value:
+        key = (what, materialised(value), value.axes, value.inside.axes)
+        if key not in self.memo:
+            self.memo[key] = make(value)
+        return self.memo[key]
+
+    # The parts themselves.
+
+    def read_part(self, load: Load, lead: Lead) -> Value:
+        """The part of the own branch, read for every entry of a lead; in a region, that of whoever comes next."""
+        ref = self.lead_reference(lead)
+        if lead.name != "region" or load.branch is None:
+            return loaded_by(load, ref, lead, (), ())
+        assert self.origin is not None
+        where = self._addresses(load)
+        stream = random_load(load.tensor, load.tile, where)
+        return Value(lead, stream, load.axes, load.sizes, load.block, load.dtype)
+
+    def lead_reference(self, lead: Lead) -> Stream:
+        """Some stream with one element for each entry of a lead."""
+        for stream in self.references:
+            if stream.shape == lead.shape and stream.copies == lead.copies:
+                return stream
+        raise OperationNotStreamable(
+            f"nothing but parts of {self.branch}s takes part at {described(self.index)}",
+            fix="combine a part with a value of the step that it is read for",
+            at=self.index.at,
+        )
+
+    def _addresses(self, load: Load) -> Stream:
+        """The tiles of the part of whichever branch comes next, from the selector of the merge."""
+        assert self.origin is not None
+        down, across = load.tensor.grid(load.tile)
+        each, width = down * across, self.count // self.regions
+        walk = list(affine_walk(load.sizes, load.strides))
+        key = ("addresses", each, tuple(walk))
+
+        def addresses(selector: SelectorValue, region: int) -> Sequence[Token]:
+            first = (region * width + selector.targets[0]) * each
+            return [(TileValue(1, 1, 8, data=np.array([[first + at]])), level) for at, level in walk]
+
+        if key not in self.memo:
+            dims = (self.origin.shape[0], *(static(size) for size in load.sizes))
+            self.memo[key] = flat_map(
+                addresses, self.origin, dims, Tile(1, 1, U64), cycles=1, name=f"{self.branch} addresses"
+            )
+        return self.memo[key]
+
+
+def _valid_rows(value: Any, copy: int) -> Sequence[Token]:
+    """The rows of a packed tile that are not padding, one tile each."""
+    nbytes = value.nbytes // value.rows if value.rows else 0
+    return [
+        (TileValue(1, value.cols, nbytes, data=None if value.data is None else value.data[row : row + 1]), 0)
+        for row in range(value.valid)
+    ]
+
+
+def _as_targets(nested: Any, depth: int) -> Any:
+    return tuple(nested) if depth == 0 else [_as_targets(part, depth - 1) for part in nested]
+
+
+def _reads(node: Node) -> list[tuple[str, Access]]:
+    return [(access.source, access) for definition in node.definitions for access in definition.operands]
+
+
+def _closure(graph: Graph, taken: set[str], dims: Sequence[Symbol]) -> set[str]:
+    """The nodes that depend on a part, at the same step of all routing dims."""
+    found = set(taken)
+    changed = True
+    while changed:
+        changed = False
+        for node in graph:
+            if node.name not in found and any(
+                source in found and _same_step(graph[source], access, dims) for source, access in _reads(node)
+            ):
+                found.add(node.name)
+                changed = True
+    return found
+
+
+def _same_step(source: Node, access: Access, dims: Sequence[Symbol]) -> bool:
+    steps = source.steps(access)
+    return all(symbol in steps and steps[symbol] is Term.of(symbol) for symbol in dims)
+
+
+def _reached(graph: Graph, start: set[str], inside: set[str], forward: bool) -> set[str]:
+    found = set(start)
+    changed = True
+    while changed:
+        changed = False
+        for name in inside:
+            for read, _ in _reads(graph[name]):
+                here, there = (name, read) if forward else (read, name)
+                if there in found and here in inside and here not in found:
+                    found.add(here)
+                    changed = True
+    return found
+
+
+def taken_part(problem: Problem, node: Node) -> tuple[Node, Node, Symbol] | None:
+    """The input, the routing and the dim of the parts, if a node takes a part of an input by metadata."""
+    if len(node.definitions) != 1 or node.definitions[0].op != "take":
+        return None
+    definition = node.definitions[0]
+    table, index = definition.operands
+    source, routing = problem.graph[table.source], problem.graph[index.source]
+    ranges = [s for s, step in source.steps(table).items() if isinstance(step, Range)]
+    axis = definition.attributes["axis"]
+    is_input = len(source.definitions) == 1 and source.definitions[0].op == "input"
+    if not is_input or axis >= len(ranges) or source.dtype.kind != "f" or routing.shape or not routing.dims:
+        return None
+    simple = all(
+        is_whole(step, dim.extent) or step is Term.of(dim.symbol)
+        for dim, step in zip(source.dims, table.steps, strict=True)
+    )
+    current = all(step is Term.of(s) for s, step in routing.steps(index).items())
+    if not simple or not current or not problem.is_metadata(routing.name):
+        return None
+    return source, routing, ranges[axis]
+
+
+def find_routings(problem: Problem) -> dict[str, Routing]:
+    """The routing of each gather that the schedule splits into branches, by the name of the gathering node."""
+    made: dict[tuple[str, Symbol], Routing] = {}
+    found: dict[str, Routing] = {}
+    for node in problem.graph:
+        part = taken_part(problem, node)
+        if part is None:
+            continue
+        table, index, branch = part
+        wanted = problem.directive(TimeMultiplexDirective, branch) is not None or any(
+            problem.directive(TileDirective, symbol) is not None for symbol in index.symbols
+        )
+        if wanted:
+            key = (index.name, branch)
+            if key not in made:
+                made[key] = Routing(problem, index, branch, problem.extent(table, branch))
+            found[node.name] = made[key]
+    for routing in made.values():
+        routing.find_span(problem.graph, {name for name, owner in found.items() if owner is routing})
+    return found
+
+
+def part_load(problem: Problem, node: Node, inside: Mapping[Symbol, int], slab: bool) -> Load:
+    """How the table of a gather is read, with the axes of what is taken; with `slab`, one slab a part."""
+    part = taken_part(problem, node)
+    assert part is not None
+    source, _, branch = part
+    definition: Definition = node.definitions[0]
+    load = load_of(problem, source, source.definitions[0].attributes["name"], inside, branch if slab else None)
+    ranges = [s for s, step in source.steps(definition.operands[0]).items() if isinstance(step, Range)]
+    kept = [symbol for symbol in ranges if symbol is not branch]
+    names: dict[Axis, Axis] = {symbol: place for place, symbol in enumerate(kept)}
+    names |= {axis: axis + len(kept) for axis in range(len(source.shape))}
+    return replace(load, axes=tuple(names.get(a, a) for a in load.axes), block=load.block.renamed(names))
+
+
+def gathered(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -> Value | None:
+    """A gather from an input as random loads: the routing makes the addresses. None where points are missing."""
+    part = taken_part(problem, node)
+    if part is None or problem.levels(node) is not None:
+        return None
+    source, index, branch = part
+    load = part_load(problem, node, inside, slab=False)
+    if branch not in load.axes:
+        return None
+    dims = problem.ordered({*index.symbols, *(a for a in load.axes if isinstance(a, Symbol) and a is not branch)})
+    axes: tuple[Axis, ...] = (*dims, *(axis for axis in load.axes if isinstance(axis, int)))
+    known = dict(zip(load.axes, load.sizes, strict=True))
+    sizes = tuple(known[axis] if axis in known else problem.extent(index, axis) for axis in axes)  # type: ignore[arg-type]
+    stride = dict(zip(load.axes, load.strides, strict=True))
+    count = known[branch]
+
+    def address(point: tuple[int, ...]) -> int:
+        at = dict(zip(axes, point, strict=True))
+        chosen = int(problem.metadata(index.name, {s: at[s] for s in index.symbols}))
+        total = min(max(chosen, 0), count - 1) * stride[branch]
+        return total + sum(stride[axis] * at[axis] for axis in load.axes if axis is not branch)
+
+    numbers = np.array([address(point) for point in np.ndindex(*sizes)]).reshape(sizes).tolist()
+    shape = (static(1), *(static(size) for size in sizes))
+    where = source_of(f"addresses of {source.name}", numbers, shape)
+    stream = random_load(load.tensor, load.tile, where)
+    return Value(ROOT, stream, axes, sizes, load.block, load.dtype)
+
+
+def source_of(name: str, numbers: Any, shape: Any) -> Stream:
+    """A source of addresses."""
+    return source(name, [numbers], shape, Tile(1, 1, U64))
+
+
+def in_branches(routing: Routing, operand: Operand, node: str) -> Operand:
+    """An operand of a node that lives in the branches; what lacks the routing dims stays where it is."""
+    if isinstance(operand, np.ndarray):
+        return operand
+    if isinstance(operand, Load):
+        if operand.branch is not None or not set(operand.axes) & set(routing.dims):
+            return operand
+        operand = loaded(operand)
+    if operand.lead is ROOT:
+        operand = routing.entered(operand)
+    return routing.to_stage(operand, node)
