@@ -250,25 +250,26 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
 
 
 def _apart(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
-    """A block as a call of a function that takes what it loads and the symbols it mentions."""
-    loads: dict[str, str] = {}  # what is read, and the parameter that it becomes
-    symbols: dict[str, None] = {}
+    """A block as a call of a function of what it loads and the symbols it mentions; random bits are drawn outside."""
+    given: dict[str, str] = {}  # what is handed over, and the parameter that it becomes
     body = []
     for compute in block.body:
+        result = source.value(compute.result)
+        if compute.op == "random_bits":
+            given[_computed(source, compute, [], implementations)] = result
+            continue
         operands = []
         for operand in compute.operands:
             text = _operand(source, operand)
-            operands.append(text if isinstance(operand, Local) else loads.setdefault(text, f"loaded_{len(loads)}"))
-        keyed = compute.step if compute.op == "random_bits" else ()
-        for term in (*(t for v in compute.attributes.values() for t in attribute_terms(v)), *keyed):
-            symbols.update(dict.fromkeys(source.symbol(symbol) for symbol in ordered(term.symbols)))
-        body.append(f"    {source.value(compute.result)} = {_computed(source, compute, operands, implementations)}")
+            operands.append(text if isinstance(operand, Local) else given.setdefault(text, f"given_{len(given)}"))
+        for term in (term for value in compute.attributes.values() for term in attribute_terms(value)):
+            given.update({source.symbol(symbol): source.symbol(symbol) for symbol in ordered(term.symbols)})
+        body.append(f"    {result} = {_computed(source, compute, operands, implementations)}")
     stored = ", ".join(dict.fromkeys(source.value(store.value) for store in block.stores))
     name = f"block_{len(source.functions)}"
-    parameters = ", ".join(["seed", *loads.values(), *symbols])
-    lines = ["@compiled", f"def {name}({parameters}):", *body, f"    return {stored},"]
+    lines = ["@compiled", f"def {name}({', '.join(given.values())}):", *body, f"    return {stored},"]
     source.functions.append("\n".join(lines))
-    yield f"{indent}{stored}, = {name}({', '.join(['seed', *loads, *symbols])})"
+    yield f"{indent}{stored}, = {name}({', '.join(given)})"
     for store in block.stores:
         yield indent + _store(source, store)
 

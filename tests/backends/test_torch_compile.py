@@ -41,6 +41,7 @@ def test_a_recurrence() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 @pytest.mark.parametrize("compiler", ["aot_eager", "inductor"])
 def test_attention_random_numbers_and_a_gradient(compiler: str) -> None:
     check(*attention(), compiler)
