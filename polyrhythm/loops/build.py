@@ -115,7 +115,10 @@ class _Builder:
         given: Condition,
         nominal: Mapping[Symbol, int],
     ) -> Iterator[ir.Item]:
-        for segment in cut(loop.counter, ranges, given, nominal) if ranges else ():
+        weights = {name: len(self.blocks[name].statements) for name in ranges}
+        if self._stopper(loop, inside) is not None:
+            weights = {}  # all pieces but the last may end early: they are not alike
+        for segment in cut(loop.counter, ranges, given, nominal, weights) if ranges else ():
             yield from self._segment(loop, segment, inside, given, nominal)
 
     def _ranges(self, loop: Loop, inside: Joined, given: Condition) -> dict[str, tuple[Term, Term]]:

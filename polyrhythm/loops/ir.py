@@ -37,7 +37,7 @@ class Place:
     why: str = ""
     at: Source | None = field(default=None, compare=False)
     separate: tuple[int, ...] = ()
-    part_of: tuple[str, tuple[int | None, ...]] | None = None  # an input, and the slot of each axis that is picked
+    part_of: tuple[str, tuple[int | None, ...]] | None = None  # a place, and the slot of each axis that is picked
 
     @property
     def whole(self) -> Shape:

@@ -4,6 +4,9 @@ The members of a loop are active on different ranges of its counter. The loop is
 in the order they have for large bounds. That every member meets all of its iterations for small bounds too is
 proved; where the proof fails the loop stays whole. Guards that remain are added by the builder, for whatever the
 range of a piece does not imply.
+
+Where a piece of an iteration or two does nearly all that the piece beside it does, and that is much, the two stay
+together, and the little that differs gets a guard: code is compiled once instead of twice.
 """
 
 from __future__ import annotations
@@ -19,6 +22,12 @@ from polyrhythm.ir.terms import Symbol, Term, maximum, minimum, ordered
 LARGE = 10_007
 MOST_SEGMENTS = 12
 
+MUCH = 40
+"""Operations, from which on code is not worth having twice for an iteration or two."""
+
+FEW = 2
+"""Iterations that are not worth a copy of much code."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -33,12 +42,19 @@ class Segment:
 
 
 def cut(
-    counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
+    counter: Symbol,
+    ranges: Mapping[str, tuple[Term, Term]],
+    given: Condition,
+    nominal: Mapping[Symbol, int],
+    weights: Mapping[str, int] | None = None,
 ) -> list[Segment]:
-    """The pieces of a loop in order; one piece with every member in it where it cannot be cut."""
+    """The pieces of a loop in order; one piece with every member in it where it cannot be cut.
+
+    `weights` tells how many operations each member has.
+    """
     segments = clean_cut(counter, ranges, given, nominal)
     if segments is not None:
-        return segments
+        return _merged(segments, nominal, weights or {})
     first = simplified_term(minimum(*(first for first, _ in ranges.values())), given)
     end = simplified_term(maximum(*(end for _, end in ranges.values())), given)
     return [Segment(first, end, tuple(ranges))]
@@ -78,6 +94,26 @@ def _segments(
             segments.append(Segment(first, end, active))
         first = end
     return segments
+
+
+def _merged(segments: Sequence[Segment], nominal: Mapping[Symbol, int], weights: Mapping[str, int]) -> list[Segment]:
+    """The pieces, those that do much the same in few iterations joined to their neighbours."""
+    merged: list[Segment] = []
+    for segment in segments:
+        before = merged[-1] if merged else None
+        if before is not None and _alike(before, segment, nominal, weights):
+            active = (*before.active, *(name for name in segment.active if name not in before.active))
+            merged[-1] = Segment(before.first, segment.end, active)
+        else:
+            merged.append(segment)
+    return merged
+
+
+def _alike(a: Segment, b: Segment, nominal: Mapping[Symbol, int], weights: Mapping[str, int]) -> bool:
+    shortest = min(nominal_value(s.end, nominal) - nominal_value(s.first, nominal) for s in (a, b))
+    shared = sum(weights.get(name, 0) for name in a.active if name in b.active)
+    apart = sum(weights.get(name, 0) for name in {*a.active} ^ {*b.active})
+    return a.end is b.first and shortest <= FEW and shared >= MUCH and 4 * apart <= shared
 
 
 def _right(

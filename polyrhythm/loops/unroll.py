@@ -29,6 +29,9 @@ MOST_OPERATIONS = 20_000
 
 MOST_ITERATIONS = 128
 
+LITTLE = 8
+"""The most operations of a parallel loop that is written out for the sake of what it shares with another."""
+
 NOMINAL = 256
 """What an axis of unknown length counts for in the estimate."""
 
@@ -91,9 +94,11 @@ def _uses(items: Sequence[Item], loops: tuple[For, ...]) -> Iterator[_Use]:
 
 
 def _can_unroll(loop: For) -> bool:
+    """Whether a loop may be written out. One that does much all at once is better left so."""
     known = loop.known
     host = any(block.host for block in blocks_of(loop.body))
-    return known is not None and len(known) <= MOST_ITERATIONS and not loop.parallel and not host
+    little = not loop.parallel or _operations(loop.body) <= LITTLE
+    return known is not None and len(known) <= MOST_ITERATIONS and little and not host
 
 
 def _paying(program: LoopProgram) -> Iterator[For]:
@@ -105,7 +110,7 @@ def _paying(program: LoopProgram) -> Iterator[For]:
                 yield from visit(item.body, around)
             elif isinstance(item, For):
                 known = item.known
-                if around and known is not None and len(known) > 1 and _can_unroll(item):
+                if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item):
                     slices = {(u.place, u.index) for u in _uses(item.body, (item,)) if _follows(u, item.counter)}
                     if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
                         yield item
@@ -247,8 +252,7 @@ class _Writer:
 def _part(place: Place, name: str, picked: Sequence[int | None]) -> Place:
     slots = tuple(count for count, slot in zip(place.slots, picked, strict=True) if slot is None)
     kind = "variable" if place.kind == "buffer" and not slots else place.kind
-    part_of = (place.name, tuple(picked)) if place.kind == "input" else None
-    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=part_of)
+    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=(place.name, tuple(picked)))
 
 
 def _at(index: Sequence[Term | Steps], values: Values) -> tuple[Term | Steps, ...]:

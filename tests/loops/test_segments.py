@@ -68,3 +68,18 @@ def test_random_ranges(seed: int) -> None:
         length = random.choice([Term(random.randint(0, 2)), T, T + random.randint(-2, 2)])
         ranges[f"b{number}"] = (first, first + length)
     check(ranges, cut(COUNTER, ranges, GIVEN, {}))
+
+
+def test_much_code_is_not_written_twice_for_one_iteration() -> None:
+    ranges = {"body": (Term(0), T), "next": (Term(0), T - 1)}
+    apart = cut(COUNTER, ranges, GIVEN, {}, {"body": 39, "next": 1})
+    assert [s.active for s in apart] == [("body", "next"), ("body",)]
+    (together,) = cut(COUNTER, ranges, GIVEN, {}, {"body": 40, "next": 10})
+    assert set(together.active) == {"body", "next"}
+    check(ranges, [together])
+    assert len(cut(COUNTER, ranges, GIVEN, {}, {"body": 40, "next": 11})) == 2
+
+
+def test_long_pieces_stay_apart() -> None:
+    ranges = {"body": (Term(0), T + T), "next": (Term(0), T)}
+    assert len(cut(COUNTER, ranges, GIVEN, {}, {"body": 1000, "next": 1})) == 2

@@ -6,19 +6,22 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from polyrhythm.backends.jax.driver import Driver
+from polyrhythm.backends.jax.growing import Growing
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
+from polyrhythm.loops.growth import find_growth
 from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
 from polyrhythm.loops.unroll import expanded
 
@@ -64,6 +67,9 @@ class JaxBackend:
         self.others = [s for s in self.program.bounds if s not in self.sizing]
         self.wide = _needs_wide(self.program)
         self.host = has_host(self.program.body)
+        self.growth = find_growth(self.program)
+        drive = self._driver if self.host else None
+        self.growing = Growing(self.program, self.growth, self._note, drive) if self.growth is not None else None
         self._compiled: dict[tuple[int, ...], Any] = {}
         self._known_sizes: dict[tuple[int, ...], Sizes] = {}
         self._parts: dict[str, tuple[weakref.ref[Any], jax.Array]] = {}
@@ -72,6 +78,11 @@ class JaxBackend:
         """The outputs, and the bounds found while running."""
         sizes = self._sizes(bounds)
         with _precision(self.wide):
+            if self.growing is not None and self.growing.wanted(bounds, sizes.capacities):
+                place = partial(self._placed_at, inputs)
+                outputs, values = self.growing.run(place, bounds, sizes.capacities, seed_words(seed))
+                ended = {s.name: value for s, value in zip(self.program.found, values, strict=True)}
+                return self._whole(outputs, bounds, ended), ended
             arrays = self.placed(inputs, sizes.inputs)
             if self.host:
                 given_bounds = {s: bounds[s.name] for s in self.program.bounds}
@@ -82,16 +93,23 @@ class JaxBackend:
                 compiled = self._compile(sizes.capacities, arrays)
                 outputs, found = compiled(arrays, sizes.values, seed_words(seed))
                 ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
-        shapes = output_shapes(self.program, {**bounds, **ended}) if ended else sizes.outputs
-        return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)], ended
+        return self._whole(outputs, bounds, ended), ended
+
+    def _whole(self, outputs: Sequence[Any], bounds: Mapping[str, int], ended: Mapping[str, int]) -> list[Any]:
+        """The outputs at their lengths."""
+        shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
+        return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
 
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""
         wholes = {name: self.program.places[name].whole for name in self.inputs}
         return {n: tuple(most(length, capacities) for length in whole) for n, whole in wholes.items()}
 
+    def _placed_at(self, inputs: Mapping[str, Any], capacities: Mapping[Symbol, int]) -> dict[str, Any]:
+        return self.placed(inputs, self.input_shapes(capacities))
+
     def placed(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-        """The contents of every place of an input."""
+        """The contents of every place of an input, at shapes that may be smaller or larger."""
         arrays = {}
         for name, (given, index) in self.inputs.items():
             array = inputs[given] if index is None else self._part(name, inputs[given], index)
@@ -144,6 +162,9 @@ class JaxBackend:
             self.compilations.append(Compilation(names, reason, time.perf_counter() - started))
         return self._compiled[key]
 
+    def _note(self, capacities: Mapping[Symbol, int], reason: str, seconds: float) -> None:
+        self.compilations.append(Compilation({s.name: n for s, n in capacities.items()}, reason, seconds))
+
     def _trace(
         self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
     ) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -157,7 +178,7 @@ def input_places(program: LoopProgram) -> dict[str, tuple[str, tuple[int | slice
     used = {o.place for b in blocks_of(program.body) for c in b.body for o in c.operands if isinstance(o, Load)}
     found: dict[str, tuple[str, tuple[int | slice, ...] | None]] = {}
     for name, place in program.places.items():
-        if place.part_of is not None:
+        if place.kind == "input" and place.part_of is not None:
             whole, picked = place.part_of
             found[name] = given[whole], tuple(slice(None) if slot is None else slot for slot in picked)
         elif place.kind == "input" and (name in used or name in program.outputs):
@@ -175,11 +196,14 @@ def capacity(value: int) -> int:
 
 
 def _padded(array: Any, shape: tuple[int, ...]) -> Any:
-    """An input at its capacity. NumPy does the copy: in JAX it would compile anew for every length."""
+    """An input at its capacity, or cut. NumPy does the copy: in JAX it would compile anew for every length."""
     if array.shape == shape:
         return array
+    if all(new <= old for new, old in zip(shape, array.shape, strict=True)):
+        return np.asarray(array)[tuple(map(slice, shape))]
     room = _aligned_zeros(shape, array.dtype)
-    room[tuple(map(slice, array.shape))] = array
+    shared = tuple(slice(0, min(new, old)) for new, old in zip(shape, array.shape, strict=True))
+    room[shared] = np.asarray(array)[shared]
     return room
 
 

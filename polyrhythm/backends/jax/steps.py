@@ -18,16 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.generated import START, Begin, Position
-from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _precision, capacity
+from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
+from polyrhythm.backends.jax.growing import END, FIRST, resized, some_iterations
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.regions import has_host
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.terms import Symbol
 from polyrhythm.loops.ir import Block, For
 from polyrhythm.loops.units import Unit, units
-
-FIRST = Symbol("first", "bound", serial=-22)
-END = Symbol("end", "bound", serial=-23)
 
 Arrays = dict[str, jax.Array]
 
@@ -41,8 +39,11 @@ class SteppedRun:
     inputs: Arrays
     bounds: dict[str, int]
     found: dict[str, int]
+    capacities: dict[Symbol, int]
     given: Mapping[str, tuple[str, Any]]  # for each place of an input, the input and the index of the part
+    wholes: Mapping[str, str]  # for each place with one of several separate slots, the place they make up
     wide: bool
+    found_early: set[str] = field(default_factory=set)  # bounds that a loop which ended has found
 
     @property
     def outputs(self) -> list[jax.Array]:
@@ -52,9 +53,15 @@ class SteppedRun:
         """One step of an output, at the lengths that its other axes have."""
         return _cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
 
-    def kept(self) -> Arrays:
-        """What every place holds now."""
-        return self.state
+    def kept(self) -> dict[str, Any]:
+        """What every place holds now; separate slots are put together."""
+        parts: dict[str, list[str]] = {}
+        for name in sorted(self.state):
+            parts.setdefault(self.wholes.get(name, name), []).append(name)
+        return {
+            whole: self.state[whole] if names == [whole] else np.stack([np.asarray(self.state[n]) for n in names])
+            for whole, names in parts.items()
+        }
 
     def feed(self, name: str, step: int, items: np.ndarray) -> None:
         """Write consecutive steps of an input."""
@@ -95,26 +102,44 @@ class Stepper:
         It may begin where another was stopped.
         """
         program = self.backend.program
-        capacities = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
-        with _precision(self.backend.wide):
-            state = {}
-            sizes = Lowering(program, capacities, {}, None)
-            for name, place in program.places.items():
-                if name in begin.places:
-                    state[name] = jnp.array(begin.places[name])  # a copy: the state is donated
-                elif place.kind != "input":
-                    state[name] = jnp.zeros(sizes.room(place), place.type.dtype)
-            given = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(capacities)))
+        full = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
         known = {**bounds, **begin.found}
         found = {s.name: known[s.name] for s in program.found}
-        wide = self.backend.wide
-        run = SteppedRun(program.outputs, state, given, known, found, self.backend.inputs, wide)
-        return run, self._positions(run, capacities, seed, chunk_of, begin.position)
+        run = SteppedRun(
+            program.outputs, {}, {}, known, found, dict(full), self.backend.inputs, self._wholes(), self.backend.wide
+        )
+        growth = self.backend.growth
+        if growth is not None:
+            run.capacities[growth.bound] = growth.capacities(bounds, full[growth.bound])[0]
+            self._fit(run, full, *begin.position)
+        with _precision(self.backend.wide):
+            kept = self._separated(begin.places)
+            run.state = resized(program, run.capacities, kept, self._written())
+            run.inputs = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(full)))
+        return run, self._positions(run, full, seed, chunk_of, begin.position)
+
+    def _written(self) -> list[str]:
+        return [name for name, place in self.backend.program.places.items() if place.kind != "input"]
+
+    def _wholes(self) -> dict[str, str]:
+        parts = ((name, self.backend.program.places[name].part_of) for name in self._written())
+        return {name: part_of[0] for name, part_of in parts if part_of is not None}
+
+    def _separated(self, places: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Places as they were put together, taken apart again; copies, since the state is donated."""
+        wholes = self._wholes()
+        slots = {name: iter(array) for name, array in places.items() if name in wholes.values()}
+        found = {}
+        for name in sorted(self._written()):
+            if wholes.get(name, name) in places:
+                array = next(slots[wholes[name]]) if name in wholes else places[name]
+                found[name] = np.array(array)
+        return found
 
     def _positions(
         self,
         run: SteppedRun,
-        capacities: Mapping[Symbol, int],
+        full: Mapping[Symbol, int],
         seed: int,
         chunk_of: Callable[[int], int | None],
         begin: Position,
@@ -129,17 +154,38 @@ class Stepper:
             while first < iterations.stop:
                 chunk = chunk_of(number)
                 end = iterations.stop if chunk is None else min(first + chunk, iterations.stop)
-                done = self._advance(run, capacities, seed, number, range(first, end), chunk is None)
+                self._fit(run, full, number, first)
+                end = min(end, self._reach(run, full, number, end))
+                done = self._advance(run, full, seed, number, range(first, end), chunk is None)
                 if done:
                     break
                 first = end
                 yield number, end
         yield len(every), 0
 
+    def _fit(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, first: int) -> None:
+        """Let the buffers grow until they hold an iteration of a unit."""
+        growth = self.backend.growth
+        if growth is None or number < growth.unit or growth.bound.name in run.found_early:
+            return
+        largest = full[growth.bound]
+        chain = growth.capacities(run.bounds, largest) if number == growth.unit else [largest]
+        now = next((c for c in chain if growth.reach(c, run.bounds, largest) > first), largest)
+        if now > run.capacities[growth.bound]:
+            run.capacities[growth.bound] = now
+            with _precision(run.wide):
+                run.state = resized(self.backend.program, run.capacities, run.state, list(run.state))
+
+    def _reach(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, end: int) -> int:
+        growth = self.backend.growth
+        if growth is None or number != growth.unit:
+            return end
+        return growth.reach(run.capacities[growth.bound], run.bounds, full[growth.bound])
+
     def _advance(
         self,
         run: SteppedRun,
-        capacities: Mapping[Symbol, int],
+        full: Mapping[Symbol, int],
         seed: int,
         number: int,
         iterations: range,
@@ -148,30 +194,40 @@ class Stepper:
         """Do some iterations of a unit, or the whole of it; whether it has ended early."""
         program = self.backend.program
         unit, first, end = units(program.body)[number], iterations.start, iterations.stop
+        whole = whole and (self.backend.growth is None or number != self.backend.growth.unit)
         stop = unit.loop.stop if unit.loop is not None else None
         values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
         with _precision(self.backend.wide):
+            inputs = self._inputs(run, full)
             if has_host((unit.item,)):
-                return self._drive(run, capacities, seed, unit, iterations)
-            arguments = (run.state, run.inputs, values, seed_words(seed), np.int32(first), np.int32(end))
-            compiled = self._compile(capacities, number, whole, arguments)
+                return self._drive(run, inputs, seed, unit, iterations)
+            arguments = (run.state, inputs, values, seed_words(seed), np.int32(first), np.int32(end))
+            compiled = self._compile(run.capacities, number, whole, arguments)
             run.state, done, length = compiled(*arguments)
             if stop is None or not bool(done):
                 return False
             run.found[stop.bound.name] = run.bounds[stop.bound.name] = int(length)
+            run.found_early.add(stop.bound.name)
         return True
 
-    def _drive(
-        self, run: SteppedRun, capacities: Mapping[Symbol, int], seed: int, unit: Unit, iterations: range
-    ) -> bool:
+    def _inputs(self, run: SteppedRun, full: Mapping[Symbol, int]) -> dict[str, Any]:
+        """The inputs at the present capacities; they are kept whole, because they may still be fed."""
+        if run.capacities == full:
+            return run.inputs
+        shapes = self.backend.input_shapes(run.capacities)
+        return {name: _padded(array, shapes[name]) for name, array in run.inputs.items()}
+
+    def _drive(self, run: SteppedRun, inputs: Mapping[str, Any], seed: int, unit: Unit, iterations: range) -> bool:
         """Do iterations that call the host, region by region."""
         symbols = {s: run.bounds[s.name] for s in self.backend.program.bounds}
-        state = {**run.state, **run.inputs}
-        driver = self.backend._driver(capacities)
+        state = {**run.state, **jax.device_put(inputs)}
+        driver = self.backend._driver(run.capacities)
         done = driver.advance(unit.item, state, symbols, seed_words(seed), iterations)
         run.state = {name: state[name] for name in run.state}
         for symbol in self.backend.program.found:
             run.found[symbol.name] = run.bounds[symbol.name] = symbols[symbol]
+            if done:
+                run.found_early.add(symbol.name)
         return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
@@ -180,8 +236,10 @@ class Stepper:
         if key not in self._compiled:
             started = time.perf_counter()
 
+            now = dict(capacities)
+
             def advance(*arguments: Any) -> Any:
-                return self._trace(capacities, unit, whole, *arguments)
+                return self._trace(now, unit, whole, *arguments)
 
             self._compiled[key] = jax.jit(advance, donate_argnums=0).lower(*arguments).compile()
             sizes = {s.name: n for s, n in capacities.items()}
@@ -208,9 +266,7 @@ class Stepper:
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
         item: For | Block = unit.item
         if isinstance(item, For) and not whole:
-            lowering.ranges[FIRST] = (item.first, item.end - 1)
-            lowering.ranges[END] = (item.first, item.end)
-            item = For(item.counter, Term.of(FIRST), Term.of(END), item.body, item.stop)
+            item = some_iterations(lowering, item)
         lowering.items((item,), padded, set(state), None)
         done, length = jnp.bool_(False), jnp.int32(0)
         if isinstance(item, For) and item.stop is not None:

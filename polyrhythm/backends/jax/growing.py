@@ -1,0 +1,198 @@
+"""Runs whose buffers grow: one XLA program for each capacity, called one after the other (see `loops/growth.py`).
+
+A program for a capacity does what comes before the loop if it is the first, iterations from one to another, and what
+comes after the loop once it has ended. It does not depend on how many steps the run has in all, so runs of different
+lengths share it: there is one compilation for each power of two. Between two calls the state is copied into larger
+arrays, by NumPy, since XLA would have to compile that too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from polyrhythm.backends.jax.driver import Driver
+from polyrhythm.backends.jax.lowering import Lowering, State
+from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.ir.conditions import TRUE
+from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.loops.growth import Growth
+from polyrhythm.loops.ir import For, If, Item, LoopProgram
+from polyrhythm.loops.liveness import live_before, written
+from polyrhythm.loops.units import Unit, units
+
+FIRST = Symbol("first", "bound", serial=-22)
+END = Symbol("end", "bound", serial=-23)
+"""The iterations that a call does."""
+
+Arrays = dict[str, jax.Array]
+Note = Callable[[Mapping[Symbol, int], str, float], None]
+
+
+@dataclass
+class Growing:
+    """Runs one program with one growing loop."""
+
+    program: LoopProgram
+    growth: Growth
+    note: Note
+    drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
+    _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        every = units(self.program.body)
+        number = self.growth.unit
+        self.units = every[:number], every[number], every[number + 1 :]
+        self.before, self.after = _items(every[:number]), _items(every[number + 1 :])
+        loop, outputs = self.growth.loop, set(self.program.outputs)
+        done = {loop.stop.done.place} if loop.stop is not None else set()
+        live = live_before((loop, *self.after), outputs, self.program) | outputs | done
+        self.state = sorted(n for n in live if self.program.places[n].kind != "input")
+
+    def wanted(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> bool:
+        """Whether to run it in stretches. One XLA program can be shared with longer runs, a host's loop need not."""
+        return self.drive is None or len(self.growth.stretches(bounds, capacities[self.growth.bound])) > 1
+
+    def run(
+        self,
+        placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
+        bounds: Mapping[str, int],
+        capacities: Mapping[Symbol, int],
+        seed: np.ndarray,
+    ) -> tuple[list[jax.Array], list[int]]:
+        """The outputs at capacity, and the bounds found; `placed` gives the inputs at some capacities."""
+        growth, program = self.growth, self.program
+        if self.drive is not None:
+            return self._run_driven(self.drive, placed, bounds, capacities, seed)
+        values = np.array([bounds[s.name] for s in program.bounds], np.int32)
+        state: Arrays = {}
+        stretches = growth.stretches(bounds, capacities[growth.bound])
+        for number, stretch in enumerate(stretches):
+            now = {**capacities, growth.bound: stretch.capacity}
+            state = resized(program, now, state, self.state)
+            inputs, last = placed(now), number == len(stretches) - 1
+            numbers = (np.int32(stretch.first), np.int32(stretch.end), np.bool_(last))
+            compiled = self._compile(now, number == 0, (state, inputs, values, seed, *numbers))
+            state, found, done = compiled(state, inputs, values, seed, *numbers)
+            if last or (growth.loop.stop is not None and bool(done)):
+                break
+        outputs = [state[name] if name in state else inputs[name] for name in program.outputs]
+        return outputs, [int(value) for value in found]
+
+    def _run_driven(
+        self,
+        drive: Callable[[Mapping[Symbol, int]], Driver],
+        placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
+        bounds: Mapping[str, int],
+        capacities: Mapping[Symbol, int],
+        seed: np.ndarray,
+    ) -> tuple[list[jax.Array], list[int]]:
+        """The same where host functions are called: every unit is driven from Python."""
+        growth, program = self.growth, self.program
+        before, main, after = self.units
+        symbols = {s: bounds[s.name] for s in program.bounds}
+        names = [name for name, place in program.places.items() if place.kind != "input"]
+        arrays: Arrays = {}
+        stretches = growth.stretches(bounds, capacities[growth.bound])
+        for number, stretch in enumerate(stretches):
+            now = {**capacities, growth.bound: stretch.capacity}
+            arrays = {**resized(program, now, arrays, names), **jax.device_put(placed(now))}
+            driver = drive(now)
+            for unit in before if number == 0 else ():
+                if iterations := unit.iterations(symbols.__getitem__):
+                    driver.advance(unit.item, arrays, symbols, seed, iterations)
+            done = driver.advance(main.item, arrays, symbols, seed, range(stretch.first, stretch.end))
+            if number == len(stretches) - 1 or done:
+                for unit in after:
+                    if iterations := unit.iterations(symbols.__getitem__):
+                        driver.advance(unit.item, arrays, symbols, seed, iterations)
+                break
+        return [arrays[name] for name in program.outputs], [symbols[bound] for bound in program.found]
+
+    def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
+        key = (starts, *capacities.values())
+        if key not in self._compiled:
+            started = time.perf_counter()
+            traced = jax.jit(lambda *given: self._trace(capacities, starts, *given), donate_argnums=0)
+            self._compiled[key] = traced.lower(*arguments).compile()
+            reason = f"{self.growth.bound} up to {capacities[self.growth.bound]}"
+            self.note(capacities, reason, time.perf_counter() - started)
+        return self._compiled[key]
+
+    def _trace(
+        self,
+        capacities: Mapping[Symbol, int],
+        starts: bool,
+        state: Arrays,
+        inputs: Arrays,
+        values: jax.Array,
+        seed: jax.Array,
+        first: jax.Array,
+        end: jax.Array,
+        last: jax.Array,
+    ) -> tuple[Arrays, list[jax.Array], jax.Array]:
+        program = self.program
+        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
+        lowering = Lowering(program, capacities, {**symbols, FIRST: first, END: end}, seed)
+        padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
+        live = set(self.state)
+        if starts:
+            lowering.items(self.before, padded, live, None)
+        loop = some_iterations(lowering, self.growth.loop)
+        lowering.items((loop,), padded, live, None)
+        done = lowering.load(loop.stop.done, padded).array if loop.stop is not None else jnp.bool_(False)
+        if self.after:
+            self._finish(lowering, padded, last | done)
+        found = [jnp.int32(lowering.symbols[bound]) for bound in program.found]
+        return {name: padded[name].array for name in self.state}, found, done
+
+    def _finish(self, lowering: Lowering, state: State, ended: jax.Array) -> None:
+        """What comes after the loop, once it has ended."""
+        outputs = set(self.program.outputs)
+        names = sorted(written(self.after) & outputs)
+
+        def finish(arrays: list[jax.Array]) -> list[jax.Array]:
+            inner = dict(state)
+            inner.update({n: Padded(a, state[n].lengths) for n, a in zip(names, arrays, strict=True)})
+            lowering.items(self.after, inner, outputs, None)
+            return [inner[name].array for name in names]
+
+        results = lax.cond(ended, finish, lambda arrays: arrays, [state[name].array for name in names])
+        state.update({n: Padded(a, state[n].lengths) for n, a in zip(names, results, strict=True)})
+
+
+def some_iterations(lowering: Lowering, loop: For) -> For:
+    """A loop from `FIRST` to `END`, which lie inside of it."""
+    lowering.ranges[FIRST] = (loop.first, loop.end - 1)
+    lowering.ranges[END] = (loop.first, loop.end)
+    return For(loop.counter, Term.of(FIRST), Term.of(END), loop.body, loop.stop)
+
+
+def resized(
+    program: LoopProgram, capacities: Mapping[Symbol, int], state: Mapping[str, Any], names: list[str]
+) -> Arrays:
+    """Places with other capacities: what they hold stays, the rest is zeros."""
+    sizes = Lowering(program, capacities, {}, None)
+    found = {}
+    for name in names:
+        place = program.places[name]
+        room, old = sizes.room(place), state.get(name)
+        if old is None or old.shape != room:
+            new = np.zeros(room, place.type.dtype)
+            if old is not None:
+                shared = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, room, strict=True))
+                new[shared] = np.asarray(old)[shared]
+            old = new
+        found[name] = jax.device_put(old) if isinstance(old, np.ndarray) else old
+    return found
+
+
+def _items(some: tuple[Unit, ...]) -> tuple[Item, ...]:
+    return tuple(unit.item if unit.condition is TRUE else If(unit.condition, (unit.item,)) for unit in some)
