@@ -187,7 +187,8 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 def layered(l: Dim, modules: Sequence[AnyModule], prefix: str = "") -> AnyModule:
     """Several modules of one kind as one whose weights vary along a dim: the module at each of its steps.
 
-    The weights are parameters over l with the stored values of the modules. The dim needs `max=` the number of modules.
+    The weights are parameters over l with the stored values of the modules. The dim needs `max=` the number of modules,
+    or that number as its bound when compiling.
 
     >>> import polyrhythm as pr
     >>> from polyrhythm import nn

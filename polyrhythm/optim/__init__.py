@@ -14,6 +14,7 @@ steps and one after the last, and an optimiser defines `p[i + 1]` from p and the
 """
 
 from polyrhythm.optim.clipping import clip_by_global_norm, global_norm
+from polyrhythm.optim.foreign import optax
 from polyrhythm.optim.schedules import cosine, exponential, linear, staircase, warmup
 from polyrhythm.optim.states import over
 from polyrhythm.optim.updates import adam, adamw, lion, rmsprop, sgd
@@ -27,6 +28,7 @@ __all__ = [
     "global_norm",
     "linear",
     "lion",
+    "optax",
     "over",
     "rmsprop",
     "sgd",

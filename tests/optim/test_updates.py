@@ -1,18 +1,21 @@
-"""Each optimiser step by step against torch, or the published formula where torch has none."""
+"""Each optimiser step by step against torch, or optax where torch has none; and optax's own inside a program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax  # type: ignore[import-untyped]
 import pytest
 import torch
 
 import polyrhythm as pr
 from polyrhythm import optim
 
-STEPS = 30
+STEPS = 50
 
 Arrays = dict[str, np.ndarray]
 
@@ -54,6 +57,27 @@ def by_torch(make: Callable[[Any], torch.optim.Optimizer], after: Callable[..., 
     return {name: np.stack(values) for name, values in seen.items()}
 
 
+def by_optax(transformation: Any) -> Arrays:
+    """The same run by optax alone."""
+
+    def loss(params: Any) -> Any:
+        return ((jnp.tanh(DATA @ params["w"] + params["b"]) - GOALS) ** 2).sum()
+
+    with jax.enable_x64(True):
+        params = {name: jnp.asarray(value) for name, value in start().items()}
+        state, seen = transformation.init(params), [params]
+
+        @jax.jit
+        def step(params: Any, state: Any) -> Any:
+            updates, after = transformation.update(jax.grad(loss)(params), state, params)
+            return optax.apply_updates(params, updates), after
+
+        for _ in range(STEPS):
+            params, state = step(params, state)
+            seen.append(params)
+        return {name: np.stack([np.asarray(each[name]) for each in seen]) for name in params}
+
+
 def compare(found: Arrays, expected: Arrays, tolerance: float = 1e-9) -> None:
     for name, wanted in expected.items():
         np.testing.assert_allclose(found[name], wanted, rtol=tolerance, atol=tolerance)
@@ -93,22 +117,105 @@ def test_like_torch(name: str) -> None:
     compare(found, by_torch(lambda p: theirs(p, lr=0.03, **their_options)))
 
 
-def test_lion() -> None:
+def test_lion_like_optax() -> None:
     rate, betas, decay = 0.01, (0.9, 0.95), 0.1
-
-    class Lion(torch.optim.Optimizer):
-        def __init__(self, params: Any) -> None:
-            super().__init__(params, {})
-
-        @torch.no_grad()
-        def step(self, closure: Any = None) -> Any:
-            for p in self.param_groups[0]["params"]:
-                mean = self.state[p].setdefault("mean", torch.zeros_like(p))
-                p -= rate * (torch.sign(betas[0] * mean + (1 - betas[0]) * p.grad) + decay * p)
-                mean.mul_(betas[1]).add_((1 - betas[1]) * p.grad)
-
     found = trained(lambda i, p, g: optim.lion(i, p, g, rate, betas, decay))
-    compare(found, by_torch(Lion))
+    compare(found, by_optax(optax.lion(rate, *betas, weight_decay=decay)))
+
+
+OPTAX: dict[str, Any] = {
+    "adam": optax.adam(0.03),
+    "clipping_and_a_schedule": optax.chain(
+        optax.clip_by_global_norm(0.5),
+        optax.adamw(optax.warmup_cosine_decay_schedule(0.0, 0.2, 10, 40, 0.01), weight_decay=0.1),
+    ),
+    "every_third_step": optax.MultiSteps(optax.adam(0.1), every_k_schedule=3),
+    "noise": optax.noisy_sgd(0.03, key=7),
+}
+
+
+@pytest.mark.parametrize("name", OPTAX)
+def test_transformations_of_optax(name: str) -> None:
+    """The same run by optax alone; inside one XLA program."""
+    programs = []
+
+    def compiled(params: Any, bounds: Any) -> Any:
+        programs.append(pr.compile(params))
+        return programs[0](bounds=bounds)
+
+    found = trained(lambda i, p, g: optim.optax(i, p, g, OPTAX[name]), compiled)
+    compare(found, by_optax(OPTAX[name]))
+    assert len(programs[0].stats.compilations) == 1
+
+
+def test_optax_equals_our_own() -> None:
+    compare(
+        trained(lambda i, p, g: optim.optax(i, p, g, optax.adam(0.03)), lambda p, bounds: pr.compile(p)(bounds=bounds)),
+        trained(lambda i, p, g: optim.adam(i, p, g, 0.03), lambda p, bounds: pr.compile(p)(bounds=bounds)),
+    )
+
+
+def test_optax_sees_parameters_with_dims_whole() -> None:
+    i, I = pr.dim("i")
+    l, L = pr.dim("l")
+    start = np.arange(1.0, 7.0).reshape(3, 2)
+    w = pr.parameter("w", (2,), start, ((l, 3),), "float64")
+    params = optim.over(i, {"w": w, "b": pr.constant(1.0, "float64")})
+    loss = (params["w"] ** 2).sum() + params["b"] ** 2 / 3
+    gradients = pr.grad(loss[{l: slice(0, 3)}].sum(), params)
+    state = optim.optax(
+        i, params, gradients, optax.chain(optax.clip_by_global_norm(1.0), optax.trace(0.9), optax.scale(-0.1))
+    )
+    found, trace = pr.compile((params, state[1].trace), bounds={L: 3})(bounds={I: 5})
+    there: dict[str, Any] = {"w": start, "b": 1.0}
+    velocity = {name: 0.0 * value for name, value in there.items()}
+    for _ in range(5):
+        slopes = {"w": 2 * there["w"], "b": 2 * there["b"]}
+        size = np.sqrt((slopes["w"] ** 2).sum() + slopes["b"] ** 2)
+        velocity = {name: 0.9 * velocity[name] + slope / max(size, 1) for name, slope in slopes.items()}
+        there = {name: value - 0.1 * velocity[name] for name, value in there.items()}
+    np.testing.assert_allclose(found["w"][-1], there["w"], rtol=1e-9)
+    np.testing.assert_allclose(found["b"][-1], there["b"], rtol=1e-9)
+    np.testing.assert_allclose(trace["w"][-1], velocity["w"], rtol=1e-9)
+
+
+def test_optax_needs_the_jax_backend() -> None:
+    i, _ = pr.dim("i")
+    p = optim.over(i, pr.constant(1.0))
+    optim.optax(i, p, pr.grad(p * p, p), optax.adam(0.1))
+    for backend in ("numpy", "torch"):
+        with pytest.raises(pr.errors.UnsupportedError, match="the jax function optax_"):
+            pr.compile(p, backend=backend)
+
+
+def test_gradients_through_an_optimiser() -> None:
+    """A step of optax is differentiated by JAX: the best rate of one step of a quadratic."""
+    i, I = pr.dim("i")
+    start = pr.input("start", (), (), "float64")
+    p = optim.over(i, start)
+    optim.optax(i, p, pr.detach(p) * 0.0 + p, optax.sgd(0.25))
+    slope = pr.compile(pr.grad(p[I] ** 2, start))(start=np.float64(3.0), bounds={I: 2})
+    np.testing.assert_allclose(slope, 2 * 0.75**4 * 3.0)
+
+
+SCHEDULES: dict[str, tuple[Callable[[pr.Dim], pr.Tensor], Callable[[int], Any]]] = {
+    "linear": (lambda i: optim.linear(i, 0.3, 0.1, 20), optax.linear_schedule(0.3, 0.1, 20)),
+    "cosine": (lambda i: optim.cosine(i, 0.4, 0.1, 20), optax.cosine_decay_schedule(0.4, 20, alpha=0.25)),
+    "exponential": (lambda i: optim.exponential(i, 0.3, 0.9), optax.exponential_decay(0.3, 1, 0.9)),
+    "staircase": (
+        lambda i: optim.staircase(i, 0.3, 0.5, 7),
+        optax.exponential_decay(0.3, 7, 0.5, staircase=True),
+    ),
+    "warmup": (lambda i: optim.warmup(i, 0.3, 8), lambda k: optax.linear_schedule(0.0, 0.3, 8)(k + 1)),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules(name: str) -> None:
+    i, I = pr.dim("i")
+    ours, theirs = SCHEDULES[name]
+    found = pr.evaluate(ours(i), bounds={I: 30})
+    np.testing.assert_allclose(found, [float(theirs(k)) for k in range(30)], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("backend", ["evaluate", "numpy", "jax"])
