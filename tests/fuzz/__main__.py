@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 import polyrhythm as pr
@@ -25,6 +26,7 @@ from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
 from tests.fuzz.special import hosted, ragged, stopped
+from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
 
@@ -72,6 +74,22 @@ class Session:
             return
         self.programs += 1
         self.features.update(features(program) if shown else ["not shown to progress"])
+
+    def subset(self, case: Case) -> None:
+        """One program without some passes, against the brute force; and its gradients against the oracle."""
+        if self.failing is None and self.over():
+            return
+        try:
+            check_subset(case)
+            check_gradients(case)
+        except Exception as error:
+            if not rightly_refused(case[0], error):
+                self.failing = (case[0], error)
+                raise
+            self.features["rightly refused"] += 1
+            return
+        self.programs += 1
+        self.features["a subset of the passes"] += 1
 
     def mutant(self, drawn: tuple[Program, str]) -> None:
         """One program made wrong on purpose."""
@@ -133,6 +151,7 @@ def main() -> int:
     lanes: list[tuple[SearchStrategy[Any], Callable[[Any], None], int]] = [
         (programs("int"), session.program, 40),
         (programs("float"), session.program, 40),
+        (st.tuples(st.one_of(programs("int"), programs("float")), subsets()), session.subset, 30),
         (mutants(), session.mutant, 20),
         (ragged(), session.program, 10),
         (stopped(), session.program, 10),
@@ -147,6 +166,7 @@ def main() -> int:
         session.progress()
     print(table(session.features, session.programs - session.verdicts.total()))
     print("compiled: " + ", ".join(f"{k} {v}" for k, v in sorted(COUNTS.items())))
+    print("rules of passes: " + ", ".join(f"{k} {v}" for k, v in FIRED.most_common()))
     print("programs made wrong on purpose: " + ", ".join(f"{k} {v}" for k, v in session.verdicts.most_common()))
     return 0
 

@@ -43,15 +43,15 @@ COUNTS: Counter[str] = Counter()
 """How many programs each backend ran and refused."""
 
 
-def compiled(backend: str, share: int) -> Evaluator:
-    """A backend as an evaluator; it takes one program in `share`, since compiling may be slow."""
+def compiled(backend: str, share: int, without: Sequence[str] = ()) -> Evaluator:
+    """A backend as an evaluator, some passes left out; it takes one program in `share`, since compiling may be slow."""
 
     def evaluator(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, seed: int) -> Any:
         COUNTS[f"{backend} offered"] += 1
         if COUNTS[f"{backend} offered"] % share:
             return None
         try:
-            program = pr.compile(outputs, until=until, backend=backend, progress=False)
+            program = pr.compile(outputs, until=until, backend=backend, progress=False, without=without)
         except pr.errors.UnsupportedError:
             COUNTS[f"{backend} refused"] += 1
             return None

@@ -1,0 +1,58 @@
+"""Random programs without a random choice of the passes; a fixed number, the same ones every time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.check import COUNTS
+from tests.fuzz.programs import programs
+from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
+
+EXAMPLES = 24
+
+
+@pytest.mark.parametrize("lane", ["int", "float"])
+def test_any_subset_of_the_passes(lane: str) -> None:
+    before, fired = COUNTS.copy(), FIRED.copy()
+
+    @seed(23)
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=False,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.tuples(programs(lane), subsets()))
+    def examples(case: Case) -> None:
+        check_subset(case)
+
+    examples()
+    ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
+    print(f"compiled and run: {ran}; rules that applied: {dict(FIRED - fired)}")
+    assert ran["numpy"] >= EXAMPLES * 3 // 4
+    assert min(ran.values()) >= 3
+    assert len(FIRED - fired) >= 8
+
+
+def test_any_subset_of_the_passes_with_gradients() -> None:
+    fired, compared = FIRED.copy(), 0
+
+    @seed(29)
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=False,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.tuples(programs("float"), subsets()))
+    def examples(case: Case) -> None:
+        nonlocal compared
+        compared += check_gradients(case)
+
+    examples()
+    print(f"compared: {compared}; rules that applied: {dict(FIRED - fired)}")
+    assert compared >= EXAMPLES // 2
