@@ -745,6 +745,22 @@ def gradient_through_a_host_function() -> None:
     pr.evaluate(pr.grad(doubled * 1.0, x), X)
 
 
+@raises(errors.GradientError)
+def gradient_given_with_too_many_results() -> None:
+    pr.custom_vjp(pr.round, lambda g, y, v: (g, g))(x)
+
+
+@raises(errors.RecomputeError)
+def checkpoint_of_an_input() -> None:
+    pr.checkpoint(x)
+
+
+@raises(errors.RecomputeError)
+def checkpoint_with_segments_of_unknown_length() -> None:
+    y = pr.checkpoint(x * x, over=t)
+    pr.evaluate(pr.grad(y * y, x), X)
+
+
 @raises(errors.UnsupportedError)
 def unknown_backend() -> None:
     pr.compile(x, backend="fortran")

@@ -20,6 +20,8 @@ GROUPS: dict[str, str] = {
     "polyrhythm.lang.gradient": "Gradients",
     "polyrhythm.lang.checkpoint": "Gradients",
     "polyrhythm.lang.custom": "Gradients",
+    "polyrhythm.lang.checkpoint": "Gradients",
+    "polyrhythm.lang.custom": "Gradients",
     "polyrhythm.oracle": "Evaluating",
     "polyrhythm.lang.calls": "Evaluating",
     "polyrhythm.errors": "Evaluating",

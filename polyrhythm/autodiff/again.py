@@ -2,8 +2,9 @@
 
 A copy of a tensor has the same dims and definitions but reads copies in turn, as far as the region of its checkpoint
 goes. Where rows are computed again, a read that leaves the row finds a value that was kept: an operation `keep` copies
-it, so that of the tensor itself nothing else need live on. What comes in from outside the region passes through
-`keep` too; otherwise the copy would equal the original, and whoever looks for equal values would merge the two.
+it, so that of the tensor itself nothing else need live on. A copy that reads nothing but what comes in from outside the
+region reads it through `keep` too; otherwise it would equal the original, and whoever looks for equal values would
+merge the two.
 """
 
 from __future__ import annotations
@@ -70,18 +71,20 @@ class Again:
                 self.graph.nodes[made] = replace(self.graph.nodes[made], definitions=definitions)
 
     def _copied(self, region: Region, node: Node, definition: Definition) -> Definition:
-        operands = []
-        for access in definition.operands:
-            inside = access.source in region.nodes
-            if not inside and not access.ranges and self._enters(region, access):
-                operands.append(self._keep(node, access, all_dims=True, at=definition.at))
-            else:
-                operands.append(self._redirected(region, node, access))
+        if any(access.source in region.nodes for access in definition.operands):
+            operands = [self._redirected(region, node, access) for access in definition.operands]
+        else:
+            operands = [
+                self._keep(node, access, all_dims=True, at=definition.at) if self._enters(region, access) else access
+                for access in definition.operands
+            ]
         return replace(definition, operands=tuple(operands))
 
     def _enters(self, region: Region, access: Access) -> bool:
         """Whether a value that comes in from outside must be told apart: not weights, which no row owns."""
         source = self.graph.nodes[access.source]
+        if access.ranges:
+            return False
         if region.over is not None:
             return region.over in access.symbols
         return bool(source.dims) or not any(definition.op == "input" for definition in source.definitions)

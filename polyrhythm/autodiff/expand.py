@@ -174,7 +174,8 @@ class _Backward:
         regions: Sequence[Region],
     ) -> None:
         self.graph, self.growing, self.active, self.asked = graph, growing, active, asked
-        self.piecewise = piecewise
+        # Zeros where a part is none would have to be kept; segments have many such places.
+        self.piecewise = piecewise or bool(regions)
         self.again = Again(growing, regions)
         self.rows = {region.along: region.ascending for region in regions if region.along is not None}
         self.gradients: dict[str, str] = {}

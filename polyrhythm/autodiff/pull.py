@@ -127,7 +127,8 @@ def _determined(source: Node, touch: Touch, touched: Points) -> Touch:
     """Solve for free dims of which a point is touched at a single step, though no equation says at which."""
     for old, dim in tuple(touch.free.items()):
         run = _range(touched, dim, source.symbols)
-        if run.length is Term(1):
+        others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
+        if proves(touched.without(others).condition(), eq(run.length, 1)):
             at = {dim.symbol: run.start}
             inside = within(dim.symbol, dim.extent)
             touch = Touch(
@@ -143,7 +144,7 @@ def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -
     """The sum over free dims, each over the steps it takes."""
     rectangle = conjunction(*(within(d.symbol, d.extent) for d in outer.dims))
     outer = replace(outer, domain=rectangle)
-    runs = {d: _range(touched, d, tuple(s.symbol for s in outer.dims)) for d in free}
+    runs = {d: _not_negative(_range(touched, d, tuple(s.symbol for s in outer.dims)), rectangle) for d in free}
     steps: tuple[Step, ...] = tuple(runs.get(d, Term.of(d.symbol)) for d in outer.graph.nodes[each].dims)
     ranges = [step for step in steps if isinstance(step, Range)]
     kind = outer.graph.nodes[each].type
@@ -216,6 +217,13 @@ def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:
         first, last = simplified_term(first, known), simplified_term(last, known)
         return Range(first, simplified_term(maximum(Term(0), last - first + 1), known))
     return Range(Term(0), dim.extent)
+
+
+def _not_negative(run: Range, rectangle: Condition) -> Range:
+    """A range whose length is known where something is touched only; elsewhere it is empty."""
+    if proves(rectangle, ge(run.length, 0)):
+        return run
+    return Range(run.start, maximum(Term(0), run.length), run.step)
 
 
 def _fits(run: Range, dim: NodeDim, rectangle: Condition) -> bool:
