@@ -32,8 +32,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 """Every pass by its name, in order; some run twice."""
 
-NAMES = tuple(dict.fromkeys(name for name, _ in PASSES))
-"""The names by which passes can be left out."""
+NAMES = (*dict.fromkeys(name for name, _ in PASSES), "hoist")
+"""The names by which passes can be left out; `hoist` is done where blocks are made (`schedule/hoisting.py`)."""
 
 
 def optimised(

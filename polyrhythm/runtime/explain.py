@@ -56,11 +56,12 @@ def _passes(compiled: Compiled) -> list[str]:
 def _saved(notes: Sequence[Note]) -> str:
     operations = sum(note.operations for note in notes)
     written = sum((note.bytes for note in notes), ZERO)
-    parts = [f"{operations} operation{'s' if operations != 1 else ''} a point"] if operations > 0 else []
-    if written is not ZERO:
-        more = written.is_constant and written.constant < 0
-        parts.append(f"{-written if more else written} bytes{' more kept' if more else ''}")
-    return f"; saves {', '.join(parts)}" if parts else ""
+    saved = [f"{operations} operation{'s' if operations != 1 else ''} a point"] if operations > 0 else []
+    costs = written is not ZERO and all(coefficient < 0 for _, coefficient in written.monomials)
+    if written is not ZERO and not costs:
+        saved.append(f"{written} bytes")
+    told = f"; saves {', '.join(saved)}" if saved else ""
+    return f"{told}; keeps {-written} bytes more" if costs else told
 
 
 def _lines(compiled: Compiled) -> list[str]:

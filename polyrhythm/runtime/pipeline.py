@@ -22,6 +22,7 @@ from polyrhythm.passes import Note, optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
 from polyrhythm.schedule.effects import contradiction
+from polyrhythm.schedule.hoisting import notes_of
 from polyrhythm.schedule.scheduler import Item, ScheduleError, schedule
 from polyrhythm.schedule.storage import Storage, plan_storage
 
@@ -57,7 +58,8 @@ def compile_tensors(
     with _timed(seconds, "passes"):
         graph, notes = optimised(graph, without)
     with _timed(seconds, "blocks"):
-        blocks = make_blocks(graph)
+        blocks = make_blocks(graph, "hoist" not in without)
+        notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     return replace(_ordered(graph, blocks, dependences, None, seconds), notes=notes)

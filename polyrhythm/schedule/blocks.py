@@ -4,6 +4,9 @@ A block is a list of definitions with one iteration space, computed one after th
 blocks keep scheduling fast. A plain node joins the block of its readers when they are all in one block, share its
 dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
 operands (constants, index values) are made anew in every block that reads them.
+
+Contractions that a recurrence reads but does not feed stay out of its block (`hoisting.py`), so that the scheduler can
+give them a loop of their own, in which all steps are one large contraction.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.ir.ops.record import map_attribute
 from polyrhythm.ir.sets import points, simplified
 from polyrhythm.ir.terms import Symbol, Term, ordered
+from polyrhythm.schedule.hoisting import hoisted
 
 REMADE = frozenset({"constant", "index", "iota"})
 """Operations without operands that cost nothing: made where they are read instead of being kept."""
@@ -35,6 +39,7 @@ class Block:
     """Statements computed together at every point of `domain`, in order.
 
     `piece_of` names the recurrent tensor of which this is one definition; `host` marks a call of a host function.
+    `apart` are the dims along which the block should run before the recurrence that reads it, all steps at once.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Block:
     statements: tuple[Statement, ...]
     piece_of: str | None = None
     host: bool = False
+    apart: frozenset[Symbol] = frozenset()
 
     @property
     def current(self) -> tuple[Term, ...]:
@@ -88,11 +94,12 @@ def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:
                 yield Read(statement, position, access)
 
 
-def make_blocks(graph: Graph) -> dict[str, Block]:
-    """The blocks of a graph, by name. Inputs are outside and have none."""
+def make_blocks(graph: Graph, hoist: bool = True) -> dict[str, Block]:
+    """The blocks of a graph, by name. Inputs are outside and have none. With `hoist` contractions stay apart."""
     domains = {node.name: _domains(node) for node in graph}
     remade = _remade(graph)
-    home = _homes(graph, domains)
+    apart = hoisted(graph) if hoist else {}
+    home = _homes(graph, domains, apart)
     members: dict[tuple[str, int], list[Statement]] = {}
     for node in graph:  # the order of the graph is an order of evaluation within a block
         for number, definition in enumerate(node.definitions):
@@ -108,7 +115,8 @@ def make_blocks(graph: Graph) -> dict[str, Block]:
         assert domain is not None
         host = node.definitions[number].op == "host"
         computed = _with_remade(graph, statements, remade)
-        blocks[label] = Block(label, node.symbols, domain, computed, name if node.recurrent else None, host)
+        piece = name if node.recurrent else None
+        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, apart.get(name, frozenset()))
     return blocks
 
 
@@ -134,8 +142,10 @@ def _kept(graph: Graph) -> set[str]:
     return {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
 
 
-def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[tuple[str, int], tuple[str, int]]:
-    """For each definition, the one that names its block."""
+def _homes(
+    graph: Graph, domains: Mapping[str, list[Condition | None]], apart: Mapping[str, frozenset[Symbol]]
+) -> dict[tuple[str, int], tuple[str, int]]:
+    """For each definition, the one that names its block. What is apart joins only what is apart along the same dims."""
     readers: dict[str, list[tuple[str, int, Access]]] = {node.name: [] for node in graph}
     for node in graph:
         for number, definition in enumerate(node.definitions):
@@ -159,6 +169,7 @@ def _homes(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[
             reader = graph[name]
             same = reader.symbols == node.symbols and access.steps == current and not _external(reader)
             same = same and domains[name][number] is domains[node.name][0]
+            same = same and (node.name not in apart or apart.get(name) == apart[node.name])
             targets.add(home.get((name, number)) if same else None)
         if len(targets) == 1 and None not in targets:
             home[node.name, 0] = targets.pop()  # type: ignore[assignment]

@@ -255,6 +255,7 @@ class _Scheduler:
         limit later, or if another definition of the same tensor is in the loop already and this one has no more steps
         than are kept there; or if both loops are parallel and an outer loop keeps values for all steps in any case.
         In that case two parallel loops stay apart too unless they have the same steps: one would be cut into pieces.
+        Contractions that are much faster for all steps at once are worth the room for what they make (`hoisting.py`).
         """
         if self.first is not None or not self._is_parallel(fresh, ranks, among):
             return True
@@ -265,6 +266,8 @@ class _Scheduler:
             return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
         if steps in (0, 1):
             return True
+        if any(symbol in self.blocks[name].apart for name in fresh.members):
+            return False
         if steps is not None and self._tensors(fresh) & self._tensors(target):
             return False
         if steps is not None and steps <= FEW_STEPS:
