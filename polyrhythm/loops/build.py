@@ -28,7 +28,8 @@ def build(
 ) -> ir.LoopProgram:
     """The Loop IR of a scheduled program."""
     builder = _Builder(graph, blocks, storage)
-    whole = facts(frozenset(s for s in graph.symbols if s.kind != "dim"))
+    required = (requirement.condition for requirement in graph.requirements)
+    whole = conjunction(facts(frozenset(s for s in graph.symbols if s.kind != "dim")), *required)
     body = builder.items(items, {name: {} for name in blocks}, whole, {})
     return ir.LoopProgram(
         builder.places(),
@@ -96,7 +97,7 @@ class _Builder:
         if not ranges:
             return
         usual = None
-        if clean_cut(loop.counter, ranges, given, nominal) is None and self._stopper(loop, inside) is None:
+        if clean_cut(loop.counter, ranges, given, nominal) is None:
             usual = self._usual(loop, inside, given, nominal)
         if usual is None:
             yield from self._pieces(loop, inside, ranges, given, nominal)
@@ -129,7 +130,7 @@ class _Builder:
             if span is not None:
                 ranges[name] = span
         stopper = self._stopper(loop, inside)
-        if stopper is not None:
+        if stopper in ranges:
             # Members that run ahead of the stopping condition go on until it holds: nobody reads what they add.
             last = ranges[stopper][1]
             ranges = {name: (first, maximum(end, last)) for name, (first, end) in ranges.items()}
@@ -158,7 +159,11 @@ class _Builder:
         if body:
             stopper = self._stopper(loop, members)
             stop = self._stop(loop, stopper) if stopper is not None else None
-            yield ir.For(counter, segment.first, segment.end, body, stop, loop.parallel and stop is None)
+            end = segment.end
+            if stop is not None:
+                # An earlier piece may have found the length: then this one has no iterations left.
+                end = minimum(end, _last(stop, counter))
+            yield ir.For(counter, segment.first, end, body, stop, loop.parallel and stop is None)
 
     def _stopper(self, loop: Loop, members: Joined) -> str | None:
         """The member of a loop whose value ends it."""
@@ -268,6 +273,11 @@ class _Builder:
             elif slot.is_axis:
                 entries.append(_settle(slot.index(step), given))
         return ir.Load(access.source, tuple(entries), kind)
+
+
+def _last(stop: ir.Stop, counter: Symbol) -> Term:
+    """The iteration after the one that looks at the last step: `length` is the counter and a shift."""
+    return Term.of(stop.bound) - (stop.length - Term.of(counter)) + 1
 
 
 def _whole(step: Term | Range, given: Condition) -> Term | ir.Steps:

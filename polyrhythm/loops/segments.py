@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from polyrhythm.ir.conditions import Condition, conjunction, disjunction, ge, lt
 from polyrhythm.ir.sets import proves, simplified_term
-from polyrhythm.ir.terms import Symbol, Term, maximum, minimum, ordered
+from polyrhythm.ir.terms import Symbol, Term, maximum, minimum
 
 LARGE = 10_007
 MOST_SEGMENTS = 12
@@ -72,8 +72,14 @@ def clean_cut(
 
 def nominal_value(term: Term, nominal: Mapping[Symbol, int]) -> int:
     """The value of a term when bounds are large."""
-    sizes = {s: LARGE + 1009 * i for i, s in enumerate(ordered(term.symbols))}
-    return term.evaluate(lambda symbol: nominal.get(symbol, sizes[symbol]))
+    return term.evaluate(lambda symbol: nominal[symbol] if symbol in nominal else _large(symbol))
+
+
+def _large(symbol: Symbol) -> int:
+    """A large value for a bound, another one for each; well below that of a bound it may not exceed."""
+    apart: int = sum(ord(letter) * 31**place for place, letter in enumerate(symbol.name)) % 997
+    limits: list[int] = [_large(limit) // 4 for limit in symbol.max.symbols] if symbol.max is not None else []
+    return min([LARGE, *limits]) + apart
 
 
 def _segments(

@@ -66,7 +66,7 @@ def _split_once(graph: Graph, notes: Notes) -> Graph | None:
             continue
         nodes = [node for node in graph if node.name in names]
         cuts = [cut for cut in _cuts(nodes) if _is_long(nodes, cut)]
-        if not cuts or names & set(graph.until.values()) or any(map(_is_external, nodes)):
+        if not cuts or any(map(_is_external, nodes)):
             continue
         needs = [Need(r.reader, r.source, r.condition, r.steps) for r in reads_within(graph, names)]
         whole = depth(needs, _dims(graph, needs))
@@ -141,6 +141,7 @@ def _depth_of_part(graph: Graph, needs: Sequence[Need[Statement]], cut: _Cut) ->
 
 def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
     """The graph with the part of some nodes as nodes of their own."""
+    graph = _stopping_by_copies(graph, names)
     parts = {name: _fresh(graph, f"{name}_{'before' if cut.before else 'after'}") for name in names}
     nodes: dict[str, Node] = {}
     for node in graph:
@@ -156,6 +157,19 @@ def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
     changed = _without_unread(replace(graph, nodes=nodes), names, cut, ends)
     plain = [parts[name] for name in _readers_first(graph, names) if not graph[name].recurrent]
     return narrowed(changed, plain, ends)
+
+
+def _stopping_by_copies(graph: Graph, names: Sequence[str]) -> Graph:
+    """A stopping condition has one definition: where it is among the nodes to cut, a copy of it takes its place."""
+    nodes, until = dict(graph.nodes), dict(graph.until)
+    for dim, name in graph.until.items():
+        if name in names:
+            node = graph[name]
+            current = tuple(Term.of(symbol) for symbol in node.symbols)
+            copy = Definition(TRUE, "broadcast", (Access(name, current),), {"shape": node.shape}, node.at)
+            until[dim] = _fresh(graph, f"{name}_stop")
+            nodes[until[dim]] = replace(node, name=until[dim], definitions=(copy,), recurrent=False)
+    return replace(graph, nodes=nodes, until=until)
 
 
 def _part(node: Node, parts: dict[str, str], cut: _Cut, stops: Collection[Symbol]) -> Node:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le, lt
+from polyrhythm.ir.sets import solutions
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.loops.checker.prover import Values
 from polyrhythm.loops.ir import Block, For, If, Item, LoopProgram, Stop
@@ -101,6 +102,17 @@ class Walk:
         self._number = 0
         self._lasts = _lasts(program)
         self._items(program.body, _Around())
+
+    @property
+    def found(self) -> Condition:
+        """What is known of the final value of a bound: it is a length that the loop which found it has tried."""
+        known: list[Condition] = [self.scenario.known]
+        for stop in self.stops:
+            final, number = self.scenario.ends.get(stop.stop.bound, (None, None))
+            if final is not None and number == stop.number:
+                tried = conjunction(stop.domain, eq(stop.stop.length.substitute(stop.values), Term.of(final)))
+                known.append(solutions(tried).without(stop.counters).condition())
+        return conjunction(*known)
 
     def _items(self, items: tuple[Item, ...], around: _Around) -> None:
         for position, item in enumerate(items):

@@ -20,7 +20,7 @@ from itertools import combinations, product
 
 from polyrhythm.ir.conditions import conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.ir.graph import Node
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.terms import Symbol, Term, dims_of
 from polyrhythm.loops.checker.instances import Scenario, StopLoop, Walk, before, final_value, substituted
 from polyrhythm.loops.checker.prover import Piece
 from polyrhythm.loops.checker.reads import Read, check_read
@@ -73,7 +73,7 @@ def _check_looks(subject: Subject, dim: Symbol, name: str, stops: list[StopLoop]
     pieces = []
     for stop in stops:
         length = _length(stop)
-        if stop.nested or not stop.counter.symbols <= set(stop.counters):
+        if stop.nested or not dims_of(stop.counter) <= set(stop.counters):
             raise subject.fault("until", f"the loop that ends {dim} early is inside another loop", node.at)
         if stop.counters and (not length.linear_in(stop.counters[-1]) or length.coefficient(stop.counters[-1]) < 1):
             raise subject.fault("until", f"the lengths that the loop over {dim} tries do not grow", node.at)

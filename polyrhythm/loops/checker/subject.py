@@ -79,7 +79,7 @@ class Subject:
         self.walk = Walk(program, scenario)
         self.scenario = self.walk.scenario
         required = conjunction(*(requirement.condition for requirement in graph.requirements))
-        self.prover = Prover(conjunction(required, self.scenario.known))
+        self.prover = Prover(conjunction(required, self.walk.found))
         self.one_slot: dict[str, bool] = {}  # places in which every slot belongs to one point (see `reads.py`)
         # Occurrences that never run need no proof.
         self.occurrences = [o for o in self.walk.occurrences if not self.prover.impossible(o.domain)]
