@@ -167,3 +167,60 @@ def test_a_length_decided_by_data() -> None:
     for backend in ("numpy", "jax"):
         program = pr.compile((pr.grad(y * y, w), y), backend=backend, **options)
         np.testing.assert_allclose(program(**given, bounds={T: 20})[0], expected, rtol=1e-5)
+
+
+def test_second_derivatives_of_a_recurrence() -> None:
+    t, T = pr.dim("t")
+    values = np.random.default_rng(1).normal(size=4)
+    given = {"x": values, "w": np.float64(0.7), "x0": np.float64(0.2)}
+    w, first = pr.input("w", (), (), "float64"), pr.input("x0", (), (), "float64")
+    h = pr.recurrent((), ((t, T + 1),), "float64")
+    h[0] = first
+    h[t + 1] = pr.tanh(w * h + pr.input("x", (), (t,), "float64"))
+    slope = pr.grad(h[t + 1] ** 2, w)
+    found = pr.evaluate(pr.grad(slope, (w, first)), given)
+
+    def by_hand(w: Any, state: Any) -> Any:
+        total = 0.0
+        for value in values:
+            state = jnp.tanh(w * state + value)
+            total = total + state**2
+        return total
+
+    with jax.enable_x64(True):
+        expected = jax.jit(jax.grad(jax.grad(by_hand), (0, 1)))(jnp.float64(0.7), jnp.float64(0.2))
+        np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-10)
+    check(slope, w, "w", given)
+    compiled = pr.compile(pr.grad(slope, (w, first)), backend="numpy")(**given)
+    np.testing.assert_allclose(compiled, np.asarray(expected), rtol=1e-4)
+
+
+def test_the_value_beside_its_gradient() -> None:
+    t, _ = pr.dim("t")
+    x, w = pr.input("x", (), (t,), "float64"), pr.input("w", (), (), "float64")
+    values = np.array([0.5, -1.0, 2.0])
+    loss, slopes = pr.evaluate(pr.value_and_grad(pr.tanh(w * x), {"w": w, "x": x}), {"x": values, "w": 0.4})
+    np.testing.assert_allclose(loss, np.tanh(0.4 * values))
+    np.testing.assert_allclose(slopes["w"], (values * (1 - loss**2)).sum())
+    np.testing.assert_allclose(slopes["x"], 0.4 * (1 - loss**2))
+
+
+def test_detached_values_of_a_recurrence_are_constants() -> None:
+    """Truncated backpropagation: what enters every other step is a constant."""
+    t, T = pr.dim("t")
+    w = pr.input("w", (), (), "float64")
+    h = pr.recurrent((), ((t, T + 1),), "float64")
+    h[0] = 1.0
+    h[t + 1] = pr.sin(w * pr.where(t % 2 == 0, pr.detach(h), h))
+    given = {"w": np.float64(0.9)}
+
+    def by_hand(w: Any) -> Any:
+        state, total = jnp.float64(1.0), 0.0
+        for step in range(5):
+            state = jnp.sin(w * (lax.stop_gradient(state) if step % 2 == 0 else state))
+            total = total + state**2
+        return total
+
+    with jax.enable_x64(True):
+        expected = float(jax.jit(jax.grad(by_hand))(jnp.float64(0.9)))
+    np.testing.assert_allclose(pr.evaluate(pr.grad(h[t + 1] ** 2, w), given, {T: 5}), expected, rtol=1e-10)

@@ -182,6 +182,23 @@ def test_weight_gradients(name: str) -> None:
         np.testing.assert_allclose(found[key], expected, rtol=1e-10, atol=1e-12, err_msg=key)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_weight_gradients_by_differences(name: str) -> None:
+    """The slope along a random direction of all weights."""
+    model = MODELS[name]()
+    given = arrays(model)
+    random = np.random.default_rng(8)
+    direction = {key: random.normal(size=given[key].shape) for key in model.weights}
+
+    def loss(by: float) -> float:
+        moved = {key: given[key] + by * direction[key] for key in model.weights}
+        return float(np.sum(pr.evaluate(model.loss, {**given, **moved})))
+
+    found = pr.evaluate(pr.grad(model.loss, model.weights), given)
+    slope = sum(float((found[key] * direction[key]).sum()) for key in model.weights)
+    np.testing.assert_allclose(slope, (loss(1e-6) - loss(-1e-6)) / 2e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 @pytest.mark.parametrize("name", MODELS)
 def test_compiled_gradients(name: str, backend: str) -> None:
