@@ -47,7 +47,7 @@ def window(size: int) -> Pattern:
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> window(4)(t)
-    slice(max(t - 3, 0), t + 1, None)
+    slice(max(0, t - 3), t + 1, None)
     """
     return lambda t: slice(index_max(0, t - size + 1), t + 1)
 

@@ -121,7 +121,7 @@ def distant(t: pr.Dim) -> llm.Seen:
 @pytest.mark.parametrize("name", ["llama 3, scaled", pytest.param("llama 2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "pattern",
-    [pytest.param(strided, marks=pytest.mark.slow), prefixed, pytest.param(distant, marks=pytest.mark.slow)],
+    [pytest.param(strided, marks=pytest.mark.slow), pytest.param(prefixed, marks=pytest.mark.slow), distant],
 )
 def test_attention_in_a_pattern_of_the_user(name: str, pattern: Any, tmp_path: Path) -> None:
     """Transformers are given the same as a mask over all pairs of steps."""

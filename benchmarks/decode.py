@@ -1,0 +1,224 @@
+"""`python -m benchmarks.decode [--quick]`: decoding one checkpoint, ours against hand-written and library decoders.
+
+Each row (a configuration and a system) runs in a process of its own. All systems read the same folder, written here
+with random weights, and must write the same tokens before their times count. Up to T = 1024 the whole text is decoded
+from one token, and the time per token is that of the run; beyond, a state is filled first and 64 tokens are timed. The
+table and `build/benchmarks/decode.json` have one line for each row and system; ratios are within one run. While others
+keep the machine busy, the time of the processor says more than that of the clock; both are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.decode_systems import CHUNK, SYSTEMS, Row
+
+OUT = Path("build/benchmarks/decode.json")
+TORCH = ("torch eager", "torch compile", "transformers dynamic", "transformers static")
+EVERY = (*SYSTEMS, *TORCH)
+LONG = 1024
+LIMIT_SECONDS = 900
+SURE_TOKENS = 64
+"""Rounding may let two systems part later, when two tokens are equally likely; sooner it is a fault."""
+
+ROWS = [
+    Row(config, attention, T, batch)
+    for config in ("4x256", "12x768")
+    for attention, lengths in (("causal", (256, 1024, 4096)), ("window 128", (1024, 4096)))
+    for T in lengths
+    for batch in (1, 4)
+]
+QUICK = [Row("4x256", "causal", 256, 1), Row("4x256", "window 128", 1024, 1)]
+
+
+def main() -> None:
+    """Run and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two rows, without torch.compile")
+    parser.add_argument("--config", help="only rows of this configuration, 4x256 for example")
+    parser.add_argument("--systems", help=f"some of: {', '.join(EVERY)}; separated by commas")
+    parser.add_argument("--rounds", type=int, default=1, help="processes for each row and system; the median counts")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.row:
+        print(json.dumps(measured(**json.loads(given.row))))
+        return
+    systems = given.systems.split(",") if given.systems else [s for s in EVERY if not (given.quick and "compile" in s)]
+    rows = [row for row in (QUICK if given.quick else ROWS) if given.config in (None, row.config)]
+    report([entry for row in rows for entry in raced(row, systems, given.rounds)], bandwidth())
+
+
+def raced(row: Row, systems: list[str], rounds: int) -> list[dict[str, Any]]:
+    """Every system on one row, taking turns; those whose tokens differ from ours are said so."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), row)
+        found = [[in_process(Path(folder), row, system) for system in systems] for _ in range(rounds)]
+    entries = []
+    ours = next((e for e in found[0] if e["system"] == "ours" and "tokens" in e), None)
+    for entry, *others in zip(*found, strict=True):
+        if "tokens" in entry:
+            entry["ms_per_token"] = statistics.median(e["ms_per_token"] for e in (entry, *others) if "tokens" in e)
+            entry["equal_tokens"] = agreeing(ours, entry)
+        entries.append(entry)
+    for entry in entries:
+        entry.pop("tokens", None)
+        print(json.dumps(entry), flush=True)
+    return entries
+
+
+def agreeing(ours: dict[str, Any] | None, entry: dict[str, Any]) -> int:
+    """How many tokens are ours; too few of them is an error."""
+    if ours is None:
+        return 0
+    mine, theirs = np.array(ours["tokens"]), np.array(entry["tokens"])
+    assert mine.shape == theirs.shape, f"{entry['system']}: {theirs.shape} tokens, ours {mine.shape}"
+    differ = np.flatnonzero((mine != theirs).any(1))
+    equal = int(differ[0]) if differ.size else len(mine)
+    assert equal >= min(SURE_TOKENS, len(mine)), f"{entry['system']} writes other tokens from step {equal} on: {entry}"
+    return equal
+
+
+def write_model(folder: Path, row: Row) -> None:
+    """A Llama of random weights, a Mistral if there is a window."""
+    from polyrhythm import llm
+
+    s = row.shape
+    llm.write_random(
+        folder,
+        "llama" if s.window is None else "mistral",
+        vocab_size=s.vocabulary,
+        hidden_size=s.width,
+        intermediate_size=s.hidden,
+        num_hidden_layers=s.layers,
+        num_attention_heads=s.heads,
+        num_key_value_heads=s.kv_heads,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-6,
+        eos_token_id=None,
+        **({} if s.window is None else {"sliding_window": s.window}),
+    )
+
+
+def in_process(folder: Path, row: Row, system: str) -> dict[str, Any]:
+    """One row of one system in a fresh process; an entry with `failed` if it does not finish."""
+    what = json.dumps({"folder": str(folder), "row": asdict(row), "system": system})
+    # What an earlier run has compiled would hide the time of compiling.
+    environment = {**os.environ, "POLYRHYTHM_CACHE": "", "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-m", "benchmarks.decode", "--row", what]
+    failed: dict[str, Any] = {**asdict(row), "system": system}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {**failed, "failed": f"not finished after {LIMIT_SECONDS} s"}
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        return {**failed, "failed": lines[-1][:300]}
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
+    """In the process of the row: the tokens and the times."""
+    one = Row(**row)
+    if system in SYSTEMS:
+        make: Any = SYSTEMS[system]
+    else:
+        from benchmarks import decode_torch as torches
+
+        makers = (torches.Eager, torches.Compiled, torches.Transformers, torches.Static)
+        make = dict(zip(TORCH, makers, strict=True))[system]
+    made = make(Path(folder), one)
+    rng = np.random.default_rng(0)
+    long = one.T > LONG
+    prompt = rng.integers(0, one.shape.vocabulary, (one.T - 3 * CHUNK if long else 1, one.batch)).astype(np.int32)
+    began = time.perf_counter()
+    made.decode(prompt[:1], 1)
+    first = time.perf_counter() - began
+    if long:
+        late = made.late(prompt, one.T - len(prompt))
+        tokens, seconds, processor = late.tokens, late.seconds_per_token, late.processor_per_token
+    else:
+        count = one.T - 1
+        tokens, times, used = made.decode(prompt, count), [], []
+        for _ in range(3):
+            began, busy = time.perf_counter(), time.process_time()
+            made.decode(prompt, count)
+            times.append((time.perf_counter() - began) / count)
+            used.append((time.process_time() - busy) / count)
+        seconds, processor = statistics.median(times), statistics.median(used)
+    return {
+        **row,
+        "system": system,
+        "ms_per_token": seconds * 1e3,
+        "processor_ms_per_token": processor * 1e3,
+        "compile_s": made.compile_seconds(),
+        "first_token_s": first,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "weights_gb_s": weight_bytes(one) / seconds / 1e9,
+        "tokens": tokens.tolist(),
+    }
+
+
+def weight_bytes(row: Row) -> int:
+    """What a step reads of the weights: all but the rows of the embedding that are not asked for."""
+    s = row.shape
+    layer = 4 * s.width * s.width + 3 * s.width * s.hidden + 2 * s.width
+    return 4 * (s.layers * layer + s.width * (s.vocabulary + 1))
+
+
+def bandwidth() -> float:
+    """Bytes a second of a product that reads a matrix larger than the caches, as GB."""
+    import jax
+
+    matrix, vector = jax.numpy.ones((8192, 8192)), jax.numpy.ones(8192)
+    product = jax.jit(lambda a, b: a @ b)
+    product(matrix, vector).block_until_ready()
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        product(matrix, vector).block_until_ready()
+        times.append(time.perf_counter() - began)
+    return matrix.nbytes / statistics.median(times) / 1e9
+
+
+def report(entries: list[dict[str, Any]], reach: float) -> None:
+    """A table, and JSON."""
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps({"name": "decode", "bandwidth_gb_s": reach, "results": entries}, indent=1) + "\n")
+    table = Table(title=f"ms per token; load {os.getloadavg()[0]:.1f}; memory is read at {reach:.1f} GB/s")
+    words = ("config", "attention", "system")
+    for heading in (*words[:2], "T", "batch", words[2], "ms/token", "over ours", "processor", "over ours"):
+        table.add_column(heading, justify="left" if heading in words else "right")
+    for heading in ("compile s", "first s", "MB", "GB/s"):
+        table.add_column(heading, justify="right")
+    for entry in entries:
+        key = [entry[k] for k in ("config", "attention", "T", "batch")]
+        same = [e for e in entries if [e[k] for k in ("config", "attention", "T", "batch")] == key]
+        ours = next((e for e in same if e["system"] == "ours" and "failed" not in e), entry)
+        if "failed" in entry:
+            table.add_row(*map(str, key), entry["system"], entry["failed"])
+            continue
+        pairs = [(entry[k], entry[k] / ours[k]) for k in ("ms_per_token", "processor_ms_per_token")]
+        times = [text for time_, over in pairs for text in (f"{time_:.3f}", f"{over:.2f}")]
+        costs = (entry["compile_s"], entry["first_token_s"], entry["peak_rss_mb"], entry["weights_gb_s"])
+        table.add_row(*map(str, key), entry["system"], *times, *(f"{cost:.1f}" for cost in costs))
+    Console(width=150).print(table)
+    print(f"written to {OUT}")
+
+
+if __name__ == "__main__":
+    main()
