@@ -310,7 +310,7 @@ def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...
     if operand.axes == axes and (operand.levels == levels if levels is not None else operand.levels is None):
         return operand
     new = axes[len(operand.axes) :]
-    if operand.axes == axes[: len(operand.axes)] and operand.levels is None and levels is None:
+    if operand.axes == axes[: len(operand.axes)] and operand.levels is None and levels is None and 0 not in sizes:
         stream, block, fused = carried(operand)
         for axis in new:
             count = sizes[axes.index(axis)]

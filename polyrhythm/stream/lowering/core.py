@@ -17,13 +17,13 @@ from polyrhythm.ir.graph import Definition, Node, Range
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.lang.describe import described
 from polyrhythm.stream.directives import TileDirective
-from polyrhythm.stream.errors import AccessNotStreamable
+from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
 from polyrhythm.stream.lowering.dealt import Dealing, changed_input, find_dealing
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
 from polyrhythm.stream.lowering.online import shifted_exponential
-from polyrhythm.stream.lowering.operations import Plan, lower_operation, materialised
+from polyrhythm.stream.lowering.operations import Plan, lower_online, lower_operation, materialised
 from polyrhythm.stream.lowering.problem import Problem
 from polyrhythm.stream.lowering.routed import Routing, find_routings, gathered, in_branches, part_load, taken_part
 from polyrhythm.stream.lowering.values import (
@@ -125,7 +125,14 @@ class Lowering:
         for symbol in node.symbols:
             tiled = self.problem.directive(TileDirective, symbol)
             if tiled is not None and symbol not in routed:
-                found[symbol] = self.problem.extent(node, symbol) if tiled.size is None else tiled.size
+                steps = self.problem.extent(node, symbol)
+                found[symbol] = steps if tiled.size is None else tiled.size
+                if steps % found[symbol]:
+                    raise DirectiveMismatch(
+                        f"{tiled}: the {steps} steps of {described(node)} along {symbol} are no whole tiles",
+                        fix="choose a tile that divides the dim",
+                        at=node.at,
+                    )
         return found
 
     def _table_tiles(self, node: Node) -> dict[Symbol, int]:
@@ -135,27 +142,35 @@ class Lowering:
 
     def define(self, node: Node, definition: Definition, levels: Levels | None) -> Operand:
         """One definition, at the points where it holds."""
-        reads = list(definition.operands)
-        online = shifted_exponential(self.graph, definition)
-        if online is not None:
-            reads[online[0]] = online[1]
-        reader = Reader(self.problem, node, replace(definition, operands=tuple(reads)), levels)
-        operands = tuple(self._read(reader, number) for number in range(len(reads)))
-        routing = self.routing.get(node.name)
-        if routing is not None:
-            operands = tuple(in_branches(routing, operand, node.name) for operand in operands)
-        space: Routing | Dealing | None = routing
-        if self.dealing is not None and self._deals(node):
-            space = self.dealing
-            ones = int(any(isinstance(o, Value) and None in o.sizes for o in operands))
-            operands = tuple(self._to_entries(self.dealing, node, definition, o, ones) for o in operands)
+        operands, space = self._operands(node, definition, levels)
         if definition.op == "broadcast" and not isinstance(operands[0], np.ndarray):
             access = definition.operands[0]
             same = len(access.ranges) + len(self.graph[access.source].shape) == len(node.shape)
             if same and _lengths(operands[0]) == self._shape(node, operands[0]):
                 return operands[0]
-        number = online[0] if online is not None else None
-        return lower_operation(Plan(self.problem, node, definition, operands, self.memo, space, number))
+        online = shifted_exponential(self.graph, definition)
+        if online is not None:
+            reads = [online[1] if place == online[0] else read for place, read in enumerate(definition.operands)]
+            parts, _ = self._operands(node, replace(definition, operands=tuple(reads)), levels)
+            value = lower_online(Plan(self.problem, node, definition, parts, self.memo, space), online[0])
+            if value is not None:
+                return value
+        return lower_operation(Plan(self.problem, node, definition, operands, self.memo, space))
+
+    def _operands(
+        self, node: Node, definition: Definition, levels: Levels | None
+    ) -> tuple[tuple[Operand, ...], Routing | Dealing | None]:
+        """What a definition reads, where it works: in branches, in regions, or in the program as a whole."""
+        reader = Reader(self.problem, node, definition, levels)
+        operands = tuple(self._read(reader, number) for number in range(len(definition.operands)))
+        routing = self.routing.get(node.name)
+        if routing is not None:
+            return tuple(in_branches(routing, operand, node.name) for operand in operands), routing
+        if self.dealing is not None and self._deals(node):
+            dealing = self.dealing
+            ones = int(any(isinstance(o, Value) and None in o.sizes for o in operands))
+            return tuple(self._to_entries(dealing, node, definition, o, ones) for o in operands), dealing
+        return operands, None
 
     def _to_entries(self, dealing: Dealing, node: Node, definition: Definition, operand: Operand, ones: int) -> Operand:
         """An operand of a node that belongs to entries; what all of them share is read again for each."""
@@ -249,12 +264,10 @@ class Lowering:
         owner: dict[Point, int] = {}
         for definition in node.definitions:
             levels = self.problem.levels(node, definition)
-            levels = levels if levels is not None else points
-            if not levels[-1]:
-                continue
-            for point in levels[-1]:
-                owner[point] = len(parts)
-            parts.append(self._part(node, definition, levels))
+            held = (points if levels is None else levels)[-1] if dims else ((),)
+            if held:
+                owner |= dict.fromkeys(held, len(parts))
+                parts.append(self.full(node, self.define(node, definition, levels), levels))
         if len(parts) == 1:
             return parts[0]
         self._check_parts(node, parts)
@@ -265,10 +278,6 @@ class Lowering:
         joined = reassemble(stack(streams), chosen, 0, name=node.name)
         stream = flatten(joined, 0, 1)
         return Value(ROOT, stream, dims, sizes, parts[0].inside, node.dtype, whole)
-
-    def _part(self, node: Node, definition: Definition, levels: Levels) -> Value:
-        part = self.full(node, self.define(node, definition, levels), levels)
-        return part
 
     def _check_parts(self, node: Node, parts: list[Value]) -> None:
         for part in parts:

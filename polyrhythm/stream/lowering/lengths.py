@@ -17,6 +17,7 @@ from polyrhythm.ir.dtypes import identity
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem, is_whole
 from polyrhythm.stream.lowering.tiles import BROADCASTING
 
@@ -37,36 +38,6 @@ def walked_lengths(problem: Problem, entry: Symbol, walked: Symbol, updates: Col
             reach = np.where(held.any(1), steps - np.argmax(held[:, ::-1], axis=1), 0)
             best = np.minimum(best, reach)
     return best
-
-
-def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.ndarray:
-    """A metadata node of scalars at all steps of some dims; length one along those that it lacks."""
-    sizes = [problem.extent(node, symbol) if symbol in node.symbols else 1 for symbol in dims]
-    definition = node.definitions[0]
-    if len(node.definitions) == 1 and definition.op == "input":
-        array = problem.arrays[definition.attributes["name"]]
-        assert array is not None
-        order = [node.symbols.index(symbol) for symbol in dims if symbol in node.symbols]
-        return array.transpose(order).reshape(sizes)
-    if len(node.definitions) == 1 and definition.op in BROADCASTING and _reads_current(problem.graph, definition):
-        parts = []
-        for access in definition.operands:
-            literal = problem.constant(access.source)
-            parts.append(literal if literal is not None else metadata_grid(problem, problem.graph[access.source], dims))
-        return np.asarray(TABLE[definition.op].numpy(*parts, **definition.attributes))
-    values = [
-        problem.metadata(node.name, {s: at for s, at in zip(dims, point, strict=True) if s in node.symbols})
-        for point in np.ndindex(*sizes)
-    ]
-    return np.array(values).reshape(sizes)
-
-
-def _reads_current(graph: Graph, definition: Definition) -> bool:
-    return all(
-        step is Term.of(symbol)
-        for access in definition.operands
-        for symbol, step in graph[access.source].steps(access).items()
-    )
 
 
 def _masks(problem: Problem, entry: Symbol, walked: Symbol) -> list[str]:

@@ -17,6 +17,7 @@ from polyrhythm.ir.terms import Symbol
 from polyrhythm.stream.dims import Dim, Shape, ragged, static
 from polyrhythm.stream.errors import DirectiveMismatch
 from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem
 from polyrhythm.stream.lowering.values import (
     ROOT,
@@ -97,13 +98,6 @@ def _matrix(data: np.ndarray, node: Node, slab: Symbol | None, rows: int, cols: 
 
 
 def _check_tiles(node: Node, axes: list[Axis], lengths: list[int], chunks: list[int | None], first: int) -> None:
-    for axis, length, chunk in zip(axes, lengths, chunks, strict=True):
-        if chunk is not None and length % chunk:
-            raise DirectiveMismatch(
-                f"the {length} steps of {node.name} along {axis} are not whole tiles of {chunk}",
-                fix="choose a tile that divides the dim",
-                at=node.at,
-            )
     split = [place for place in range(first, len(axes)) if (chunks[place] or 1) != lengths[place]]
     if any(place not in (first, len(axes) - 1) for place in split) or (
         len(axes) - 1 in split and len(axes) - first > 2
@@ -142,13 +136,18 @@ def metadata_value(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -
     rows, cols = block.sides
     assert rows is not None
 
-    def tile(point: tuple[int, ...]) -> np.ndarray:
+    whole = None
+    if levels is None and not lengths:
+        full = [problem.extent(node, symbol) for symbol in dims]
+        whole = np.broadcast_to(metadata_grid(problem, node, dims), full)
+
+    def value(at: Mapping[Symbol, int]) -> np.ndarray:
+        return problem.metadata(node.name, at) if whole is None else whole[tuple(at[symbol] for symbol in dims)]
+
+    def tile(point: Point) -> np.ndarray:
         first = {symbol: at * chunks.get(symbol, 1) for symbol, at in zip(walked, point, strict=True)}
-        values = [
-            problem.metadata(node.name, {s: first.get(s, 0) + offset.get(s, 0) for s in dims})
-            for at in np.ndindex(*chunks.values())
-            for offset in (dict(zip(chunks, at, strict=True)),)
-        ]
+        offsets = [dict(zip(chunks, at, strict=True)) for at in np.ndindex(*chunks.values())]
+        values = [value({s: first.get(s, 0) + offset.get(s, 0) for s in dims}) for offset in offsets]
         return np.array(values).reshape(rows, cols)
 
     nested = nest(levels if levels is not None else rectangle(sizes), tile)

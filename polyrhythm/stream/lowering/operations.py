@@ -76,6 +76,19 @@ class Plan:
         return self.definition.at or self.node.at
 
 
+def lower_online(plan: Plan, number: int) -> Value | None:
+    """A sum of exp(a - max a) with a running maximum, `a` being operand `number`; None where it is no Accum."""
+    plan = replace(plan, operands=tuple(_packed_where_needed(plan, _signature(plan))), online=number)
+    streams = [operand for operand in plan.operands if isinstance(operand, Value | Load)]
+    score = plan.operands[number]
+    is_walked = isinstance(score, Value | Load) and 0 in score.axes
+    if not is_walked or any(PACKED in _block_of(operand).axes for operand in streams):
+        return None
+    result = lower_operation(plan)
+    assert isinstance(result, Value)
+    return result
+
+
 def lower_operation(plan: Plan) -> Value | np.ndarray:
     """The stream of a definition whose operands have been read; an array where all of them are literals."""
     definition, problem = plan.definition, plan.problem
@@ -89,8 +102,7 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
     if all(isinstance(operand, np.ndarray) for operand in plan.operands):
         attributes = concrete(definition.attributes, problem.bounds.__getitem__)
         return np.asarray(TABLE[definition.op].numpy(*plan.operands, **attributes))
-    types = tuple(operand_type(access, problem.graph[access.source]) for access in definition.operands)
-    signature = TABLE[definition.op].signature(types, definition.attributes)
+    signature = _signature(plan)
     plan = replace(plan, operands=tuple(_packed_where_needed(plan, signature)))
     if _fuses(plan):
         return _fused(plan, signature)
@@ -122,7 +134,7 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
     if reduced or scanned:
         (monoid,) = {roles[label].monoid for label in (*reduced, *scanned)}
         assert monoid is not None
-        if plan.online is not None and packed is None:
+        if plan.online is not None:
             place = sum(isinstance(operand, Value) for operand in operands[: plan.online])
             fold, state, read = online_reduction(
                 _name(plan), local, compute, blocks, plan.online, place, plan.node.dtype, flops
@@ -142,6 +154,12 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
             function = replace(function, valid_rows=lambda *tiles: tiles[packed].valid)
         stream = map_tiles(function, *streams, name=_name(plan))
     return Value(first.lead, stream, axes, first.sizes[:outer], local.result, plan.node.dtype, levels)
+
+
+def _signature(plan: Plan) -> Signature:
+    reads = plan.definition.operands
+    types = tuple(operand_type(access, plan.problem.graph[access.source]) for access in reads)
+    return TABLE[plan.definition.op].signature(types, plan.definition.attributes)
 
 
 @dataclass(frozen=True)
@@ -194,8 +212,12 @@ def _can_walk(operands: Sequence[Operand], signature: Signature, number: int, ax
     return True
 
 
+def _block_of(operand: Value | Load) -> Block:
+    return operand.inside if isinstance(operand, Value) else operand.block
+
+
 def _chunk(operand: Value | Load, axis: Axis) -> int | None:
-    block = operand.inside if isinstance(operand, Value) else operand.block
+    block = _block_of(operand)
     return block.length(axis) if axis in block.axes else None
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 
 from polyrhythm.autodiff import completed
+from polyrhythm.ir.conditions import TRUE
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
@@ -67,15 +69,25 @@ class Problem:
     def levels(self, node: Node, definition: Definition | None = None) -> tuple[tuple[Point, ...], ...] | None:
         """The prefixes of the points of a node, dim by dim, or None where they fill the rectangle."""
         conditions = [node.domain] if definition is None else [node.domain, definition.domain]
-        if not any(condition.symbols & set(node.symbols) for condition in conditions):
+        conditions = [condition for condition in conditions if condition is not TRUE]
+        if not conditions:
             return None
         dims = self.ordered(node.symbols)
         sizes = [self.extent(node, symbol) for symbol in dims]
+        varying = [condition for condition in conditions if condition.symbols & set(dims)]
+        if all(condition.evaluate(self.bounds.__getitem__) for condition in conditions if condition not in varying):
+            if not varying:
+                return None
+            everywhere = [*np.ndindex(*sizes)]
+        else:
+            everywhere = []
         points = [
             point
-            for point in np.ndindex(*sizes)
-            if all(c.evaluate(self.lookup(dict(zip(dims, point, strict=True)))) for c in conditions)
+            for point in everywhere
+            if all(c.evaluate(self.lookup(dict(zip(dims, point, strict=True)))) for c in varying)
         ]
+        if len(points) == prod(sizes):
+            return None
         return tuple(tuple(dict.fromkeys(point[: depth + 1] for point in points)) for depth in range(len(dims)))
 
     def is_metadata(self, name: str) -> bool:

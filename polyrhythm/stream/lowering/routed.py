@@ -27,6 +27,7 @@ from polyrhythm.stream.directives import TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import load_of, loaded, loaded_by
 from polyrhythm.stream.lowering.operations import materialised
 from polyrhythm.stream.lowering.problem import Problem, is_whole
@@ -48,12 +49,9 @@ class Routing:
         self.problem, self.index, self.branch, self.count = problem, index, branch, count
         self.dims = problem.ordered(index.symbols)
         self.sizes = tuple(problem.extent(index, symbol) for symbol in self.dims)
-        routes = [
-            int(problem.metadata(index.name, dict(zip(self.dims, point, strict=True))))
-            for point in np.ndindex(*self.sizes)
-        ]
         # As everywhere in the language, positions that are data are clamped.
-        self.routes = np.clip(np.array(routes, np.int64), 0, count - 1).reshape(self.sizes)
+        routes = np.clip(metadata_grid(problem, index, self.dims), 0, count - 1)
+        self.routes = np.broadcast_to(routes, self.sizes)
         rows = self.routes.reshape(self.sizes[0], -1)
         self.distinct = all(len(set(row)) == len(row) for row in rows.tolist())
         self.name = f"{self.dims[0]}s_of_{branch}"
