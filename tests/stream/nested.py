@@ -115,6 +115,16 @@ def replay(nested: Nested, rank: int, inner: int, repeats: Sequence[int]) -> Nes
     return at(nested, rank, inner, again)
 
 
+def window(nested: Nested, rank: int, inner: int, table: Nested, depth: int) -> Nested:
+    """Every group of rank `inner`, read at the positions of a table."""
+
+    def read(group: Any) -> Any:
+        found = leaves(group, inner - 1)
+        return map_leaves(table, depth - 1, lambda position: found[position])
+
+    return at(nested, rank, inner, read)
+
+
 def partition(nested: Nested, rank: int, inner: int, chosen: list[tuple[int, ...]], targets: int) -> list[Nested]:
     everything = groups(nested, rank, inner)
     return [[g for g, where in zip(everything, chosen, strict=True) if t in where] for t in range(targets)]

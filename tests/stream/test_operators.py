@@ -45,6 +45,7 @@ from polyrhythm.stream import (
     streamify_by,
     symbol,
     unstack,
+    window,
     zip_streams,
 )
 from polyrhythm.stream.operators.structure import as_value
@@ -77,6 +78,33 @@ def test_accum_and_scan(case: tuple[int, Nested], data: st.DataObject) -> None:
     inner = data.draw(st.integers(1, rank))
     assert_tokens(accum("add", stream_of(nested, rank), rank=inner), oracle.accumulate(nested, rank, inner), SHALLOW)
     assert_tokens(scan("add", stream_of(nested, rank), rank=inner), oracle.running(nested, rank, inner), SHALLOW)
+
+
+@given(ranked(1, 3), st.data())
+def test_window(case: tuple[int, Nested], data: st.DataObject) -> None:
+    """Any table of positions that all groups have, with empty parts, one read again and again, and none at all."""
+    rank, nested = case
+    inner, depth = data.draw(st.integers(1, rank)), data.draw(st.integers(1, 3))
+    fewest = min((len(leaves(group, inner - 1)) for group in oracle.groups(nested, rank, inner)), default=0)
+    position = st.integers(0, fewest - 1) if fewest else st.nothing()
+    layout: st.SearchStrategy[Any] = st.lists(position, max_size=4) if fewest else st.just([])
+    for _ in range(depth - 1):
+        layout = st.lists(layout, max_size=3)
+    table = data.draw(layout)
+    end = window(stream_of(nested, rank), inner, table, depth)
+    expected = oracle.window(nested, rank, inner, table, depth)
+    run = assert_tokens(end, expected, SHALLOW)
+    assert_shape(end.shape, expected, run.bindings)
+
+
+def test_window_holds_no_more_than_it_needs() -> None:
+    """A shift passes elements on, a sliding window of 3 holds 2, prefixes all but the last, the reverse everything."""
+    numbers = source("x", [[1.0, 2.0, 3.0, 4.0, 5.0]], (static(1), static(5)))
+    sliding = [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    prefixes = [list(range(end + 1)) for end in range(5)]
+    for kept, table, depth in ((1, [0, 1, 2], 1), (2, sliding, 2), (4, prefixes, 2), (5, [4, 3, 2, 1, 0], 1)):
+        end = window(numbers, 1, table, depth)
+        assert end.node.operator.on_chip(end.node, paper=False).constant == 4 * kept
 
 
 @given(ranked(1, 2))

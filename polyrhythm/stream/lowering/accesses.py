@@ -307,10 +307,11 @@ def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...
     """An operand below the program's lead brought to some axes, by repeating it or by a Window."""
     from polyrhythm.stream.lowering.operations import carried
 
-    if operand.axes == axes and (operand.levels == levels if levels is not None else operand.levels is None):
+    if operand.axes == axes and operand.levels == levels and (levels is not None or operand.sizes == sizes):
         return operand
     new = axes[len(operand.axes) :]
-    if operand.axes == axes[: len(operand.axes)] and operand.levels is None and levels is None and 0 not in sizes:
+    same = operand.axes == axes[: len(operand.axes)] and operand.sizes == sizes[: len(operand.axes)]
+    if same and operand.levels is None and levels is None and 0 not in sizes:
         stream, block, fused = carried(operand)
         for axis in new:
             count = sizes[axes.index(axis)]

@@ -75,6 +75,9 @@ class Lowering:
             return constant
         if self.dealing is not None and self._deals(node):
             return self._lower_dealt(self.dealing, node)
+        levels = self.problem.levels(node)
+        if levels and not levels[-1] and not any(length.symbols & set(node.symbols) for length in node.shape):
+            return self._literal(node, np.zeros([self.problem.number(n) for n in node.shape], node.dtype), levels)
         if self.problem.is_metadata(node.name):
             return metadata_value(self.problem, node, self.inside(node))
         if len(node.definitions) == 1:
@@ -88,7 +91,7 @@ class Lowering:
                 value = gathered(self.problem, node, self._table_tiles(node))
                 if value is not None:
                     return value
-            return self.define(node, definition, self.problem.levels(node))
+            return self.define(node, definition, levels)
         return self._merged(node)
 
     def _lower_dealt(self, dealing: Dealing, node: Node) -> Operand:
@@ -219,7 +222,7 @@ class Lowering:
         dims = self.problem.ordered(node.symbols)
         sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
         if isinstance(operand, np.ndarray):
-            return self._literal(node, operand, dims, sizes, levels)
+            return self._literal(node, operand, levels)
         value = loaded(operand) if isinstance(operand, Load) else operand
         if value.lead is not ROOT and node.name in self.routing:
             value = self.routing[node.name].left(value)
@@ -241,10 +244,10 @@ class Lowering:
         kept = [*levels, *(tuple(p for p in level if p[:dims] in wanted) for level in own[dims:])]
         return aligned(value, value.axes, value.sizes, tuple(kept))
 
-    def _literal(
-        self, node: Node, array: np.ndarray, dims: tuple[Symbol, ...], sizes: tuple[int, ...], levels: Levels | None
-    ) -> Value:
-        """A literal at every point."""
+    def _literal(self, node: Node, array: np.ndarray, levels: Levels | None) -> Value:
+        """A literal at every point, of which there may be none."""
+        dims = self.problem.ordered(node.symbols)
+        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
         block = Block(tuple(range(array.ndim)), array.shape)
         rows, cols = block.sides
         assert rows is not None

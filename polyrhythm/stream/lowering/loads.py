@@ -14,8 +14,9 @@ import numpy as np
 
 from polyrhythm.ir.graph import Node
 from polyrhythm.ir.terms import Symbol
+from polyrhythm.lang.describe import described
 from polyrhythm.stream.dims import Dim, Shape, ragged, static
-from polyrhythm.stream.errors import DirectiveMismatch
+from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem
@@ -128,6 +129,12 @@ def metadata_value(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -
     dims = problem.ordered(node.symbols)
     levels = problem.levels(node)
     chunks = {symbol: inside[symbol] for symbol in dims if symbol in inside}
+    if levels is not None and chunks:
+        raise AccessNotStreamable(
+            f"{described(node)} is wanted at some steps of the tiled dim {next(iter(chunks))} only",
+            fix="leave the tile directive for the dim out",
+            at=node.at,
+        )
     counts = {symbol: problem.extent(node, symbol) // chunks.get(symbol, 1) for symbol in dims}
     walked = tuple(symbol for symbol in dims if counts[symbol] > 1 or symbol not in chunks)
     sizes = tuple(counts[symbol] for symbol in walked)

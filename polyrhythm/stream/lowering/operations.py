@@ -381,12 +381,12 @@ def _brought_together(plan: Plan, signature: Signature, order: tuple[Any, ...]) 
     if any(value.lead is not ROOT for value in values):
         return [_expanded(plan, o, values, order) if isinstance(o, Value) else o for o in labelled]
     sizes: dict[Any, int | None] = {axis: value.size(axis) for value in values for axis in value.axes}
-    even = [value for value in values if value.levels is None]
-    assert all(value.size(axis) == sizes[axis] for value in even for axis in value.axes), "operands do not fit"
-    levels: Levels | None = None
-    if any(value.levels is not None for value in values):
-        levels = joined([(value.axes, value.prefixes()) for value in values], order, sizes)
     total = tuple(sizes[axis] for axis in order)
+    levels: Levels | None = None
+    if any(v.levels is not None or v.size(axis) != sizes[axis] for v in values for axis in v.axes):
+        levels = joined([(value.axes, value.prefixes()) for value in values], order, sizes)
+        total = tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
+        levels = irregular(levels, total)
     return [aligned(o, order, total, levels) if isinstance(o, Value) else o for o in labelled]
 
 

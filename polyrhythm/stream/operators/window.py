@@ -25,8 +25,7 @@ class Window(Operator):
     """Sends the elements of every group of rank r at the positions of a table, as a group of rank `depth`.
 
     `sent` lists the tokens of one group: positions, or EMPTY, and levels. `kept` is the most elements held at once,
-    `groups` how many groups there are at least, exactly so where
-    `only_groups` says that no outer dim closes after them.
+    `groups` how many groups there are, where that is known and nothing closes between or after them; else 0.
     """
 
     label: ClassVar[str] = "window"
@@ -35,7 +34,6 @@ class Window(Operator):
     sent: tuple[tuple[Any, int], ...]
     kept: int
     groups: int = 0
-    only_groups: bool = False
 
     def on_chip(self, node: Node, paper: bool) -> Expr:
         """The elements that are held at once."""
@@ -61,8 +59,7 @@ class Window(Operator):
                 at += 1
                 yield from process.put(out, element, stop)
             # After the last group nothing can follow; in a loop, waiting for the end would wait for ourselves.
-            ended = self.only_groups and 0 < self.groups == groups
-            if ended or (token := (yield from process.get(channel))) is None:
+            if 0 < self.groups == groups or (token := (yield from process.get(channel))) is None:
                 return
             value, level = token
             if value is not EMPTY:
@@ -113,7 +110,8 @@ def window(stream: Stream, rank: int, table: Sequence[Any], depth: int, *, name:
         raise ShapeMismatch(f"window: position {bad[0]}", fix="positions count from 0")
     shape = (*outer, *_table_dims(table, depth, cardinality(outer), f"window({stream.name})"))
     kept = _most_kept([position for position, _ in sent if position is not EMPTY])
-    operator = Window(rank, depth, sent, kept, cardinality(outer).constant or 0, len(outer) == 1)
+    groups = cardinality(outer).constant if len(outer) == 1 else None
+    operator = Window(rank, depth, sent, kept, groups or 0)
     return make(operator, (stream,), (Port(shape, element, stream.copies, stream.role),), name)[0]
 
 
