@@ -239,3 +239,14 @@ def test_segments_of_a_dim_that_ends_early() -> None:
     pr.checkpoint(y, over=t, every=4)
     with pytest.raises(RecomputeError, match="t ends as the program runs"):
         pr.evaluate(pr.grad(y * y, w), {"w": 0.31}, {T: 20}, until={t: y > 2.0})
+
+
+def test_segments_of_a_recurrence_that_reads_its_whole_past() -> None:
+    t, _ = pr.dim("t")
+    w = pr.input("w")
+    y = pr.recurrent((), (t,))
+    y[0] = w
+    y[t + 1] = pr.tanh(y[0 : t + 1].sum(0))
+    pr.checkpoint(y, over=t, every=4)
+    with pytest.raises(RecomputeError, match="reads itself over a range"):
+        pr.evaluate(pr.grad(y * y, w), {"w": 0.31}, {"T": 6})
