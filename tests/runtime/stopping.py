@@ -99,7 +99,8 @@ def main() -> None:
         elif what == "renaming":
             snapshots.os.replace = at_the(int(number), os.replace, die)
         else:
-            Path.unlink = at_the(int(number), Path.unlink, die)  # type: ignore[method-assign]
+            remove = at_the(int(number), Path.unlink, die)
+            Path.unlink = lambda path: os.unlink(path) if path.suffix == snapshots.PARTIAL else remove(path)  # type: ignore
     program = pr.compile(outputs, backend=backend)
     print("begins", flush=True)
     print(digest(program(seed=7, checkpoint=pr.Checkpoints(folder, over=i, every=EVERY), **inputs())), flush=True)

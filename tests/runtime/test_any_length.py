@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -84,7 +85,7 @@ def test_a_loop_between_two_bounds_has_all_its_steps(sized: bool) -> None:
     program = pr.compile(y)
     for steps, first in [(8, 5), (7, 6), (8, 8), (8, 1), (9, 8)]:
         values = np.arange(steps, dtype="float32")
-        given = {"x": values, "few": np.ones(first, "float32")} if sized else {"x": values}
+        given: dict[str, Any] = {"x": values, "few": np.ones(first, "float32")} if sized else {"x": values}
         added = first if sized else 1
         expected = np.where(np.arange(steps) < first, values * 2, values * values + added)
         np.testing.assert_allclose(program(bounds={P: first}, **given), expected)
