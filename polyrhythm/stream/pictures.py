@@ -16,11 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.lang.index import dim
+from polyrhythm.lang.inputs import input
+from polyrhythm.lang.recurrent import recurrent
 from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.dims import shape_text
 from polyrhythm.stream.directives import Policy, parallelize, tile
 from polyrhythm.stream.graph import Node, Program, connections
 from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.lowering import lower
 from polyrhythm.stream.moe import MoeShape, build_moe
 from polyrhythm.stream.simulate import simulate
 from polyrhythm.stream.timeline import timeline_svg
@@ -36,6 +40,7 @@ _FILLS = {
     "map": "#fde3c8",
     "accum": "#f8d3d3",
     "scan": "#f8d3d3",
+    "window": "#fff3b8",
     "partition": "#e6daf2",
     "reassemble": "#e6daf2",
     "eager_merge": "#e6daf2",
@@ -176,6 +181,7 @@ def pictures() -> dict[str, str]:
     }
     drawn = {
         "streams-tokens.svg": tokens_svg([[[1, 2], [3]], [[4], []], []], 2),
+        "streams-lowering.svg": program_svg(_recurrence()),
         "streams-moe-graph.svg": program_svg(layers["static"]),
     }
     for name, layer in layers.items():
@@ -190,6 +196,16 @@ def pictures() -> dict[str, str]:
         if policy == "dynamic":
             drawn["streams-attention-graph.svg"] = program_svg(program)
     return drawn
+
+
+def _recurrence() -> Program:
+    """A running mean and the largest value of it so far, lowered."""
+    t, T = dim("t")
+    x = input("x", (), (t,))
+    y = recurrent((), (t,), name="y")
+    y[0] = x[0]
+    y[t + 1] = 0.9 * y + 0.1 * x[t + 1]
+    return lower(y[0 : t + 1].max(0), bounds={T: 6}).program
 
 
 def main(folder: str) -> None:

@@ -96,6 +96,24 @@ def test_an_expert_may_be_chosen_twice_by_one_token() -> None:
         np.testing.assert_allclose(simulated, moe_reference(data, routing), rtol=1e-5, atol=1e-5)
 
 
+def test_one_hot_routing_is_routing() -> None:
+    """A layer of experts written with one-hot vectors is sent to branches too; a number that names none is not."""
+    token, _ = pr.dim("token")
+    expert, E = pr.dim("expert")
+    x = pr.input("x", (3,), (token,))
+    route = pr.input("route", (), (token,), "int32")
+    weights = pr.input("weights", (3, 2), (expert,))
+    output = pr.matmul(x, pr.einsum("e,eij->ij", pr.one_hot(route, E), weights[0:E]))
+    generator = np.random.default_rng(4)
+    inputs = {"x": _floats(generator, 6, 3), "weights": _floats(generator, 4, 3, 2)}
+    for routes, is_routed in (([0, 3, 1, 1, 3, 0], True), ([0, 9, 1, 1, 3, 0], False)):
+        inputs["route"] = np.array(routes, np.int32)
+        lowered = lower(output, [tile(token, 2), time_multiplex(expert, 2)] if is_routed else [], inputs)
+        assert ("to expert" in [node.name for node in lowered.program.nodes]) == is_routed
+        expected = pr.evaluate(output, inputs)
+        np.testing.assert_allclose(lowered(Hardware(fifo_depth=64)), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("safe", [True, False])
 def test_attention_on_numpy_jax_and_streams(safe: bool) -> None:
     """Results and updated caches, with ragged lengths, compiled twice and lowered under every schedule."""

@@ -11,6 +11,7 @@ from polyrhythm.stream.directives import Directive
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering.core import Lowering
+from polyrhythm.stream.lowering.onehot import gathers_for_one_hots
 from polyrhythm.stream.lowering.problem import prepared
 from polyrhythm.stream.lowering.stores import Stored, stored
 from polyrhythm.stream.simulate import Run, simulate
@@ -56,7 +57,7 @@ def lower(
     [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
     tensors, rebuild = flattened(outputs)
-    problem = prepared(tensors, schedule, inputs or {}, bounds or {}, storage)
+    problem = gathers_for_one_hots(prepared(tensors, schedule, inputs or {}, bounds or {}, storage))
     lowering = Lowering(problem)
     lowering.run()
     ends: list[Node | Stream] = []

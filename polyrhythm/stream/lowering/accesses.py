@@ -218,11 +218,12 @@ def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels,
     depth = len(axes)
     levels = _table_levels(table, depth, places)
     sizes = tuple(regular_length(levels, place) for place in range(depth))
-    held = _promoted(stream, operand)
-    if depth == 0:
-        read = _single(held, len(operand.axes), table)
+    if depth and depth == len(operand.axes) and table == _all_positions(operand):
+        read = stream  # the elements in their own order, at other steps
     else:
-        read = window(held, max(1, len(operand.axes)), table, depth)
+        held = stream if operand.axes else promote(stream, 0)
+        read = window(held, max(1, len(operand.axes)), table if depth else [table], max(1, depth))
+        read = read if depth else flatten(read, 0, 1)
     is_rectangle = None not in sizes and levels == tuple(
         tuple(product(*(range(size or 0) for size in sizes[: place + 1]))) for place in range(depth)
     )
@@ -234,14 +235,16 @@ def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels,
     return Value(ROOT, read, axes, shown, own, operand.dtype, None if is_rectangle else levels, fused)
 
 
-def _promoted(stream: Any, operand: Value) -> Any:
-    """A stream of one element gets a dim that a Window can walk."""
-    return stream if operand.axes else promote(stream, 0)
+def _all_positions(operand: Value) -> Any:
+    """Every element of an operand, once and in order, as a table."""
+    levels = operand.prefixes()
+    children = child_table(levels)
+    counter = iter(range(len(levels[-1])))
 
+    def build(prefix: Point) -> Any:
+        return next(counter) if len(prefix) == len(levels) else [build(child) for child in children[prefix]]
 
-def _single(stream: Any, rank: int, position: int) -> Any:
-    """The one element at a position."""
-    return flatten(window(stream, max(1, rank), [position], 1), 0, 1)
+    return build(())
 
 
 def _table_levels(table: Any, depth: int, places: Levels) -> Levels:

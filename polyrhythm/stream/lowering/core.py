@@ -227,6 +227,8 @@ class Lowering:
         if value.lead is not ROOT and node.name in self.routing:
             value = self.routing[node.name].left(value)
         own = {axis for axis in (*value.axes, *value.inside.axes) if isinstance(axis, Symbol)}
+        if levels is not None and not value.streamed:
+            return aligned(value, dims, sizes, levels)
         if own != set(dims):
             known = dict(zip(dims, sizes, strict=True))
             walked = tuple(symbol for symbol in dims if symbol not in own or symbol in value.axes)
