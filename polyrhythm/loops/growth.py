@@ -7,8 +7,9 @@ stretches, each with buffers twice as large as those before.
 Legal for a bound T when nothing in the body of the loop mentions it. Then iteration t is the same for every T, and
 since the program has been proved right for all bounds, it stays inside buffers sized for any T = c that has this
 iteration. Guards such as `t <= T - 2` may occur: an iteration in which they hold at c is the same as at any
-larger bound. What comes before the loop must be the same at c as well; what comes after it runs when T itself, or
-what an early end has made of it, fits.
+larger bound. What comes before the loop must be the same at c as well, or be a *companion*: a loop that makes a table
+of all steps from inputs alone. It goes as far as the capacity does, and on when that grows. What comes after the loop
+runs when T itself, or what an early end has made of it, fits.
 
 It pays when what is read with a growing length is large: the least capacity is such that a step reads `WORTHWHILE`.
 """
@@ -16,13 +17,14 @@ It pays when what is read with a growing length is large: the least capacity is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.ops.record import attribute_terms
 from polyrhythm.ir.sets import facts
 from polyrhythm.ir.terms import Atom, FloorDiv, Symbol, Term
-from polyrhythm.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps, walk
+from polyrhythm.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
+from polyrhythm.loops.liveness import live_before, written
 from polyrhythm.loops.units import Unit, units
 
 WORTHWHILE = 1 << 17
@@ -51,6 +53,7 @@ class Growth:
     """The loop of a program whose buffers grow with a bound; `unit` is its number among the units.
 
     At a capacity c the iterations before `end` at c are possible, and those before `c + margin` for each of `margins`.
+    `companions` are the numbers and loops of the units that grow with it.
     """
 
     unit: int
@@ -60,6 +63,7 @@ class Growth:
     margins: tuple[int, ...]
     unchanged: tuple[Term | Condition, ...]  # what must have the same value at a capacity as at the bound
     facts: tuple[Condition, ...]  # what must hold at a capacity
+    companions: Mapping[int, For] = field(default_factory=dict)
 
     def capacities(self, bounds: Mapping[str, int], largest: int) -> list[int]:
         """The capacities that a run goes through, ending with the one that the bound needs."""
@@ -78,6 +82,22 @@ class Growth:
             return end
         least = self.loop.end.evaluate(_lookup({**bounds, self.bound.name: capacity}))
         return min(end, least, *(capacity + margin for margin in self.margins))
+
+    def companion_end(self, loop: For, capacity: int, bounds: Mapping[str, int], largest: int) -> int:
+        """How far a companion goes at a capacity."""
+        now = bounds if capacity >= largest else {**bounds, self.bound.name: capacity}
+        return max(loop.first.evaluate(_lookup(bounds)), loop.end.evaluate(_lookup(now)))
+
+    def companion_spans(
+        self, before: int | None, capacity: int, bounds: Mapping[str, int], largest: int
+    ) -> dict[int, range]:
+        """The iterations of each companion that are new at a capacity, after another or none."""
+        spans = {}
+        for number, loop in self.companions.items():
+            first = loop.first.evaluate(_lookup(bounds))
+            first = first if before is None else self.companion_end(loop, before, bounds, largest)
+            spans[number] = range(first, self.companion_end(loop, capacity, bounds, largest))
+        return spans
 
     def stretches(self, bounds: Mapping[str, int], largest: int) -> list[Stretch]:
         """How a whole run goes; at least one stretch, perhaps without iterations."""
@@ -99,13 +119,11 @@ class Growth:
 def find_growth(program: LoopProgram) -> Growth | None:
     """The first loop of a program whose buffers can grow, if it pays."""
     every = units(program.body)
-    for number, unit in enumerate(every):
+    for number in range(len(every)):
         for bound in program.bounds:
             found = _growth(program, every, number, bound)
             if found is not None:
                 return found
-        if unit.loop is not None and unit.loop.stop is not None:
-            return None  # what follows a loop that may end early runs with other bounds
     return None
 
 
@@ -113,10 +131,11 @@ def _growth(program: LoopProgram, every: Sequence[Unit], number: int, bound: Sym
     loop = every[number].loop
     if loop is None or loop.parallel or bound not in loop.end.symbols or bound in loop.first.symbols:
         return None
-    if any(isinstance(item, For) and item.stop is not None for unit in every for item in _inside(unit, loop)):
+    if not _stops_first(every, number, bound):
         return None
+    companions = {n: unit.loop for n, unit in enumerate(every[:number]) if _accompanies(program, every, n, bound)}
     margins = _margins(loop, bound)
-    unchanged = _unchanged(every[:number], bound)
+    unchanged = _unchanged([u for n, u in enumerate(every[:number]) if n not in companions], bound)
     if margins is None or unchanged is None or not _monotone(loop.end, bound):
         return None
     sizes = (length for place in program.places.values() for length in place.whole)
@@ -126,13 +145,36 @@ def _growth(program: LoopProgram, every: Sequence[Unit], number: int, bound: Sym
     if read == 0:
         return None
     least = max(LEAST, 1 << (-(-WORTHWHILE // read) - 1).bit_length())
-    unchanged = (*unchanged, *_mentioning((every[number].condition,), bound))
-    return Growth(number, loop, bound, least, margins, unchanged, tuple(_facts(program, bound)))
+    conditions = [every[n].condition for n in (*companions, number)]
+    unchanged = (*unchanged, *_mentioning(conditions, bound))
+    known = tuple(_facts(program, bound))
+    growing = {n: companion for n, companion in companions.items() if companion is not None}
+    return Growth(number, loop, bound, least, margins, unchanged, known, growing)
 
 
-def _inside(unit: Unit, loop: For) -> Iterator[Item]:
-    """The items of a unit besides the loop in question."""
-    return (item for item in walk((unit.item,)) if item is not loop)
+def _stops_first(every: Sequence[Unit], number: int, bound: Symbol) -> bool:
+    """Whether the only loops that end early are outermost, not after the one in question, and end the same bound."""
+    for place, unit in enumerate(every):
+        for item in walk((unit.item,)):
+            stops = isinstance(item, For) and item.stop is not None
+            if stops and (item is not unit.item or place > number or item.stop.bound is not bound):  # type: ignore[union-attr]
+                return False
+    return True
+
+
+def _accompanies(program: LoopProgram, every: Sequence[Unit], number: int, bound: Symbol) -> bool:
+    """Whether a unit makes a table of all steps from inputs, which nobody writes after it."""
+    loop = every[number].loop
+    if loop is None or loop.stop is not None or any(block.host for block in blocks_of(loop.body)):
+        return False
+    if bound not in loop.end.symbols or bound in loop.first.symbols or not _monotone(loop.end, bound):
+        return False
+    own = written(loop.body)
+    later = written(tuple(unit.item for unit in every[number + 1 :]))
+    made = {name for name in own if program.places[name].kind != "output"}
+    read = live_before(loop.body, set(), program) - own
+    inputs = all(program.places[name].kind == "input" for name in read)
+    return inputs and made == own and not own & later and _margins(loop, bound) == ()
 
 
 def _margins(loop: For, bound: Symbol) -> tuple[int, ...] | None:
@@ -146,7 +188,7 @@ def _margins(loop: For, bound: Symbol) -> tuple[int, ...] | None:
         if not rest.is_constant:
             return None
         found.add(rest.constant + 1)  # it holds for t <= T + rest
-    if loop.stop is not None and any(_mentioning((loop.stop.length, *_entries(loop.stop.done)), bound)):
+    if any(_mentioning(_stop_terms(loop), bound)):
         return None
     if any(_mentioning(_limits(loop.body), bound)) or any(_mentioning(_code(loop.body), bound)):
         return None
@@ -162,12 +204,17 @@ def _unchanged(before: Sequence[Unit], bound: Symbol) -> tuple[Term | Condition,
     """What tells that units run at a capacity as they do at the bound; None if that cannot be told from bounds."""
     found: list[Term | Condition] = [unit.condition for unit in before]
     for unit in before:
-        if any(_mentioning(_code((unit.item,)), bound)):
+        stops = _stop_terms(unit.loop) if unit.loop is not None else []
+        if any(_mentioning(_code((unit.item,)), bound)) or any(_mentioning(stops, bound)):
             return None
         found += _limits((unit.item,))
         found += [item.condition for item in walk((unit.item,)) if isinstance(item, If)]
     mentioning = _mentioning(found, bound)
     return None if any(s.kind == "dim" for part in mentioning for s in part.symbols) else tuple(mentioning)
+
+
+def _stop_terms(loop: For) -> list[Term]:
+    return [] if loop.stop is None else [loop.stop.length, *_entries(loop.stop.done)]
 
 
 def _limits(items: tuple[Item, ...]) -> list[Term]:

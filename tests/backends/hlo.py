@@ -14,10 +14,12 @@ _CALLED = re.compile(r"(?:body|calls|to_apply)=%([\w.\-]+)")
 
 
 def optimised(program: pr.Program, **arguments: Any) -> str:
-    """Run a program once and return its optimised HLO; programs of several regions give all of them."""
+    """Run a program once and return its optimised HLO, that of the largest capacity if its buffers grow."""
     program(**arguments)
-    (compiled,) = program.backend._compiled.values()
-    return str(compiled.as_text())
+    backend = program.backend
+    compiled = list((backend._compiled if backend.growing is None else backend.growing._compiled).values())
+    assert len(compiled) == 1 or backend.growing is not None
+    return str(compiled[-1].as_text())
 
 
 def loop_bodies(text: str) -> str:

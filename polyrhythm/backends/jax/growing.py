@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -22,15 +22,11 @@ from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.lowering import Lowering, State
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.ir.conditions import TRUE
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.ir.terms import Symbol, Term, minimum
 from polyrhythm.loops.growth import Growth
 from polyrhythm.loops.ir import For, If, Item, LoopProgram
 from polyrhythm.loops.liveness import live_before, written
 from polyrhythm.loops.units import Unit, units
-
-FIRST = Symbol("first", "bound", serial=-22)
-END = Symbol("end", "bound", serial=-23)
-"""The iterations that a call does."""
 
 Arrays = dict[str, jax.Array]
 Note = Callable[[Mapping[Symbol, int], str, float], None]
@@ -50,10 +46,9 @@ class Growing:
         every = units(self.program.body)
         number = self.growth.unit
         self.units = every[:number], every[number], every[number + 1 :]
-        self.before, self.after = _items(every[:number]), _items(every[number + 1 :])
+        self.after = _items(every[number + 1 :])
         loop, outputs = self.growth.loop, set(self.program.outputs)
-        done = {loop.stop.done.place} if loop.stop is not None else set()
-        live = live_before((loop, *self.after), outputs, self.program) | outputs | done
+        live = live_before((*self._before(False), loop, *self.after), outputs, self.program) | outputs
         self.state = sorted(n for n in live if self.program.places[n].kind != "input")
 
     def wanted(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> bool:
@@ -78,10 +73,13 @@ class Growing:
             now = {**capacities, growth.bound: stretch.capacity}
             state = resized(program, now, state, self.state)
             inputs, last = placed(now), number == len(stretches) - 1
-            numbers = (np.int32(stretch.first), np.int32(stretch.end), np.bool_(last))
+            before = stretches[number - 1].capacity if number else None
+            spans = growth.companion_spans(before, stretch.capacity, bounds, capacities[growth.bound])
+            limits = [(span.start, span.stop) for span in spans.values()]
+            numbers = (np.array([*limits, (stretch.first, stretch.end)], np.int32), np.bool_(last))
             compiled = self._compile(now, number == 0, (state, inputs, values, seed, *numbers))
             state, found, done = compiled(state, inputs, values, seed, *numbers)
-            if last or (growth.loop.stop is not None and bool(done)):
+            if last or (program.found and bool(done)):
                 break
         outputs = [state[name] if name in state else inputs[name] for name in program.outputs]
         return outputs, [int(value) for value in found]
@@ -105,11 +103,15 @@ class Growing:
             now = {**capacities, growth.bound: stretch.capacity}
             arrays = {**resized(program, now, arrays, names), **jax.device_put(placed(now))}
             driver = drive(now)
-            for unit in before if number == 0 else ():
-                if iterations := unit.iterations(symbols.__getitem__):
-                    driver.advance(unit.item, arrays, symbols, seed, iterations)
-            done = driver.advance(main.item, arrays, symbols, seed, range(stretch.first, stretch.end))
-            if number == len(stretches) - 1 or done:
+            past = stretches[number - 1].capacity if number else None
+            spans = growth.companion_spans(past, stretch.capacity, bounds, capacities[growth.bound])
+            for place, unit in enumerate(before):
+                iterations = unit.iterations(symbols.__getitem__)
+                if iterations and (number == 0 or place in spans):
+                    driver.advance(unit.item, arrays, symbols, seed, spans.get(place, iterations))
+            end = min(stretch.end, max(stretch.first, growth.loop.end.evaluate(symbols.__getitem__)))
+            driver.advance(main.item, arrays, symbols, seed, range(stretch.first, end))
+            if number == len(stretches) - 1 or symbols[growth.bound] < bounds[growth.bound.name]:
                 for unit in after:
                     if iterations := unit.iterations(symbols.__getitem__):
                         driver.advance(unit.item, arrays, symbols, seed, iterations)
@@ -134,24 +136,39 @@ class Growing:
         inputs: Arrays,
         values: jax.Array,
         seed: jax.Array,
-        first: jax.Array,
-        end: jax.Array,
+        limits: jax.Array,
         last: jax.Array,
     ) -> tuple[Arrays, list[jax.Array], jax.Array]:
         program = self.program
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        lowering = Lowering(program, capacities, {**symbols, FIRST: first, END: end}, seed)
+        lowering = Lowering(program, capacities, symbols, seed)
+        loops = (*self.growth.companions.values(), self.growth.loop)
+        for number, loop in enumerate(loops):
+            begin_at(lowering, loop, limits[number, 0], limits[number, 1], number)
+        given = lowering.symbols[self.growth.bound]
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
-        live = set(self.state)
-        if starts:
-            lowering.items(self.before, padded, live, None)
-        loop = some_iterations(lowering, self.growth.loop)
-        lowering.items((loop,), padded, live, None)
-        done = lowering.load(loop.stop.done, padded).array if loop.stop is not None else jnp.bool_(False)
+        lowering.items((*self._before(starts), self._main()), padded, set(self.state), None)
+        done = jnp.bool_(lowering.symbols[self.growth.bound] < given)
         if self.after:
             self._finish(lowering, padded, last | done)
         found = [jnp.int32(lowering.symbols[bound]) for bound in program.found]
         return {name: padded[name].array for name in self.state}, found, done
+
+    def _before(self, starts: bool) -> tuple[Item, ...]:
+        """What comes before the loop: all of it, or what the companions still have to do."""
+        found = []
+        numbers = {unit: number for number, unit in enumerate(self.growth.companions)}
+        for place, unit in enumerate(self.units[0]):
+            if place in numbers:
+                found.append(replace(unit, item=some_iterations(self.growth.companions[place], numbers[place])))
+            elif starts:
+                found.append(unit)
+        return _items(tuple(found))
+
+    def _main(self) -> For:
+        """The loop; what came before it may have ended it already."""
+        loop = some_iterations(self.growth.loop, len(self.growth.companions))
+        return replace(loop, end=minimum(loop.end, self.growth.loop.end)) if self.program.found else loop
 
     def _finish(self, lowering: Lowering, state: State, ended: jax.Array) -> None:
         """What comes after the loop, once it has ended."""
@@ -168,11 +185,23 @@ class Growing:
         state.update({n: Padded(a, state[n].lengths) for n, a in zip(names, results, strict=True)})
 
 
-def some_iterations(lowering: Lowering, loop: For) -> For:
-    """A loop from `FIRST` to `END`, which lie inside of it."""
-    lowering.ranges[FIRST] = (loop.first, loop.end - 1)
-    lowering.ranges[END] = (loop.first, loop.end)
-    return For(loop.counter, Term.of(FIRST), Term.of(END), loop.body, loop.stop)
+def limits_of(number: int) -> tuple[Symbol, Symbol]:
+    """The symbols of the first iteration that a call does of a loop, and of the one after the last."""
+    return Symbol("first", "bound", serial=-22 - 2 * number), Symbol("end", "bound", serial=-23 - 2 * number)
+
+
+def some_iterations(loop: For, number: int = 0) -> For:
+    """A loop from one iteration to before another, both given by symbols."""
+    first, end = limits_of(number)
+    return For(loop.counter, Term.of(first), Term.of(end), loop.body, loop.stop, loop.parallel)
+
+
+def begin_at(lowering: Lowering, loop: For, first: jax.Array, end: jax.Array, number: int = 0) -> None:
+    """Give values to the limits of some iterations of a loop, which lie inside of it."""
+    symbols = limits_of(number)
+    lowering.symbols.update(zip(symbols, (first, end), strict=True))
+    lowering.ranges[symbols[0]] = (loop.first, loop.end - 1)
+    lowering.ranges[symbols[1]] = (loop.first, loop.end)
 
 
 def resized(

@@ -19,7 +19,7 @@ import numpy as np
 
 from polyrhythm.backends.generated import START, Begin, Position
 from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
-from polyrhythm.backends.jax.growing import END, FIRST, resized, some_iterations
+from polyrhythm.backends.jax.growing import begin_at, resized, some_iterations
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.regions import has_host
@@ -110,8 +110,7 @@ class Stepper:
         )
         growth = self.backend.growth
         if growth is not None:
-            run.capacities[growth.bound] = growth.capacities(bounds, full[growth.bound])[0]
-            self._fit(run, full, *begin.position)
+            run.capacities[growth.bound] = self._capacity_at(run, full, begin.position)
         with _precision(self.backend.wide):
             kept = self._separated(begin.places)
             run.state = resized(program, run.capacities, kept, self._written())
@@ -147,6 +146,7 @@ class Stepper:
         every = units(self.backend.program.body)
         for number, unit in enumerate(every):
             iterations = unit.iterations(lambda symbol: run.bounds[symbol.name])
+            iterations = self._possible(run, full, number, iterations)
             if not iterations or number < begin[0]:
                 continue
             first = begin[1] if number == begin[0] else iterations.start
@@ -154,7 +154,7 @@ class Stepper:
             while first < iterations.stop:
                 chunk = chunk_of(number)
                 end = iterations.stop if chunk is None else min(first + chunk, iterations.stop)
-                self._fit(run, full, number, first)
+                self._fit(run, full, seed, number, first)
                 end = min(end, self._reach(run, full, number, end))
                 done = self._advance(run, full, seed, number, range(first, end), chunk is None)
                 if done:
@@ -163,18 +163,43 @@ class Stepper:
                 yield number, end
         yield len(every), 0
 
-    def _fit(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, first: int) -> None:
+    def _capacity_at(self, run: SteppedRun, full: Mapping[Symbol, int], position: Position) -> int:
+        """The capacity that a run has at a position, before it goes on."""
+        growth = self.backend.growth
+        assert growth is not None
+        unit, after = position
+        largest = full[growth.bound]
+        if unit > growth.unit:
+            return largest
+        chain = growth.capacities(run.bounds, largest)
+        return next(
+            c for c in chain if unit < growth.unit or c == largest or growth.reach(c, run.bounds, c * 2) >= after
+        )
+
+    def _fit(self, run: SteppedRun, full: Mapping[Symbol, int], seed: int, number: int, first: int) -> None:
         """Let the buffers grow until they hold an iteration of a unit."""
         growth = self.backend.growth
         if growth is None or number < growth.unit or growth.bound.name in run.found_early:
             return
-        largest = full[growth.bound]
+        before, largest = run.capacities[growth.bound], full[growth.bound]
         chain = growth.capacities(run.bounds, largest) if number == growth.unit else [largest]
         now = next((c for c in chain if growth.reach(c, run.bounds, largest) > first), largest)
-        if now > run.capacities[growth.bound]:
-            run.capacities[growth.bound] = now
-            with _precision(run.wide):
-                run.state = resized(self.backend.program, run.capacities, run.state, list(run.state))
+        if now <= before:
+            return
+        run.capacities[growth.bound] = now
+        with _precision(run.wide):
+            run.state = resized(self.backend.program, run.capacities, run.state, list(run.state))
+        for companion, span in growth.companion_spans(before, now, run.bounds, largest).items():
+            if span:
+                self._advance(run, full, seed, companion, span, False)
+
+    def _possible(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, iterations: range) -> range:
+        """The iterations of a unit that the present capacities allow, now or after growing."""
+        growth = self.backend.growth
+        if growth is None or number not in growth.companions:
+            return iterations
+        now, largest = run.capacities[growth.bound], full[growth.bound]
+        return growth.companion_spans(None, now, run.bounds, largest)[number]
 
     def _reach(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, end: int) -> int:
         growth = self.backend.growth
@@ -194,7 +219,8 @@ class Stepper:
         """Do some iterations of a unit, or the whole of it; whether it has ended early."""
         program = self.backend.program
         unit, first, end = units(program.body)[number], iterations.start, iterations.stop
-        whole = whole and (self.backend.growth is None or number != self.backend.growth.unit)
+        growth = self.backend.growth
+        whole = whole and (growth is None or number not in (growth.unit, *growth.companions))
         stop = unit.loop.stop if unit.loop is not None else None
         values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
         with _precision(self.backend.wide):
@@ -261,12 +287,13 @@ class Stepper:
     ) -> tuple[Arrays, jax.Array, jax.Array]:
         program = self.backend.program
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        lowering = Lowering(program, capacities, {**symbols, FIRST: first, END: end}, seed)
+        lowering = Lowering(program, capacities, symbols, seed)
         places = {**state, **inputs}
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
         item: For | Block = unit.item
         if isinstance(item, For) and not whole:
-            item = some_iterations(lowering, item)
+            begin_at(lowering, item, first, end)
+            item = some_iterations(item)
         lowering.items((item,), padded, set(state), None)
         done, length = jnp.bool_(False), jnp.int32(0)
         if isinstance(item, For) and item.stop is not None:

@@ -17,6 +17,7 @@ from polyrhythm.ir.graph import Access, Definition, Node, Range
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.lang.describe import brackets, described
 from polyrhythm.stream.errors import AccessNotStreamable
+from polyrhythm.stream.lowering.fusing import carried
 from polyrhythm.stream.lowering.loads import loaded
 from polyrhythm.stream.lowering.problem import Problem, is_whole
 from polyrhythm.stream.lowering.values import (
@@ -212,8 +213,6 @@ def _nested_reads(
 
 def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels, block: Block | None = None) -> Value:
     """A Window over all of an operand, whose table has the given axes; `places` are its points along the dims."""
-    from polyrhythm.stream.lowering.operations import carried
-
     stream, own, fused = carried(operand)
     depth = len(axes)
     levels = _table_levels(table, depth, places)
@@ -308,8 +307,6 @@ def _inside(point: Point, axes: tuple[Axis, ...], own: tuple[Axis, ...], sets: l
 
 def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...], levels: Levels | None) -> Value:
     """An operand below the program's lead brought to some axes, by repeating it or by a Window."""
-    from polyrhythm.stream.lowering.operations import carried
-
     if operand.axes == axes and operand.levels == levels and (levels is not None or operand.sizes == sizes):
         return operand
     new = axes[len(operand.axes) :]

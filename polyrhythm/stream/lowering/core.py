@@ -13,19 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.graph import Definition, Node, Range
+from polyrhythm.ir.graph import Definition, Node
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.lang.describe import described
 from polyrhythm.stream.directives import TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
+from polyrhythm.stream.lowering.cycles import check_order, components, inner_order, reads_itself
 from polyrhythm.stream.lowering.dealt import Dealing, changed_input, find_dealing
+from polyrhythm.stream.lowering.fusing import materialised
+from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
 from polyrhythm.stream.lowering.online import shifted_exponential
-from polyrhythm.stream.lowering.operations import Plan, lower_online, lower_operation, materialised
+from polyrhythm.stream.lowering.operations import Plan, lower_online, lower_operation
 from polyrhythm.stream.lowering.problem import Problem
-from polyrhythm.stream.lowering.routed import Routing, find_routings, gathered, in_branches, part_load, taken_part
+from polyrhythm.stream.lowering.routed import Routing, find_routings, in_branches
 from polyrhythm.stream.lowering.values import (
     ROOT,
     Axis,
@@ -60,7 +63,7 @@ class Lowering:
         """Lower every node, what it depends on first."""
         for component in components(self.graph):
             nodes = [self.graph[name] for name in component]
-            if len(nodes) == 1 and not _reads_itself(nodes[0]):
+            if len(nodes) == 1 and not reads_itself(nodes[0]):
                 self.operands[nodes[0].name] = self.lower(nodes[0])
             else:
                 self._lower_cycle(nodes)
@@ -300,7 +303,7 @@ class Lowering:
         for node in nodes:
             if node.recurrent:
                 loops[node.name] = self._loop(node)
-        for node in _inner_order(nodes):
+        for node in inner_order(nodes):
             self.operands[node.name] = self.lower(node)
         for node in nodes:
             if node.recurrent:
@@ -332,117 +335,3 @@ class Lowering:
 def _lengths(operand: Value | Load) -> dict[int, int | None]:
     block = operand.inside if isinstance(operand, Value) else operand.block
     return {axis: n for axis, n in zip(block.axes, block.lengths, strict=True) if isinstance(axis, int)}
-
-
-def _reads_itself(node: Node) -> bool:
-    return any(access.source == node.name for definition in node.definitions for access in definition.operands)
-
-
-def _inner_order(nodes: list[Node]) -> list[Node]:
-    """The nodes of a cycle that are no recurrent tensors, what they read first."""
-    inner = {node.name: node for node in nodes if not node.recurrent}
-    order: list[Node] = []
-    done: set[str] = set()
-
-    def visit(node: Node) -> None:
-        if node.name in done:
-            return
-        done.add(node.name)
-        for definition in node.definitions:
-            for access in definition.operands:
-                if access.source in inner:
-                    visit(inner[access.source])
-        order.append(node)
-
-    for node in inner.values():
-        visit(node)
-    return order
-
-
-def components(graph: Any) -> list[list[str]]:
-    """Strongly connected components of the reads, what is read first (Tarjan, with a stack of its own)."""
-    reads = {n.name: list(dict.fromkeys(a.source for d in n.definitions for a in d.operands)) for n in graph}
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_names: list[str] = []
-    found: list[list[str]] = []
-    for root in reads:
-        if root in number:
-            continue
-        work = [(root, iter(reads[root]))]
-        number[root] = low[root] = len(number)
-        open_names.append(root)
-        while work:
-            name, rest = work[-1]
-            following = next((n for n in rest if n not in number or n in open_names), None)
-            if following is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
-                if low[name] == number[name]:
-                    at = open_names.index(name)
-                    found.append(open_names[at:])
-                    del open_names[at:]
-            elif following in number:
-                low[name] = min(low[name], number[following])
-            else:
-                number[following] = low[following] = len(number)
-                open_names.append(following)
-                work.append((following, iter(reads[following])))
-    return found
-
-
-def check_order(problem: Problem, nodes: list[Node]) -> None:
-    """Whether nodes that depend on each other can all be produced in the order of the streams."""
-    names = {node.name for node in nodes}
-    points = {}
-    for node in nodes:
-        levels = problem.levels(node)
-        sizes = [problem.extent(node, symbol) for symbol in problem.ordered(node.symbols)]
-        points[node.name] = (levels if levels is not None else rectangle(sizes))[-1] if node.dims else ((),)
-    done = dict.fromkeys(names, 0)
-    made: set[tuple[str, Point]] = set()
-    progress = True
-    while progress:
-        progress = False
-        for node in nodes:
-            while done[node.name] < len(points[node.name]):
-                point = points[node.name][done[node.name]]
-                if not all(place in made for place in _reads_at(problem, node, point, names)):
-                    break
-                made.add((node.name, point))
-                done[node.name] += 1
-                progress = True
-    stuck = next((node for node in nodes if done[node.name] < len(points[node.name])), None)
-    if stuck is not None:
-        point = points[stuck.name][done[stuck.name]]
-        missing = next(p for p in _reads_at(problem, stuck, point, names) if p not in made)
-        raise AccessNotStreamable(
-            f"{described(stuck)} needs a value of {described(problem.graph[missing[0]])} that is later in the stream",
-            fix="streams run forward: write the recurrence from its first step to its last",
-            at=stuck.at,
-            point=dict(zip(problem.ordered(stuck.symbols), point, strict=True)),
-        )
-
-
-def _reads_at(problem: Problem, node: Node, point: Point, names: set[str]) -> list[tuple[str, Point]]:
-    """The points of some nodes that a node reads at a point."""
-    lookup = problem.lookup(dict(zip(problem.ordered(node.symbols), point, strict=True)))
-    definition = next(d for d in node.definitions if d.domain.evaluate(lookup))
-    found: list[tuple[str, Point]] = []
-    for access in definition.operands:
-        if access.source not in names:
-            continue
-        source_node = problem.graph[access.source]
-        partial: list[dict[Symbol, int]] = [{}]
-        for symbol, step in source_node.steps(access).items():
-            if isinstance(step, Range):
-                steps = [
-                    step.start.evaluate(lookup) + k * step.step for k in range(max(0, step.length.evaluate(lookup)))
-                ]
-            else:
-                steps = [step.evaluate(lookup)]
-            partial = [{**chosen, symbol: at} for chosen in partial for at in steps]
-        order = problem.ordered(source_node.symbols)
-        found.extend((access.source, tuple(chosen[symbol] for symbol in order)) for chosen in partial)
-    return found

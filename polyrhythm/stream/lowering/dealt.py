@@ -25,10 +25,10 @@ from polyrhythm.stream.directives import ParallelizeDirective, TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.lengths import walked_lengths
 from polyrhythm.stream.lowering.loads import loaded_by
-from polyrhythm.stream.lowering.operations import materialised
 from polyrhythm.stream.lowering.problem import Problem
 from polyrhythm.stream.lowering.tiles import map_function
 from polyrhythm.stream.lowering.values import Block, Lead, Load, Value, data_type

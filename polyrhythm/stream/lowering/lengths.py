@@ -17,6 +17,7 @@ from polyrhythm.ir.dtypes import identity
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.stream.lowering.cycles import components
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem, is_whole
 from polyrhythm.stream.lowering.tiles import BROADCASTING
@@ -64,8 +65,6 @@ def _is_enough(problem: Problem, walked: Symbol, mask: str, updates: Collection[
 
 
 def _in_order(graph: Graph) -> Iterable[str]:
-    from polyrhythm.stream.lowering.core import components
-
     return [name for component in components(graph) for name in component]
 
 

@@ -22,6 +22,7 @@ from polyrhythm.stream.errors import OperationNotStreamable
 from polyrhythm.stream.functions import Reduction
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, joined
+from polyrhythm.stream.lowering.fusing import carried, materialised, one_shape
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.online import online_reduction
 from polyrhythm.stream.lowering.problem import Problem
@@ -46,11 +47,9 @@ from polyrhythm.stream.lowering.values import (
     data_type,
     irregular,
     regular_length,
-    tile_sides,
 )
 from polyrhythm.stream.operators.higher import accum, map_tiles, scan
 from polyrhythm.stream.operators.shapes import expand, promote, repeat
-from polyrhythm.stream.operators.structure import restate
 
 if TYPE_CHECKING:
     from polyrhythm.stream.lowering.dealt import Dealing
@@ -120,7 +119,7 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
     if plan.online is not None:
         operands[plan.online] = _settled(operands[plan.online])
     local = _local(plan, signature, operands)
-    streams = _one_shape([carried(operand)[0] for operand in operands if isinstance(operand, Value)])
+    streams = one_shape([carried(operand)[0] for operand in operands if isinstance(operand, Value)])
     compute = _of_streams(local, operands)
     first = next(operand for operand in operands if isinstance(operand, Value))
     outer = len(order) - len(reduced)
@@ -324,32 +323,6 @@ def _fused(plan: Plan, signature: Signature) -> Value:
     return replace(first, axes=axes, dtype=plan.node.dtype, fused=fused)
 
 
-def materialised(operand: Value) -> Stream:
-    """The stream of a value; what is fused becomes a Map, once."""
-    fused = operand.fused
-    if fused is None:
-        return operand.base
-    if not fused.made:
-
-        def flops(*sides: Any) -> Any:
-            rows, cols = tile_sides(fused.block, sides[:1], [operand.block])
-            return fused.flops * rows * cols
-
-        blocks = [operand.block, *(value.inside for value in fused.metadata)]
-        cycles = 0 if fused.flops else 1
-        function = map_function(fused.name, fused.compute, blocks, fused.block, operand.dtype, flops, None, cycles)
-        streams = _one_shape([operand.base, *(value.base for value in fused.metadata)])
-        fused.made.append(map_tiles(function, *streams, name=fused.name))
-    return fused.made[0]
-
-
-def carried(operand: Value) -> tuple[Stream, Block, Fused | None]:
-    """The stream of a value to be repeated or rearranged, and what its readers still have to do with its tiles."""
-    if operand.fused is not None and operand.fused.free:
-        return operand.base, operand.block, replace(operand.fused, made=[])
-    return materialised(operand), operand.inside, None
-
-
 def _walked_labels(plan: Plan, signature: Signature) -> list[int]:
     found: dict[int, None] = {}
     for operand, labels in zip(plan.operands, signature.operands, strict=True):
@@ -506,8 +479,3 @@ def _settled(operand: Operand) -> Operand:
     if not isinstance(operand, Value):
         return operand
     return replace(operand, base=materialised(operand), block=operand.inside, fused=None)
-
-
-def _one_shape(streams: list[Stream]) -> list[Stream]:
-    """Streams whose points are the same, under one shape."""
-    return [streams[0], *(s if s.shape == streams[0].shape else restate(s, streams[0].shape) for s in streams[1:])]

@@ -14,7 +14,7 @@ from polyrhythm.lang.describe import described
 from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.graph import Node as StreamNode
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.operations import materialised
+from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.values import Load, Value, data_type
 from polyrhythm.stream.operators.offchip import OffChip, linear_store
 
