@@ -26,7 +26,8 @@ from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
 from polyrhythm.stream.lowering.online import shifted_exponential
-from polyrhythm.stream.lowering.operations import Plan, lower_online, lower_operation
+from polyrhythm.stream.lowering.operations import lower_online, lower_operation
+from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.problem import Problem
 from polyrhythm.stream.lowering.routed import Routing, find_routings, in_branches
 from polyrhythm.stream.lowering.values import (

@@ -1,0 +1,106 @@
+"""Bringing operands together: all get the same axes, so that their elements meet.
+
+What lacks a dim is repeated along it; a tensor in memory that lacks outer dims is read again for each of their steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from polyrhythm.ir.ops.record import Signature
+from polyrhythm.lang.describe import described
+from polyrhythm.stream.errors import OperationNotStreamable
+from polyrhythm.stream.lowering.accesses import aligned, joined
+from polyrhythm.stream.lowering.fusing import carried, materialised
+from polyrhythm.stream.lowering.loads import loaded, loaded_by
+from polyrhythm.stream.lowering.plans import Plan
+from polyrhythm.stream.lowering.values import ROOT, Levels, Load, Operand, Value, irregular
+from polyrhythm.stream.operators.shapes import expand, promote, repeat
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label of a signature, as an axis of the streams that are brought together."""
+
+    number: int
+
+
+def brought_together(plan: Plan, signature: Signature, order: tuple[Any, ...]) -> list[Operand]:
+    """All operands with the axes `order`, so that their elements meet; axes of values are named by their labels."""
+    labelled: list[Operand] = []
+    for operand, labels in zip(plan.operands, signature.operands, strict=True):
+        if isinstance(operand, Value | Load):
+            axes = tuple(Label(labels[a]) if isinstance(a, int) else a for a in operand.axes)  # type: ignore[arg-type]
+            labelled.append(replace(operand, axes=axes))  # type: ignore[arg-type]
+        else:
+            labelled.append(operand)
+    values = [operand for operand in labelled if isinstance(operand, Value)]
+    labelled = [
+        _referred(plan, operand, values, order) if isinstance(operand, Load) else operand for operand in labelled
+    ]
+    values = [operand for operand in labelled if isinstance(operand, Value)]
+    if not values:
+        return labelled
+    if any(value.lead is not ROOT for value in values):
+        return [_expanded(plan, o, values, order) if isinstance(o, Value) else o for o in labelled]
+    sizes: dict[Any, int | None] = {axis: value.size(axis) for value in values for axis in value.axes}
+    total = tuple(sizes[axis] for axis in order)
+    levels: Levels | None = None
+    if any(v.levels is not None or v.size(axis) != sizes[axis] for v in values for axis in v.axes):
+        levels = joined([(value.axes, value.prefixes()) for value in values], order, sizes)
+        total = tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
+        levels = irregular(levels, total)
+    return [aligned(o, order, total, levels) if isinstance(o, Value) else o for o in labelled]
+
+
+def _referred(plan: Plan, load: Load, values: Sequence[Value], order: tuple[Any, ...]) -> Value:
+    """A tensor that lacks outer dims is read again for every element of an operand that has just those."""
+    prefix = order[: len(order) - len(load.axes)]
+    fits = order[len(prefix) :] == load.axes
+    same = [value for value in values if value.axes == prefix and value.levels is None]
+    in_region = load.branch is not None and plan.space is not None and bool(values) and values[0].lead.name == "region"
+    if plan.space is not None:
+        if fits and not prefix and values:
+            return plan.space.read_part(load, values[0].lead)
+        if not fits or not same or in_region:
+            raise OperationNotStreamable(
+                f"{described(plan.node)} reads {load.tensor.name} again for inner dims of a {plan.space.branch}",
+                fix="order the dims so that those of the tensor come last, or tile them",
+                at=plan.at,
+            )
+    if prefix and fits and same and (load.axes or plan.space is not None):
+        return loaded_by(load, materialised(same[0]), same[0].lead, same[0].axes, same[0].sizes)
+    return loaded(load)
+
+
+def _expanded(plan: Plan, operand: Value, values: Sequence[Value], order: tuple[Any, ...]) -> Value:
+    """An operand below a lead of its own, repeated along the inner axes that it lacks."""
+    if operand.axes == order:
+        return operand
+    whole = next((value for value in values if value.axes == order), None)
+    missing = order[len(operand.axes) :]
+    if order[: len(operand.axes)] != operand.axes:
+        raise OperationNotStreamable(
+            f"{described(plan.node)} combines values whose dims come in different orders below {operand.lead.name}s",
+            fix="reduce one of them first, or leave the directive out",
+            at=plan.at,
+        )
+    sizes = {axis: value.size(axis) for value in values for axis in value.axes}
+    stream, block, fused = carried(operand)
+    known = [sizes[axis] for axis in missing]
+    if None not in known:
+        for count in known:
+            assert count is not None
+            key = (stream, count)
+            if key not in plan.memo:
+                plan.memo[key] = repeat(stream, count, name=f"repeat {operand.base.name}")
+            stream = plan.memo[key]
+    else:
+        assert whole is not None, "a ragged dim is walked by some operand"
+        for _ in missing[operand.ones :]:
+            stream = promote(stream, 0)
+        stream = expand(stream, materialised(whole), len(missing), name=f"repeat {operand.base.name}")
+    total = tuple(sizes[axis] for axis in order)
+    return Value(operand.lead, stream, order, total, block, operand.dtype, None, fused)

@@ -1,0 +1,120 @@
+"""Packing: axes that an operation cannot take one by one are put into the tiles first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.ir.ops.record import Signature
+from polyrhythm.ir.terms import Symbol
+from polyrhythm.lang.describe import described
+from polyrhythm.stream.errors import OperationNotStreamable
+from polyrhythm.stream.functions import Reduction
+from polyrhythm.stream.lowering.fusing import materialised
+from polyrhythm.stream.lowering.loads import loaded
+from polyrhythm.stream.lowering.plans import Plan
+from polyrhythm.stream.lowering.values import (
+    ROOT,
+    Axis,
+    Block,
+    Load,
+    Operand,
+    Value,
+    data_type,
+    irregular,
+    regular_length,
+)
+from polyrhythm.stream.operators.higher import accum
+
+
+def packed_where_needed(plan: Plan, signature: Signature) -> list[Operand]:
+    """Operands whose walked axes the operation can take one by one; others are packed into tiles first."""
+    operands = list(plan.operands)
+    changed = True
+    while changed:
+        changed = False
+        for number, operand in enumerate(operands):
+            if not isinstance(operand, Value | Load):
+                continue
+            for axis in [a for a in operand.axes if isinstance(a, int)]:
+                if not _can_walk(operands, signature, number, axis, operand):
+                    operands[number] = _packed(plan, loaded(operand) if isinstance(operand, Load) else operand)
+                    changed = True
+                    break
+            if changed:
+                break
+    return operands
+
+
+def _can_walk(operands: Sequence[Operand], signature: Signature, number: int, axis: int, operand: Value | Load) -> bool:
+    label = signature.operands[number][axis]
+    if label is None or signature.roles[label].kind == "opaque":
+        return False
+    chunk = _chunk(operand, axis)
+    if signature.roles[label].kind == "scan" and chunk is not None:
+        return False
+    if signature.roles[label].kind == "parallel" and label not in signature.result:
+        return False
+    for other, labels in zip(operands, signature.operands, strict=True):
+        for own, found in enumerate(labels):
+            if found == label and (
+                not isinstance(other, Value | Load) or own not in other.axes or _chunk(other, own) != chunk
+            ):
+                return False
+    return True
+
+
+def block_of(operand: Value | Load) -> Block:
+    """What the tiles of an operand hold."""
+    return operand.inside if isinstance(operand, Value) else operand.block
+
+
+def _chunk(operand: Value | Load, axis: Axis) -> int | None:
+    block = block_of(operand)
+    return block.length(axis) if axis in block.axes else None
+
+
+def _packed(plan: Plan, operand: Value) -> Value:
+    """All walked axes of a value packed into its tiles."""
+    streamed = operand.streamed
+    sizes = [operand.size(axis) for axis in streamed]
+    uneven = operand.levels is not None and not _is_regular(operand)
+    chunked = [axis for axis in streamed if axis in operand.inside.axes]
+    if uneven or None in sizes or chunked or operand.lead is not ROOT:
+        raise OperationNotStreamable(
+            f"{described(plan.node)} needs all of an operand at once ({plan.definition.op}), and the length of that "
+            + ("is not known" if None in sizes else "differs from step to step" if uneven else "is cut into tiles"),
+            fix="use operations that work along the axis one by one (elementwise, sums, maxima), or a fixed length",
+            at=plan.at,
+        )
+    lengths = [size for size in sizes if size is not None]
+    inside = operand.inside
+    block = Block((*streamed, *inside.axes), (*lengths, *inside.lengths))
+    rows, cols = inside.sides
+    assert rows is not None
+    kind = data_type(operand.dtype)
+    count = int(np.prod(lengths))
+
+    def start(*sides: Any) -> np.ndarray:
+        return np.zeros((0, cols), operand.dtype)
+
+    def update(state: np.ndarray, part: np.ndarray) -> np.ndarray:
+        return np.vstack([state, part])
+
+    pack = Reduction("pack", start, update, lambda a: a, lambda a: 0, kind, grows=True)
+    stream = accum(pack, materialised(operand), rank=len(streamed), name="pack")
+    dims = tuple(axis for axis in operand.axes if isinstance(axis, Symbol))
+    levels = irregular(None if operand.levels is None else operand.levels[: len(dims)], operand.sizes[: len(dims)])
+    packed = Value(operand.lead, stream, dims, operand.sizes[: len(dims)], block, operand.dtype, levels)
+    # The array keeps the order of its axes, whatever the sides of the tile are.
+    assert count * rows * cols == int(np.prod([n or 1 for n in block.lengths]))
+    return packed
+
+
+def _is_regular(operand: Value) -> bool:
+    """Whether the walked axes are equally long at every point of the dims."""
+    assert operand.levels is not None
+    dims = len(operand.axes) - len(operand.streamed)
+    return all(regular_length(operand.levels, place) is not None for place in range(dims, len(operand.axes)))
