@@ -1,0 +1,38 @@
+"""The loop that writes updates what it keeps of the past in place: nothing as large is copied at a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polyrhythm import llm
+from tests.backends.hlo import large, loop_bodies
+from tests.backends.test_copies import COPIES
+
+
+def pattern(name: str) -> Any:
+    return llm.causal if name == "causal" else llm.window(64)
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_heads", "batch"),
+    [
+        ("causal", 4, 1),
+        pytest.param("causal", 4, 3, marks=pytest.mark.slow),
+        pytest.param("causal", 2, 1, marks=pytest.mark.slow),
+        pytest.param("causal", 2, 3, marks=pytest.mark.slow),
+        pytest.param("causal", 1, 1, marks=pytest.mark.slow),
+        pytest.param("window", 4, 1, marks=pytest.mark.slow),
+        pytest.param("window", 2, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_large_is_copied_at_a_step(name: str, kv_heads: int, batch: int, tmp_path: Path) -> None:
+    folder = llm.write_random(tmp_path, num_hidden_layers=2, num_key_value_heads=kv_heads, eos_token_id=None)
+    model = llm.load(folder, attention=pattern(name))
+    model.generate([[1, 2, 3]] * batch, 500)
+    (compiled,) = model.generating(batch).program.backend._compiled.values()
+    steps = 512 if name == "causal" else 64
+    kept = batch * steps * kv_heads * model.config.head_size
+    assert large(loop_bodies(compiled.as_text()), COPIES, kept) == []
