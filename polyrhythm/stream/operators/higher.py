@@ -102,10 +102,7 @@ class Map(Operator):
         return first.valid if rows == first.rows else rows
 
     def _result(self, values: Sequence[Any]) -> np.ndarray:
-        arguments = [_data(value) for value in values]
-        if self.function.sees_padding:
-            arguments.append(_first_tile(values[-1]).valid)
-        return self.function.compute(*arguments)
+        return self.function.compute(*(_data(value) for value in values))
 
 
 def _first_tile(value: Any) -> TileValue:
