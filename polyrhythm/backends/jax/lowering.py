@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,7 +47,11 @@ class Lowering:
     seed: Any
     ranges: dict[Symbol, Interval] = field(default_factory=dict)
     given_reads: Reads | None = None
-    in_lane: bool = False  # one of many iterations that run at once
+    lanes: tuple[str, ...] = ()  # the names of the axes along which iterations run at once, outermost first
+    lane: Symbol | None = None  # the counter of the innermost of them
+    own: frozenset[str] = frozenset()  # the places of which each lane has its own
+    exactly: bool = False  # whether what lanes share may hold numbers that are not finite
+    trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
 
     def __post_init__(self) -> None:
         self.reads = self.given_reads or known_reads(self.program)
@@ -201,9 +206,17 @@ class Lowering:
                 array = self._several(array, entry, at, key in self.reads.contiguous)
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         array = _spread(array, axes, [axis for axis in range(len(place.whole)) if axis not in picked])
-        # In a lane, what lies beyond is taken to be finite: masking both operands of a contraction would copy the
-        # buffer for every lane.
-        return Padded(array, self.lengths(load.type.shape), self.in_lane or key in self.reads.fresh)
+        shared = None
+        if self._is_shared(place, load):
+            shared = ops.Shared(self.exactly, partial(self.trusted.add, place.name))
+        return Padded(array, self.lengths(load.type.shape), key in self.reads.fresh, shared)
+
+    def _is_shared(self, place: Place, load: Load) -> bool:
+        """Whether all lanes read the same array, up to different lengths perhaps."""
+        if self.lane is None or place.name in self.own:
+            return False
+        starts = (entry if isinstance(entry, Term) else entry.start for entry in load.index)
+        return not any(self.lane in start.symbols for start in starts)
 
     def _several(self, array: jax.Array, entry: Steps, axis: int, contiguous: bool) -> jax.Array:
         """Several slots along an axis, as many as the length can be at most."""

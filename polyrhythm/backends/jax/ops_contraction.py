@@ -6,18 +6,21 @@ nothing is contracted a product is left, and the compiler fuses it.
 
 Contracted axes of unknown length are masked with zeros. Integers are masked in one operand, since zero times garbage
 is zero; floats in both, since zero times NaN is not, unless the padding is known to be finite: masking an operand
-copies it, which matters for a large buffer that is read at every step. 16-bit floats are accumulated in float32.
+copies it, which matters for a large buffer that is read at every step. A buffer that many lanes share is not masked
+but looked at (`vector.py`). 16-bit floats are accumulated in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
+from polyrhythm.backends.jax.ops_guarded import exact_product
 from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
@@ -31,7 +34,7 @@ class _Labelled:
 
     def __init__(self, value: Padded, labels: str, capacities: Mapping[str, int]) -> None:
         array = fit(value.array, [capacities[label] for label in labels])
-        self.value, self.labels = Padded(array, value.lengths, value.finite), labels
+        self.value, self.labels = replace(value, array=array), labels
         for label in dict.fromkeys(labels):
             while self.labels.count(label) > 1:
                 self._take_diagonal(label)
@@ -46,7 +49,7 @@ class _Labelled:
         *rest, n, _ = array.shape
         array = lax.reshape(array, (*rest, n * n))
         array = lax.slice(array, [0] * array.ndim, array.shape, (*[1] * len(rest), n + 1))
-        self.value = Padded(array, lengths, self.value.finite)
+        self.value = replace(self.value, array=array, lengths=lengths)
         self.labels = "".join(self.labels[axis] for axis in kept) + label
 
     def axes(self, labels: str) -> tuple[int, ...]:
@@ -64,7 +67,7 @@ class _Labelled:
 
     def mask(self, labels: str) -> None:
         """Zeros beyond the lengths of some labels."""
-        self.value = Padded(masked(self.value, self.axes(labels), 0), self.value.lengths, self.value.finite)
+        self.value = replace(self.value, array=masked(self.value, self.axes(labels), 0))
 
     def sum_over(self, labels: str) -> None:
         """Sum some labels away, in the dtype of the accumulator."""
@@ -121,7 +124,7 @@ def _without(word: str, labels: set[str]) -> str:
 def _squeezed(value: Padded, word: str, labels: set[str]) -> Padded:
     axes = [axis for axis, label in enumerate(word) if label in labels]
     lengths = tuple(n for axis, n in enumerate(value.lengths) if axis not in axes)
-    return Padded(lax.squeeze(value.array, axes), lengths, value.finite)
+    return replace(value, array=lax.squeeze(value.array, axes), lengths=lengths)
 
 
 def _capacities(operands: Sequence[Padded], words: Sequence[str], output: str, result: Result) -> dict[str, int]:
@@ -144,28 +147,45 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
         a.value, b.value = widened(a.value), widened(b.value)
     if not contracted:
         return _outer(a, b, batch)
-    _mask_contracted(a, b, contracted)
+    inside = _mask_contracted(a, b, contracted)
     if a.value.array.size > b.value.array.size:
         # The smaller operand is what differs between the lanes of a loop done at once. Written first, its lanes come
         # before the larger one's own axes in the product, which then needs no transposing.
         a, b = b, a
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
-    array = lax.dot_general(a.value.array, b.value.array, dimensions, preferred_element_type=wide)
+
+    def product(x: Array, y: Array) -> Array:
+        return lax.dot_general(x, y, dimensions, preferred_element_type=wide)
+
+    x, y = a.value.array, b.value.array
+    array = product(x, y) if inside is None else exact_product(product, x, y, inside)
     own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
     return array, batch + own
 
 
-def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> None:
+def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> Array | None:
+    """Zeros beyond the lengths, in the operands that can be masked.
+
+    A shared one stays as it is. If it is not to be trusted, ones within the lengths of the other are returned.
+    """
     # Where one operand knows the length both have been cut to it, and hold no garbage.
     labels = "".join(label for label in contracted if a.is_dynamic(label) and b.is_dynamic(label))
     small, large = (a, b) if a.value.array.size <= b.value.array.size else (b, a)
-    if large.is_finite:
+    if not labels or large.is_finite:
         small.mask(labels)
     elif small.is_finite:
         large.mask(labels)
-    else:
+    elif large.value.shared is None:
         small.mask(labels)
         large.mask(labels)
+    elif large.value.shared.exactly:
+        ones = Padded(lax.full_like(small.value.array, 1), small.value.lengths)
+        small.mask(labels)
+        return masked(ones, small.axes(labels), 0)
+    else:
+        large.value.shared.trusted()
+        small.mask(labels)
+    return None
 
 
 def _outer(a: _Labelled, b: _Labelled, batch: str) -> tuple[Array, str]:

@@ -8,6 +8,7 @@ the identity either: of equal elements the first wins, and garbage comes last.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -42,7 +43,7 @@ _CUMULATIVE: dict[str, Callable[..., Array]] = {
 def widened(operand: Padded) -> Padded:
     """The operand in the dtype in which it is accumulated."""
     wide = dtypes.accumulator(operand.array.dtype)
-    return Padded(lax.convert_element_type(operand.array, wide), operand.lengths, operand.finite)
+    return replace(operand, array=lax.convert_element_type(operand.array, wide))
 
 
 def _fitted(operand: Padded, reduced: Sequence[int], result: Result) -> Padded:

@@ -1,0 +1,63 @@
+"""Steps done all at once on JAX: what a step does not read cannot spoil it, and what it reads reaches it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+
+STEPS, WIDTH = 9, 3
+
+
+def attention(window: int | None, rows: bool) -> tuple[pr.Tensor, pr.Program]:
+    t, _ = pr.dim("t")
+    b, _ = pr.dim("b")
+    dims = (b, t) if rows else (t,)
+    x = pr.input("x", (WIDTH,), dims)
+    v = pr.tanh(x) / pr.input("scale", (), dims)
+    seen = slice(0 if window is None else pr.max(0, t - window + 1), t + 1)
+    key = (b, seen) if rows else seen
+    mixed = pr.softmax(x[key] @ x, 0) @ v[key]
+    return mixed, pr.compile(mixed)
+
+
+def given(rows: bool, scale: np.ndarray) -> dict[str, Any]:
+    shape = (2, STEPS) if rows else (STEPS,)
+    x = np.random.default_rng(0).normal(size=(*shape, WIDTH)).astype("float32")
+    return {"x": x, "scale": np.broadcast_to(scale.astype("float32"), shape)}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("window", [None, 4])
+def test_steps_that_are_not_read_may_hold_anything(window: int | None, rows: bool) -> None:
+    """Dividing by zero at step 5 makes infinities there; earlier steps do not read them."""
+    scale = np.ones(STEPS)
+    scale[5] = 0.0
+    mixed, program = attention(window, rows)
+    arrays = given(rows, scale)
+    with np.errstate(all="ignore"):
+        expected = pr.evaluate(mixed, arrays)
+    found = np.asarray(program(**arrays))
+    assert np.isfinite(found[..., :5, :]).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pair", [(np.inf, 1.0), (np.inf, -np.inf), (np.nan, 1.0), (-np.inf, -np.inf), (np.inf, 0.0)])
+def test_products_of_numbers_that_are_not_finite(pair: tuple[float, float]) -> None:
+    """The sum over a growing prefix of w * v by the rules of IEEE 754, whichever of them holds which."""
+    t, _ = pr.dim("t")
+    w, v = (pr.input(name, (), (t,)) for name in "wv")
+    wide = pr.exp(pr.log(v) * 0) * v  # a computed tensor, kept in a buffer
+    total = pr.einsum("s,s->", w[0 : t + 1] * pr.value(t).cast("float32"), (wide * 1.0)[0 : t + 1])
+    program = pr.compile(total)
+    rng = np.random.default_rng(1)
+    for first, second in (pair, pair[::-1]):
+        arrays = {"w": rng.normal(size=STEPS).astype("float32"), "v": rng.uniform(1, 2, STEPS).astype("float32")}
+        arrays["w"][3], arrays["v"][3] = first, second
+        arrays["v"][6] = first
+        with np.errstate(all="ignore"):
+            expected = pr.evaluate(total, arrays)
+        np.testing.assert_allclose(np.asarray(program(**arrays)), expected, rtol=1e-5)
