@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from polyrhythm.stream import Hardware, Program, Run, Stream, simulate, source
+from polyrhythm.stream import Hardware, Program, Run, Stream, measure, simulate, source
+from polyrhythm.stream.graph import Node
 from polyrhythm.stream.simulate import plain
-from polyrhythm.stream.tokens import EMPTY, Token, canonical, encode
-from tests.stream.nested import Nested, shape_of
+from polyrhythm.stream.tokens import EMPTY, Token, canonical, decode, encode
+from tests.stream.nested import Nested, assert_shape, shape_of
 
 DEEP = Hardware(fifo_depth=4096)
 
@@ -36,3 +37,28 @@ def assert_tokens(end: Stream, expected: Nested, hardware: Hardware = DEEP, copy
     run = simulate(Program(end), hardware)
     assert tokens_of(run, end, copy) == encode(expected, end.rank)
     return run
+
+
+def assert_consistent(program: Program, hardware: Hardware) -> None:
+    """Every stream has the shape that was inferred for it, the run moves and computes what the metrics say."""
+    # A loop of credits ends with some left over, and so do the choices that are made by them.
+    nodes = [node for node in program.nodes if node.operator.label != "broadcast" and not _counts_credits(node)]
+    streams = [Stream(node, port) for node in nodes for port in range(len(node.outputs))]
+    tapped = simulate(Program(*program.ends, *streams), hardware)
+    for stream in streams:
+        for copy in range(stream.copies):
+            tokens = [(plain(value), level) for value, level in tapped.tokens(stream, copy)]
+            assert_shape(stream.shape, decode(tokens, stream.rank), tapped.bindings, copy)
+    run = simulate(program, hardware)
+    values = measure(program, hardware).evaluate(run.bindings)
+    assert values["off_chip_burst"] == run.bytes_moved
+    assert values["flops"] == run.flops
+    assert simulate(program, hardware, functional=False).cycles == run.cycles
+
+
+def _counts_credits(node: Node) -> bool:
+    """Whether a stream is a loop that starts with elements in it, or only chooses by one."""
+    if getattr(node.operator, "initial", ()):
+        return True
+    chooses = node.operator.label in ("eager_merge", "restate")
+    return chooses and all(_counts_credits(stream.node) for stream in node.inputs)

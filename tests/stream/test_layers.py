@@ -24,6 +24,7 @@ from polyrhythm.stream.moe import MoeData, MoeShape, build_moe, moe_reference
 from polyrhythm.stream.programs import attention, moe
 from polyrhythm.stream.programs.attention import decode_attention
 from polyrhythm.stream.programs.moe import mixture_of_experts
+from tests.stream.running import assert_consistent
 
 SHAPE = MoeShape(hidden=8, intermediate=12, experts=8, chosen=2)
 SMALL = AttentionShape(queries=2, width=4, tile_rows=8)
@@ -168,6 +169,25 @@ def test_every_policy_of_attention_gives_the_same_result(lengths: list[int], pol
             rows = run.arrays["key"].reshape(batch, -1, SMALL.width)
             np.testing.assert_array_equal(rows[request, length], data.new_key[request])
         assert simulate(program, attention_hardware(), functional=False).cycles == run.cycles
+
+
+@pytest.mark.parametrize("regions", [8, 2])
+@pytest.mark.parametrize("size", [3, None])
+def test_shapes_and_metrics_of_the_experts_are_what_a_run_shows(size: int | None, regions: int) -> None:
+    data, routing = _moe_data(9, seed=5)
+    rows = tile("token", dynamic=True) if size is None else tile("token", size)
+    program = build_moe(SHAPE, routing, [rows, tile("intermediate", 4), time_multiplex("expert", regions)], data)
+    assert_consistent(program, Hardware(fifo_depth=64))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_shapes_and_metrics_of_attention_are_what_a_run_shows(policy: Policy) -> None:
+    lengths = [3, 0, 17, 40, 8]
+    data = _attention_data(lengths, seed=6)
+    for safe in (True, False):
+        schedule = [parallelize("request", 2, policy, block=3)]
+        program = build_attention(lengths, schedule, SMALL, data, safe_softmax=safe)
+        assert_consistent(program, Hardware(fifo_depth=64, fifo_depths={"metadata": 64, "write back": 64}))
 
 
 def test_safe_softmax_survives_scores_that_overflow() -> None:

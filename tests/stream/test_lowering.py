@@ -14,21 +14,13 @@ import polyrhythm as pr
 from polyrhythm.stream import (
     AccessNotStreamable,
     DirectiveMismatch,
-    Hardware,
     Lowered,
     OperationNotStreamable,
-    Program,
-    Stream,
     lower,
-    measure,
-    simulate,
     tile,
 )
-from polyrhythm.stream.simulate import plain
-from polyrhythm.stream.tokens import decode
-from tests.stream.nested import assert_shape
+from tests.stream.running import DEEP, assert_consistent
 
-DEEP = Hardware(fifo_depth=4096)
 REFUSALS = (AccessNotStreamable, DirectiveMismatch, OperationNotStreamable)
 t, T = pr.dim("t")
 i, I = pr.dim("i")
@@ -125,30 +117,14 @@ def _next(kind: str, a: pr.Tensor) -> pr.Tensor:
 
 
 def _check(outputs: Any, inputs: dict[str, np.ndarray], schedule: Any = ()) -> Lowered:
-    """Lower a program, run it, and compare with the oracle; then look at the shape of every stream."""
+    """Lower a program, run it, and compare with the oracle; then look at every stream and at the metrics."""
     given_inputs = _used(outputs, inputs)
     bounds = {T: len(inputs["x"]), I: len(inputs["g"])}
     lowered = lower(outputs, schedule, given_inputs, bounds)
     expected = pr.evaluate(outputs, given_inputs, bounds)
     np.testing.assert_allclose(lowered(DEEP), expected, rtol=1e-4, atol=1e-5)
-    _check_shapes(lowered.program)
+    assert_consistent(lowered.program, DEEP)
     return lowered
-
-
-def _check_shapes(program: Program) -> None:
-    """What was inferred when the program was built is what its tokens show, for every stream; so are the metrics."""
-    nodes = [node for node in program.nodes if node.operator.label != "broadcast"]
-    streams = [Stream(node, port) for node in nodes for port in range(len(node.outputs))]
-    tapped = Program(*program.ends, *(stream for stream in streams if stream.copies == 1))
-    run = simulate(tapped, DEEP)
-    for stream in streams:
-        if stream.copies == 1:
-            nested = decode([(plain(value), level) for value, level in run.tokens(stream)], stream.rank)
-            assert_shape(stream.shape, nested, run.bindings)
-    once = simulate(program, DEEP)
-    values = measure(program, DEEP).evaluate(once.bindings)
-    assert values["off_chip_burst"] == once.bytes_moved
-    assert simulate(program, DEEP, functional=False).cycles == once.cycles
 
 
 @pytest.mark.parametrize("kind", MAKERS)

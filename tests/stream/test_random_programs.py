@@ -36,6 +36,7 @@ from polyrhythm.stream import (
     streamify,
     symbol,
     unstack,
+    window,
 )
 from polyrhythm.stream.dims import Shape
 from polyrhythm.stream.observe import dim_sizes
@@ -151,7 +152,18 @@ def _expand(step: Step, draw: Any) -> Step:
     return Step(expand(once, step.stream, 1), oracle.expand(expected, step.nested, step.rank, 1))
 
 
-STEPS = [_negate, _flatten, _reshape, _promote, _repeat, _accum, _scan, _buffer, _flat_map, _route, _expand]
+def _window(step: Step, draw: Any) -> Step:
+    """Positions that every group has, some again and again, in groups that may be empty."""
+    if step.rank == 0:
+        return step
+    found = oracle.groups(step.nested, step.rank, 1)
+    fewest = min((len(group) for group in found), default=0)
+    position = st.integers(0, max(0, fewest - 1))
+    table = draw(st.lists(st.lists(position, max_size=3 if fewest else 0), max_size=3))
+    return Step(window(step.stream, 1, table, 2), oracle.window(step.nested, step.rank, 1, table, 2))
+
+
+STEPS = [_negate, _window, _flatten, _reshape, _promote, _repeat, _accum, _scan, _buffer, _flat_map, _route, _expand]
 
 
 @given(st.integers(0, 2).flatmap(lambda rank: st.tuples(st.just(rank), oracle.ragged_lists(rank))), st.data())
