@@ -11,10 +11,10 @@ TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test lint fuzz docs studies bench constraints clean
+.PHONY: help demo test lint fuzz docs studies bench bench-training constraints clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 demo: .venv/demo.stamp  ## a first look: a character model trained by one compiled program, then writing
 	@$(VENV)/python examples/demo.py
@@ -39,6 +39,9 @@ studies: .venv/test.stamp  ## the studies of streaming programs, into build/stud
 
 bench: .venv/test.stamp  ## time programs against hand-written peers, into build/benchmarks
 	$(VENV)/python -m benchmarks
+
+bench-training: .venv/test.stamp  ## time training steps against hand-written JAX and torch; part of bench
+	$(VENV)/python -m benchmarks training
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > constraints.new

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, loops
+from benchmarks import attention, loops, training
 from benchmarks.harness import report
 
-MODULES = {"loops": loops, "attention": attention}
+MODULES = {"loops": loops, "attention": attention, "training": training}
 
 
 def main() -> None:
