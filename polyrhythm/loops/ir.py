@@ -142,6 +142,7 @@ class For:
     """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
 
     The iterations of a `parallel` loop do not depend on each other: they may run in any order, or all at once.
+    `private` are the buffers that each of them fills and reads by itself.
     An `unrolled` loop has a known number of iterations, and is better written out.
     """
 
@@ -152,6 +153,7 @@ class For:
     stop: Stop | None = None
     parallel: bool = False
     unrolled: bool = False
+    private: frozenset[str] = frozenset()
 
     @property
     def known(self) -> range | None:

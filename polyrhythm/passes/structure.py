@@ -23,6 +23,7 @@ from polyrhythm.ir.ops.record import concrete
 from polyrhythm.ir.sets import equal, proves
 from polyrhythm.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.ir.types import Array, Shape
+from polyrhythm.passes.parts import reshape_of_contraction, slice_of_contraction
 from polyrhythm.passes.rewriting import SITED, Nodes, copy_of
 
 Structural = Callable[[Nodes, Node, Definition], Definition | None]
@@ -360,6 +361,8 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("broadcast-last", ELEMENTWISE, broadcast_last),
     ("fold-constants", None, fold_constants),
     ("contract-transposed", frozenset({"einsum"}), contract_transposed),
+    ("slice-of-contraction", frozenset({"slice"}), slice_of_contraction),
+    ("reshape-of-contraction", frozenset({"reshape"}), reshape_of_contraction),
     ("recognise-matmul", frozenset({"reduce"}), recognise_matmul),
     ("reassociate", frozenset({"einsum"}), reassociate),
 )

@@ -17,6 +17,7 @@ from polyrhythm.lang.trace import trace
 from polyrhythm.loops.build import build
 from polyrhythm.loops.checker import check_program
 from polyrhythm.loops.ir import LoopProgram
+from polyrhythm.loops.private import with_private
 from polyrhythm.loops.unroll import marked
 from polyrhythm.passes import Note, optimised
 from polyrhythm.schedule.blocks import Block, make_blocks
@@ -86,7 +87,7 @@ def _ordered(
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
-        loops = marked(build(graph, blocks, items, storage))
+        loops = with_private(marked(build(graph, blocks, items, storage)), items, dependences)
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds)

@@ -133,8 +133,8 @@ def killed_at(folder: Path, backend: str, moments: list[str], programs: Mapping[
         assert finished(child(checkpoints.folder, backend, moment)) is None, moment
         what, number = moment.split(":")
         after = max(checkpoints.iterations, default=0)
-        # Of the checkpoints it was to write, at most the one it died in is missing.
-        written = int(number) - 1 if what != "removing" else int(number)
+        # Of the checkpoints it was to write, at most the one it died in is missing; old ones are removed after that.
+        written = int(number) - 1 if what != "removing" else 1
         assert after >= reached + written * EVERY, moment
         reached = after
     assert finished(child(checkpoints.folder, backend)) == expected

@@ -5,19 +5,15 @@ operations becomes a few large ones: a matrix-vector product per step becomes on
 its own position along an axis is cut out beforehand and handed to it; what it writes there is collected and stored in
 one piece. Lengths that depend on the lane become masks. An inner loop stays a loop, over all lanes at once.
 
-What all lanes share is read where it lies, each lane up to a length of its own. A contraction over it masks the other
-operand and trusts the shared one to be finite beyond the length. Whether it is, is looked at; if not, the lanes are run
-once more, exactly (`ops_guarded.py`).
-
-It is done when each place the body writes is written by each lane at its own position only, and nothing a lane
-leaves in a variable is read after the loop. Otherwise the loop runs as a loop.
+It is done when each place the body writes is written by each lane at its own position only, or is private to the
+lane, which then has a copy of its own, and nothing a lane leaves in a variable is read after the loop. Otherwise the
+loop runs as a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import jax
@@ -59,6 +55,7 @@ class Lanes:
     places: dict[str, Place]
     read: tuple[Cut, ...]
     written: tuple[Cut, ...]
+    private: frozenset[str] = frozenset()
 
 
 def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
@@ -72,18 +69,23 @@ def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
     if variables & (live | exposed):
         return None
     stores: dict[str, Cut] = {}
+    private: set[str] = set()
     for block in blocks_of(loop.body):
         for store in block.stores:
             if store.place in variables:
                 continue
             cut = _cut_of(store.place, store.index, loop.counter, _inner(loop))
             if cut is None or stores.setdefault(store.place, cut) != cut:
-                return None
-    rewriter = _Rewriter(loop.counter, _inner(loop), places, stores)
+                if store.place not in loop.private:
+                    return None
+                private.add(store.place)
+    for name in private:
+        stores.pop(name, None)
+    rewriter = _Rewriter(loop.counter, _inner(loop), places, stores, private)
     body = rewriter.items(loop.body)
     if rewriter.failed:
         return None
-    return Lanes(body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()))
+    return Lanes(body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()), frozenset(private))
 
 
 def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar) -> None:
@@ -93,10 +95,8 @@ def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: 
         return
     counters = jnp.int32(first) + jnp.arange(count, dtype=jnp.int32)
     rows = {cut.name: _rows(lowering, state, cut, first, count) for cut in (*lanes.read, *lanes.written)}
-    axis = f"lanes {len(lowering.lanes)}"
-    trusted: set[str] = set()
 
-    def lane(counter: jax.Array, own: dict[str, jax.Array], exactly: bool) -> dict[str, jax.Array]:
+    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
         symbols = {**lowering.symbols, loop.counter: counter}
         inside = replace(
             lowering,
@@ -104,43 +104,22 @@ def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: 
             symbols=symbols,
             ranges=dict(lowering.ranges),
             given_reads=lowering.reads,
-            lanes=(*lowering.lanes, axis),
-            lane=loop.counter,
-            own=frozenset(written(lanes.body)).union(rows),
-            exactly=exactly,
-            trusted=trusted,
+            in_lane=True,
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
             place = lanes.places[cut.name]
             local[cut.name] = Padded(own[cut.name], inside.lengths(place.whole))
         for name in written(lanes.body):
-            if lanes.places[name].kind == "variable" and name not in rows:
+            if (lanes.places[name].kind == "variable" or name in lanes.private) and name not in rows:
                 local.pop(name, None)
         inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
         return {cut.name: local[cut.name].array for cut in lanes.written}
 
-    def all_lanes(exactly: bool) -> dict[str, jax.Array]:
-        return jax.vmap(partial(lane, exactly=exactly), axis_name=axis)(counters, rows)
-
-    made = all_lanes(lowering.exactly)
-    if trusted:
-        arrays = [state[name].array for name in trusted]
-        made = jax.lax.cond(_all_finite(lowering, arrays), lambda m: m, lambda _: all_lanes(True), made)
+    made = jax.vmap(lane)(counters, rows)
     inside_loop = counters < jnp.int32(end)
     for cut in lanes.written:
         _store_rows(lowering, state, cut, made[cut.name], first, inside_loop)
-
-
-def _all_finite(lowering: Lowering, arrays: Sequence[jax.Array]) -> jax.Array:
-    """Whether some arrays are finite: one answer for all lanes around, or both ways would be computed."""
-    finite = jnp.bool_(True)
-    for array in arrays:
-        # The largest magnitude, NaN if there is one: faster on CPU than a conjunction of truth values.
-        finite = finite & jnp.isfinite(jnp.max(jnp.abs(array), initial=0))
-    for axis in lowering.lanes:
-        finite = jax.lax.pmin(finite.astype(jnp.int32), axis) > 0
-    return finite
 
 
 def too_large(lowering: Lowering, loop: For) -> bool:
@@ -184,9 +163,14 @@ class _Rewriter:
     """Replaces reads and writes at a lane's own position by those of cut places."""
 
     def __init__(
-        self, counter: Symbol, inner: set[Symbol], places: Mapping[str, Place], stores: Mapping[str, Cut]
+        self,
+        counter: Symbol,
+        inner: set[Symbol],
+        places: Mapping[str, Place],
+        stores: Mapping[str, Cut],
+        private: set[str],
     ) -> None:
-        self.counter, self.inner, self.places, self.stores = counter, inner, places, stores
+        self.counter, self.inner, self.places, self.stores, self.private = counter, inner, places, stores, private
         self.cut_places: dict[str, Place] = {}
         self.read: dict[Cut, None] = {}
         self.failed = False
@@ -204,6 +188,8 @@ class _Rewriter:
         return replace(block, body=body, stores=tuple(map(self._store, block.stores)))
 
     def _load(self, load: Load) -> Load:
+        if load.place in self.private:
+            return load
         cut = _cut_of(load.place, load.index, self.counter, self.inner)
         own = self.stores.get(load.place)
         if own is not None and cut != own:
