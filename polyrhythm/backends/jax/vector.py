@@ -5,6 +5,10 @@ operations becomes a few large ones: a matrix-vector product per step becomes on
 its own position along an axis is cut out beforehand and handed to it; what it writes there is collected and stored in
 one piece. Lengths that depend on the lane become masks. An inner loop stays a loop, over all lanes at once.
 
+What all lanes share is read where it lies, each lane up to a length of its own. A contraction over it masks the other
+operand and trusts the shared one to be finite beyond the length. Whether it is, is looked at; if not, the lanes are run
+once more, exactly (`ops_guarded.py`).
+
 It is done when each place the body writes is written by each lane at its own position only, or is private to the
 lane, which then has a copy of its own, and nothing a lane leaves in a variable is read after the loop. Otherwise the
 loop runs as a loop.
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import jax
@@ -85,7 +90,9 @@ def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
     body = rewriter.items(loop.body)
     if rewriter.failed:
         return None
-    return Lanes(body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()), frozenset(private))
+    return Lanes(
+        body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()), frozenset(private)
+    )
 
 
 def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar) -> None:
@@ -95,8 +102,10 @@ def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: 
         return
     counters = jnp.int32(first) + jnp.arange(count, dtype=jnp.int32)
     rows = {cut.name: _rows(lowering, state, cut, first, count) for cut in (*lanes.read, *lanes.written)}
+    axis = f"lanes {len(lowering.lanes)}"
+    trusted: set[str] = set()
 
-    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def lane(counter: jax.Array, own: dict[str, jax.Array], exactly: bool) -> dict[str, jax.Array]:
         symbols = {**lowering.symbols, loop.counter: counter}
         inside = replace(
             lowering,
@@ -104,7 +113,11 @@ def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: 
             symbols=symbols,
             ranges=dict(lowering.ranges),
             given_reads=lowering.reads,
-            in_lane=True,
+            lanes=(*lowering.lanes, axis),
+            lane=loop.counter,
+            own=frozenset(written(lanes.body)).union(rows),
+            exactly=exactly,
+            trusted=trusted,
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
@@ -116,10 +129,27 @@ def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: 
         inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
         return {cut.name: local[cut.name].array for cut in lanes.written}
 
-    made = jax.vmap(lane)(counters, rows)
+    def all_lanes(exactly: bool) -> dict[str, jax.Array]:
+        return jax.vmap(partial(lane, exactly=exactly), axis_name=axis)(counters, rows)
+
+    made = all_lanes(lowering.exactly)
+    if trusted:
+        arrays = [state[name].array for name in trusted]
+        made = jax.lax.cond(_all_finite(lowering, arrays), lambda m: m, lambda _: all_lanes(True), made)
     inside_loop = counters < jnp.int32(end)
     for cut in lanes.written:
         _store_rows(lowering, state, cut, made[cut.name], first, inside_loop)
+
+
+def _all_finite(lowering: Lowering, arrays: Sequence[jax.Array]) -> jax.Array:
+    """Whether some arrays are finite: one answer for all lanes around, or both ways would be computed."""
+    finite = jnp.bool_(True)
+    for array in arrays:
+        # The largest magnitude, NaN if there is one: faster on CPU than a conjunction of truth values.
+        finite = finite & jnp.isfinite(jnp.max(jnp.abs(array), initial=0))
+    for axis in lowering.lanes:
+        finite = jax.lax.pmin(finite.astype(jnp.int32), axis) > 0
+    return finite
 
 
 def too_large(lowering: Lowering, loop: For) -> bool:
