@@ -71,15 +71,21 @@ def _asked(node: Node) -> _Asked | None:
 
 def _active(graph: Graph, asked: _Asked) -> set[str]:
     """The nodes through which the leaves reach the loss: floats that depend on them, not by their own definitions."""
-    inside = cone(graph, asked.loss, asked.leaves)
-    readers: dict[str, set[str]] = {name: set() for name in inside}
-    for name in inside - set(asked.leaves):
+    readers: dict[str, set[str]] = {asked.loss: set()}
+    waiting = [asked.loss]
+    while waiting:  # backwards from the loss, by ways that have a derivative
+        name = waiting.pop()
+        if name in asked.leaves or not dtypes.is_float(graph[name].dtype):
+            continue
         for definition in graph[name].definitions:
             for position, access in enumerate(definition.operands):
-                if access.source in inside and _differentiable(definition, position, graph):
+                if _differentiable(definition, position, graph):
+                    if access.source not in readers:
+                        readers[access.source] = set()
+                        waiting.append(access.source)
                     readers[access.source].add(name)
     active: set[str] = set()
-    waiting = [leaf for leaf in asked.leaves if leaf in inside]
+    waiting = [leaf for leaf in asked.leaves if leaf in readers]
     while waiting:
         name = waiting.pop()
         if name not in active and dtypes.is_float(graph[name].dtype):

@@ -9,8 +9,8 @@ from polyrhythm.errors import DeclarationError
 from polyrhythm.ir.graph import NodeDim
 from polyrhythm.ir.terms import Term
 from polyrhythm.ir.types import TensorType
-from polyrhythm.lang.functions import as_tensor
-from polyrhythm.lang.index import Dim
+from polyrhythm.lang.functions import TensorLike, as_tensor
+from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.recurrent import Recurrent
 from polyrhythm.lang.tensor import Tensor
 
@@ -39,11 +39,12 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
-def over(i: Dim, init: Any) -> Any:
+def over(i: Dim, init: Any, outer: Dim | None = None) -> Any:
     """Parameters over the iterations: a tensor over `((i, I + 1),)` for each leaf, which it has at step 0.
 
     The leaves are tensors, arrays or numbers; dims that they have come after i. What follows step 0 is for an
-    optimiser to define.
+    optimiser to define. With `outer`, i counts the updates within each iteration of that dim: the tensors are over
+    `((i, I + 1), outer)`, and what the last update of an iteration leaves is where the next iteration begins.
 
     >>> import polyrhythm as pr
     >>> i, I = pr.dim("i")
@@ -51,27 +52,55 @@ def over(i: Dim, init: Any) -> Any:
     >>> params["w"][i + 1] = params["w"] * 2.0
     >>> pr.evaluate(params, {"w": [1, 2]}, {I: 2})["w"].tolist()
     [[1.0, 2.0], [2.0, 4.0], [4.0, 8.0]]
+    >>> o, O = pr.dim("o")
+    >>> count = over(i, 0.0, outer=o)
+    >>> count[i + 1] = count + 1.0
+    >>> pr.evaluate(count, bounds={I: 2, O: 3}).T.tolist()
+    [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [4.0, 5.0, 6.0]]
     """
 
     def begun(leaf: Any) -> Recurrent:
         first = as_tensor(leaf)
-        if i.symbol in first.symbols:
-            raise DeclarationError(f"an initial value already has the dim {i}", fix="take its value at one step")
-        assert i.symbol.bound is not None
-        steps = NodeDim(i.symbol, Term.of(i.symbol.bound) + 1)
-        tensor = Recurrent((steps, *first.spans), TensorType(first.type.shape, first.dtype), None)
-        tensor[0] = first
+        for dim in (i,) if outer is None else (i, outer):
+            if dim.symbol in first.symbols:
+                raise DeclarationError(f"an initial value already has the dim {dim}", fix="take its value at one step")
+        spans = [NodeDim(i.symbol, bound_of(i).term + 1)]
+        if outer is not None:
+            spans.append(NodeDim(outer.symbol, bound_of(outer).term))
+        tensor = Recurrent((*spans, *first.spans), TensorType(first.type.shape, first.dtype), None)
+        start(tensor, first, i, outer)
         return tensor
 
     return mapped(begun, init)
 
 
-def zeros_like(tree: Any) -> Any:
+def zeros_like(tree: Any, i: Dim, outer: Dim | None = None) -> Any:
     """State that begins with zero, one tensor like each parameter."""
 
     def begun(parameter: Tensor) -> Recurrent:
         tensor = Recurrent(parameter.spans, TensorType(parameter.type.shape, parameter.dtype), None)
-        tensor[0] = 0.0
+        start(tensor, 0.0, i, outer)
         return tensor
 
     return mapped(begun, tree)
+
+
+def start(tensor: Recurrent, first: TensorLike, i: Dim, outer: Dim | None) -> None:
+    """Define a tensor at step 0 of i; with `outer` only in its first iteration, and carried over from then on."""
+    if outer is None:
+        tensor[0] = first
+        return
+    tensor[0, 0] = first
+    tensor[0, outer + 1] = tensor[{i: bound_of(i), outer: outer}]
+
+
+def bound_of(i: Dim) -> Bound:
+    """The number of steps of a dim.
+
+    >>> import polyrhythm as pr
+    >>> i, I = pr.dim("i")
+    >>> bound_of(i) is I
+    True
+    """
+    assert i.symbol.bound is not None
+    return Bound(Term.of(i.symbol.bound))

@@ -2,7 +2,7 @@
 
 They take the iteration dim, a tree of parameters made by `over`, their gradients in the same structure, and a rate: a
 number, or a tensor that may vary along i (see `schedules.py`). The rules are those of torch, so that runs can be
-compared number by number.
+compared number by number. Parameters made by `over(i, ..., outer=o)` need the same `outer` here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from polyrhythm.lang.functions import TensorLike, expm1, sign, sqrt, value
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.tensor import Tensor
-from polyrhythm.optim.states import mapped, zeros_like
+from polyrhythm.optim.states import bound_of, mapped, zeros_like
 
 
 def sgd(
@@ -24,6 +24,7 @@ def sgd(
     momentum: float = 0.0,
     nesterov: bool = False,
     weight_decay: float = 0.0,
+    outer: Dim | None = None,
 ) -> dict[str, Any]:
     """Gradient descent, with momentum if asked for.
 
@@ -35,7 +36,7 @@ def sgd(
     >>> pr.evaluate(p, bounds={I: 3}).tolist()
     [8.0, 4.0, 2.0, 1.0]
     """
-    velocities = zeros_like(params) if momentum else None
+    velocities = zeros_like(params, i, outer) if momentum else None
 
     def update(p: Tensor, g: Tensor, v: Tensor | None = None) -> None:
         slope = g + weight_decay * p if weight_decay else g
@@ -57,6 +58,7 @@ def rmsprop(
     epsilon: float = 1e-8,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    outer: Dim | None = None,
 ) -> dict[str, Any]:
     """Steps divided by the root of a running mean of squared gradients (Hinton's RMSProp).
 
@@ -68,7 +70,7 @@ def rmsprop(
     >>> pr.evaluate(p, bounds={I: 1}).round(3).tolist()
     [8.0, 7.0]
     """
-    squares, velocities = zeros_like(params), zeros_like(params) if momentum else None
+    squares, velocities = zeros_like(params, i, outer), zeros_like(params, i, outer) if momentum else None
 
     def update(p: Tensor, g: Tensor, s: Tensor, v: Tensor | None = None) -> None:
         slope = g + weight_decay * p if weight_decay else g
@@ -91,6 +93,7 @@ def adam(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
     weight_decay: float = 0.0,
+    outer: Dim | None = None,
 ) -> dict[str, Any]:
     """Adam (Kingma and Ba, 2015); weight decay is added to the gradient.
 
@@ -102,7 +105,7 @@ def adam(
     >>> pr.evaluate(p, bounds={I: 2}).round(3).tolist()
     [8.0, 7.5, 7.000999927520752]
     """
-    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, decoupled=False)
+    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, False, outer)
 
 
 def adamw(
@@ -113,6 +116,7 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
     weight_decay: float = 0.01,
+    outer: Dim | None = None,
 ) -> dict[str, Any]:
     """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019).
 
@@ -124,7 +128,7 @@ def adamw(
     >>> pr.evaluate(p, bounds={I: 1}).round(3).tolist()
     [8.0, 6.5]
     """
-    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, decoupled=True)
+    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, True, outer)
 
 
 def _adam(
@@ -136,15 +140,17 @@ def _adam(
     epsilon: float,
     weight_decay: float,
     decoupled: bool,
+    outer: Dim | None = None,
 ) -> dict[str, Any]:
-    firsts, seconds = zeros_like(params), zeros_like(params)
+    firsts, seconds = zeros_like(params, i, outer), zeros_like(params, i, outer)
 
     def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
         slope = g + weight_decay * p if weight_decay and not decoupled else g
         m[i + 1] = betas[0] * m + (1 - betas[0]) * slope
         v[i + 1] = betas[1] * v + (1 - betas[1]) * slope * slope
-        first = m[i + 1] / _weight_so_far(i, betas[0], p)
-        second = v[i + 1] / _weight_so_far(i, betas[1], p)
+        count = _updates_so_far(i, outer).cast(p.dtype)
+        first = m[i + 1] / _weight_so_far(count, betas[0])
+        second = v[i + 1] / _weight_so_far(count, betas[1])
         kept = p - weight_decay * p * rate if weight_decay and decoupled else p
         p[i + 1] = kept - rate * first / (sqrt(second) + epsilon)
 
@@ -152,11 +158,14 @@ def _adam(
     return {"first": firsts, "second": seconds}
 
 
-def _weight_so_far(i: Dim, beta: float, like: Tensor) -> Tensor:
-    """`1 - beta ** (i + 1)`, without losing digits where beta is close to one."""
-    if beta == 0:
-        return value(i + 1).cast(like.dtype) * 0.0 + 1.0
-    return -expm1(value(i + 1).cast(like.dtype) * math.log(beta))
+def _updates_so_far(i: Dim, outer: Dim | None) -> Tensor:
+    """How many updates there have been after this one, those of earlier iterations included."""
+    return value(i + 1) if outer is None else value(i + 1) + value(outer) * value(bound_of(i))
+
+
+def _weight_so_far(count: Tensor, beta: float) -> Tensor:
+    """`1 - beta ** count`, without losing digits where beta is close to one."""
+    return count * 0.0 + 1.0 if beta == 0 else -expm1(count * math.log(beta))
 
 
 def lion(
@@ -166,6 +175,7 @@ def lion(
     rate: TensorLike = 1e-4,
     betas: tuple[float, float] = (0.9, 0.99),
     weight_decay: float = 0.0,
+    outer: Dim | None = None,
 ) -> dict[str, Any]:
     """Steps by the sign of a running mean (Chen et al., 2023), with weight decay apart from the gradient.
 
@@ -177,7 +187,7 @@ def lion(
     >>> pr.evaluate(p, bounds={I: 2}).tolist()
     [8.0, 7.5, 7.0]
     """
-    means = zeros_like(params)
+    means = zeros_like(params, i, outer)
 
     def update(p: Tensor, g: Tensor, m: Tensor) -> None:
         step = sign(betas[0] * m + (1 - betas[0]) * g)

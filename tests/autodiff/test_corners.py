@@ -115,3 +115,12 @@ def test_the_logarithm_of_no_weight_at_all_has_gradient_zero() -> None:
 def test_detached_values_have_no_gradient() -> None:
     (found,) = gradients(lambda x: pr.detach(x * x).sum() + x.sum(), [np.ones(2)])
     assert found[0] == found[1] == gradients(lambda x: x.sum(), [np.ones(2)])[0][0]
+
+
+def test_nothing_before_a_detach_is_differentiated() -> None:
+    """A function without a derivative may lie there, and the program holds no work for it."""
+    w = pr.input("w")
+    hidden = pr.detach(pr.host(lambda v: v * 2, [pr.exp(w)]))
+    assert pr.evaluate(pr.grad(hidden * w, w), {"w": 0.0}) == 2
+    program = pr.compile(pr.grad(pr.detach(pr.tanh(pr.exp(w))) * w, w), backend="numpy")
+    assert "d_" not in program.schedule

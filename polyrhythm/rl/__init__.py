@@ -1,0 +1,36 @@
+"""Reinforcement learning: returns as formulae, environments, and algorithms that are one program each.
+
+>>> import polyrhythm as pr
+>>> from polyrhythm import rl
+>>> t, T = pr.dim("t")
+>>> r = pr.input("r", (), (t,))
+>>> pr.evaluate(rl.monte_carlo(t, r, False, False, 0.5), {"r": [1, 2, 4]}).tolist()
+[3.0, 4.0, 4.0]
+"""
+
+from polyrhythm.rl.environments import CartPole, Continuous, Discrete, Environment, Pendulum, Synthetic
+from polyrhythm.rl.policies import ActorCritic, Categorical, Normal
+from polyrhythm.rl.ppo import ppo
+from polyrhythm.rl.returns import gae, monte_carlo, n_step, td_lambda
+from polyrhythm.rl.running import Arrays, Source, Steps, episodes
+
+__all__ = [
+    "ActorCritic",
+    "Arrays",
+    "CartPole",
+    "Categorical",
+    "Continuous",
+    "Discrete",
+    "Environment",
+    "Normal",
+    "Pendulum",
+    "Source",
+    "Steps",
+    "Synthetic",
+    "episodes",
+    "gae",
+    "monte_carlo",
+    "n_step",
+    "ppo",
+    "td_lambda",
+]

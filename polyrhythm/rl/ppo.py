@@ -1,0 +1,194 @@
+"""Proximal policy optimisation (Schulman et al., 2017), complete, as one program.
+
+Each iteration i acts for T steps in all environments, works out advantages, and then makes U updates: E epochs of M
+minibatches, each epoch in a new random order. Parameters are recurrences over updates and iterations: what acts in
+iteration i is what it begins with, `weights[0, i]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from polyrhythm import optim
+from polyrhythm.lang.functions import (
+    abs,
+    clip,
+    exp,
+    maximum,
+    minimum,
+    permutation,
+    reshape,
+    sqrt,
+    square,
+    take,
+    value,
+)
+from polyrhythm.lang.gradient import detach, grad
+from polyrhythm.lang.index import Bound, Dim, dim
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.optim.states import mapped
+from polyrhythm.rl.policies import ActorCritic
+from polyrhythm.rl.returns import gae
+from polyrhythm.rl.running import Source, Steps, episodes
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What there is to choose, with the customary choices."""
+
+    steps: int = 128
+    epochs: int = 4
+    minibatches: int = 4
+    rate: float = 2.5e-4
+    anneal: int | None = None
+    """After how many iterations the rate has fallen to zero along a line; None keeps it."""
+    discount: float = 0.99
+    decay: float = 0.95
+    clip: float = 0.2
+    clip_value: bool = True
+    entropy_weight: float = 0.01
+    value_weight: float = 0.5
+    most_gradient: float = 0.5
+    normalise: bool = True
+
+
+class Batch(NamedTuple):
+    """What an update learns from: one row per step of an environment."""
+
+    observation: Tensor
+    action: Tensor
+    log_prob: Tensor
+    """Of the action, when it was chosen."""
+    value: Tensor
+    """Of the observation, when it was seen."""
+    advantage: Tensor
+    target: Tensor
+    weight: Tensor | None = None
+    """0 for rows that do not count; None if all do."""
+
+
+class Losses(NamedTuple):
+    """The parts of the loss, and how far the policy has moved."""
+
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    divergence: Tensor
+    clipped: Tensor
+
+
+@dataclass(frozen=True)
+class Training:
+    """Tensors to be compiled, and the bounds they need: `pr.compile(training.outputs, bounds=training.bounds)`."""
+
+    i: Dim
+    iterations: Bound
+    outputs: dict[str, Any]
+    bounds: dict[Bound, int]
+    steps: Steps
+
+
+def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:
+    """The clipped loss of a batch.
+
+    >>> import numpy as np
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.rl.environments import Discrete
+    >>> model, ones = ActorCritic((3,), Discrete(2), (4,)), pr.ones((5,))
+    >>> batch = Batch(pr.ones((5, 3)), pr.zeros((5,), "int32"), -ones, ones, ones, ones)
+    >>> pr.evaluate(loss(model, batch, Settings())).total.shape
+    ()
+    """
+    policy, worth = model(batch.observation)
+    advantage = batch.advantage
+    if settings.normalise:
+        centred = advantage - _mean(advantage, batch.weight)
+        rows = int(advantage.shape[0]) if batch.weight is None else batch.weight.sum()
+        variance = _mean(square(centred), batch.weight) * rows / (rows - 1.0)
+        advantage = centred / (sqrt(variance) + 1e-8)
+    change = policy.log_prob(batch.action) - batch.log_prob
+    ratio = exp(change)
+    near = clip(ratio, 1.0 - settings.clip, 1.0 + settings.clip)
+    policy_loss = -_mean(minimum(ratio * advantage, near * advantage), batch.weight)
+    error = square(worth - batch.target)
+    if settings.clip_value:
+        moved = batch.value + clip(worth - batch.value, -settings.clip, settings.clip)
+        error = maximum(error, square(moved - batch.target))
+    value_loss = 0.5 * _mean(error, batch.weight)
+    entropy = _mean(policy.entropy(), batch.weight)
+    total = policy_loss - settings.entropy_weight * entropy + settings.value_weight * value_loss
+    divergence = _mean(ratio - 1.0 - change, batch.weight)
+    clipped = _mean((abs(ratio - 1.0) > settings.clip).cast("float32"), batch.weight)
+    return Losses(total, policy_loss, value_loss, entropy, divergence, clipped)
+
+
+def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008 (it is frozen)
+    """Train a model in some environments: one program, whose iterations are a bound of the call.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import rl
+    >>> carts = rl.Arrays(rl.CartPole(), 2)
+    >>> model = rl.ActorCritic(carts.observation_shape, carts.actions, (4,))
+    >>> training = ppo(carts, model, Settings(steps=4, epochs=2, minibatches=2))
+    >>> sorted(training.outputs)
+    ['clipped', 'divergence', 'entropy', 'episodes', 'policy_loss', 'return', 'value_loss', 'weights']
+    """
+    i, iterations = dim("i")
+    t, last = dim("t")
+    u, updates = dim("u")
+    weights = optim.over(u, model.parameters(), outer=i)
+    acting = model.using(mapped(lambda w: w[{u: 0, i: i}], weights))
+    steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
+    batch = _batch(i, t, u, _rollout(t, acting, steps, settings), source.count, settings)
+    losses = loss(model.using(weights), batch, settings)
+    gradients = optim.clip_by_global_norm(u, grad(losses.total, weights), settings.most_gradient, outer=i)
+    rate = settings.rate if settings.anneal is None else optim.linear(i, settings.rate, 0.0, settings.anneal)
+    optim.adam(u, weights, gradients, rate, epsilon=1e-5, outer=i)
+    count, score = episodes(i, t, steps)
+    outputs: dict[str, Any] = {"return": score, "episodes": count}
+    outputs |= {
+        name: part[{u: slice(0, updates)}].mean()
+        for name, part in (
+            ("policy_loss", losses.policy),
+            ("value_loss", losses.value),
+            ("entropy", losses.entropy),
+            ("divergence", losses.divergence),
+            ("clipped", losses.clipped),
+        )
+    }
+    outputs["weights"] = {name: w[{u: updates, i: iterations - 1}] for name, w in weights.items()}
+    bounds = {last: settings.steps, updates: settings.epochs * settings.minibatches}
+    return Training(i, iterations, outputs, bounds, steps)
+
+
+def _rollout(t: Dim, acting: ActorCritic, steps: Steps, settings: Settings) -> Batch:
+    """What was seen and done at each step, and what came of it: constants to the gradient."""
+    policy, worth = acting(steps.observation)
+    following = acting.worth(steps.following)
+    ends = steps.terminated, steps.truncated
+    advantage = gae(t, steps.reward, worth, following, *ends, settings.discount, settings.decay)
+    log_prob = policy.log_prob(steps.action)
+    weight = None if steps.valid is None else steps.valid.cast("float32")
+    return Batch(steps.observation, steps.action, log_prob, worth, advantage, advantage + worth, weight)
+
+
+def _batch(i: Dim, t: Dim, u: Dim, rollout: Batch, count: int, settings: Settings) -> Batch:
+    """The rows of an update: a part of all steps, in the random order of its epoch."""
+    rows, parts = settings.steps * count, settings.minibatches
+    drawn = permutation(rows, dims=(i, u), name="order")
+    order = reshape(drawn[{i: i, u: u // parts * parts}], (parts, rows // parts))
+    chosen = take(order, value(u % parts), 0)
+
+    def gathered(tensor: Tensor | None) -> Any:
+        if tensor is None:
+            return None
+        whole = detach(tensor)[{t: slice(0, settings.steps)}]
+        return take(reshape(whole, (rows, *tensor.shape[1:])), chosen, 0)
+
+    return Batch(*(gathered(tensor) for tensor in rollout))
+
+
+def _mean(x: Tensor, weight: Tensor | None) -> Tensor:
+    return x.mean() if weight is None else (x * weight).sum() / weight.sum()

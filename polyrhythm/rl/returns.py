@@ -1,0 +1,126 @@
+"""Returns and advantages as formulae over the steps of a rollout.
+
+All take the step dim t and tensors over it, of any shape, with further dims and axes for environments or iterations.
+
+An episode may end inside a rollout in two ways. Where it is *terminated* nothing follows: the value of what comes
+after is zero. Where it is *truncated*, by a limit of time, the rewards stop but the state still has a value. So
+`following` is the value of the observation that a step led to, **before** any reset: at the end of an episode that of
+its final observation, elsewhere `value[t + 1]`. Nothing is ever taken from the episode that begins next.
+"""
+
+from __future__ import annotations
+
+from polyrhythm.lang.functions import TensorLike, as_tensor, where
+from polyrhythm.lang.index import Dim
+from polyrhythm.lang.recurrent import Recurrent
+from polyrhythm.lang.tensor import Tensor, union
+from polyrhythm.optim.states import bound_of
+
+
+def monte_carlo(t: Dim, reward: Tensor, terminated: TensorLike, truncated: TensorLike, discount: float) -> Tensor:
+    """The discounted rewards until the end of the episode, or of the rollout: no value is ever asked for.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> r, end = pr.input("r", (), (t,)), pr.input("end", (), (t,), "bool")
+    >>> pr.evaluate(monte_carlo(t, r, end, False, 0.5), {"r": [1, 2, 4], "end": [False, True, False]}).tolist()
+    [2.0, 2.0, 4.0]
+    """
+    goes_on = discount * _weight(_ended(terminated, truncated), reward)
+    return backwards(t, reward, goes_on)
+
+
+def n_step(
+    t: Dim,
+    reward: Tensor,
+    following: Tensor,
+    terminated: TensorLike,
+    truncated: TensorLike,
+    discount: float,
+    n: int,
+) -> Tensor:
+    """n rewards, then the value of where they led; fewer where the episode or the rollout ends before.
+
+    Only n steps are looked ahead, so a program keeps no more of them.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> r, v = pr.input("r", (), (t,)), pr.input("v", (), (t,))
+    >>> pr.evaluate(n_step(t, r, v, False, False, 0.5, 2), {"r": [1, 2, 4], "v": [8, 8, 8]}).tolist()
+    [4.0, 6.0, 8.0]
+    """
+    last, ended = bound_of(t) - 1, _ended(terminated, truncated)
+    own = reward + discount * _weight(terminated, reward) * following
+    total = own
+    for _ in range(n - 1):
+        total = where(t < last, where(ended, own, reward + discount * total[{t: t + 1}]), own)
+    return total
+
+
+def td_lambda(
+    t: Dim,
+    reward: Tensor,
+    following: Tensor,
+    terminated: TensorLike,
+    truncated: TensorLike,
+    discount: float,
+    decay: float,
+) -> Tensor:
+    """TD(λ): the mean of all n-step returns, the one of n steps weighted by `decay ** (n - 1)` (Sutton, 1988).
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> r, v = pr.input("r", (), (t,)), pr.input("v", (), (t,))
+    >>> pr.evaluate(td_lambda(t, r, v, False, False, 1.0, 0.5), {"r": [1, 2], "v": [8, 8]}).tolist()
+    [10.0, 10.0]
+    """
+    alive, lasting = _weight(terminated, reward), _weight(_ended(terminated, truncated), reward)
+    own = reward + discount * alive * following
+    # Where the episode goes on, a share `decay` of the value is replaced by the return from there.
+    return backwards(t, own - discount * decay * lasting * following, discount * decay * lasting, own)
+
+
+def gae(
+    t: Dim,
+    reward: Tensor,
+    value: Tensor,
+    following: Tensor,
+    terminated: TensorLike,
+    truncated: TensorLike,
+    discount: float,
+    decay: float,
+) -> Tensor:
+    """Generalised advantages: TD(λ) less the value of where one stands (Schulman et al., 2016).
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> r, v = pr.input("r", (), (t,)), pr.input("v", (), ((t, T + 1),))
+    >>> pr.evaluate(gae(t, r, v, v[t + 1], False, False, 1.0, 0.5), {"r": [1, 2], "v": [3, 8, 8]}).tolist()
+    [7.0, 2.0]
+    """
+    error = reward + discount * _weight(terminated, reward) * following - value
+    return backwards(t, error, discount * decay * _weight(_ended(terminated, truncated), reward))
+
+
+def backwards(t: Dim, own: Tensor, factor: TensorLike, last: Tensor | None = None) -> Tensor:
+    """`y[t] = own + factor * y[t + 1]`, from the last step back; there it is `last`, or `own`.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> pr.evaluate(backwards(t, pr.input("x", (), (t,)), 0.5), {"x": [1, 2, 4]}).tolist()
+    [3.0, 4.0, 4.0]
+    """
+    y = Recurrent(union([own.spans, as_tensor(factor).spans]), own.type, None)
+    end = bound_of(t) - 1
+    y[t == end] = own if last is None else last
+    y[t < end] = own + factor * y[{t: t + 1}]
+    return y
+
+
+def _ended(terminated: TensorLike, truncated: TensorLike) -> Tensor:
+    return as_tensor(terminated) | as_tensor(truncated)
+
+
+def _weight(ended: TensorLike, like: Tensor) -> Tensor:
+    """1 where something follows, 0 at an end."""
+    return 1.0 - as_tensor(ended).cast(like.dtype)

@@ -1,0 +1,127 @@
+"""Environments that run inside a program: what acting in them over iterations i and steps t gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from polyrhythm.lang.functions import maximum, where, zeros
+from polyrhythm.lang.index import Dim
+from polyrhythm.lang.recurrent import Recurrent, recurrent
+from polyrhythm.lang.tensor import Tensor
+from polyrhythm.optim.states import bound_of
+from polyrhythm.rl.environments import Continuous, Discrete, Environment, advance, begin
+
+
+class Steps(NamedTuple):
+    """What acting gives, over iterations and steps; the first axis of each tensor counts the environments."""
+
+    observation: Tensor
+    """What the agent saw."""
+    action: Tensor
+    following: Tensor
+    """What the action led to: at the end of an episode its final observation, never the first of the next."""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor | None = None
+    """Where the step was one of an episode; None if all are."""
+
+
+class Source(Protocol):
+    """Several environments to act in."""
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """The shape of one observation."""
+
+    @property
+    def actions(self) -> Discrete | Continuous:
+        """The kind of actions."""
+
+    @property
+    def count(self) -> int:
+        """How many environments there are."""
+
+    def run(self, i: Dim, t: Dim, act: Callable[[Tensor], Tensor]) -> Steps:
+        """Act in all of them: episodes go on from the last step of an iteration to the first of the next."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """So many copies of an array environment, compiled into the program.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.rl.environments import CartPole
+    >>> i, I = pr.dim("i")
+    >>> t, T = pr.dim("t")
+    >>> steps = Arrays(CartPole(), 3).run(i, t, lambda seen: (seen.axes[:, 2] > 0).cast("int32"))
+    >>> pr.evaluate(steps.terminated, bounds={I: 2, T: 40}).any(axis=(0, 1)).tolist()
+    [True, True, True]
+    """
+
+    environment: Environment
+    count: int
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """The environment's."""
+        return self.environment.observation_shape
+
+    @property
+    def actions(self) -> Discrete | Continuous:
+        """The environment's."""
+        return self.environment.actions
+
+    def run(self, i: Dim, t: Dim, act: Callable[[Tensor], Tensor]) -> Steps:
+        """Act in all of them."""
+        first = begin(self.environment, self.count, name="first episodes")
+        state = {name: carried(i, t, value) for name, value in first.items()}
+        observation = self.environment.observe(state)  # type: ignore[arg-type]
+        action = act(observation)
+        fresh = self.environment.reset(self.count, (i, t), name="fresh episodes")
+        done = advance(self.environment, state, action, fresh)  # type: ignore[arg-type]
+        for name, tensor in state.items():
+            tensor[i, t + 1] = done.state[name]
+        return Steps(observation, action, done.following, done.reward, done.terminated, done.truncated)
+
+
+def carried(i: Dim, t: Dim, first: Tensor) -> Recurrent:
+    """A tensor over iterations and their steps, and one step more, where the next iteration begins.
+
+    What `[i, t + 1]` is remains to be defined.
+
+    >>> import polyrhythm as pr
+    >>> i, I = pr.dim("i")
+    >>> t, T = pr.dim("t")
+    >>> count = carried(i, t, pr.constant(0))
+    >>> count[i, t + 1] = count + 1
+    >>> pr.evaluate(count, bounds={I: 2, T: 3}).tolist()
+    [[0, 1, 2, 3], [3, 4, 5, 6]]
+    """
+    last = bound_of(t)
+    tensor = recurrent(first.shape, (i, (t, last + 1)), first.dtype)
+    tensor[0, 0] = first
+    tensor[i + 1, 0] = tensor[{i: i, t: last}]
+    return tensor
+
+
+def episodes(i: Dim, t: Dim, steps: Steps) -> tuple[Tensor, Tensor]:
+    """Over iterations: how many episodes ended, and the mean of their returns (0 if none did).
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.rl.environments import Synthetic
+    >>> i, I = pr.dim("i")
+    >>> t, T = pr.dim("t")
+    >>> steps = Arrays(Synthetic((1,), length=4), 3).run(i, t, lambda seen: (seen.axes[:, 0] * 0).cast("int32"))
+    >>> pr.evaluate(episodes(i, t, steps)[0], bounds={I: 2, T: 6}).tolist()
+    [3.0, 6.0]
+    """
+    whole = slice(0, bound_of(t))
+    ended = steps.terminated | steps.truncated
+    so_far = carried(i, t, zeros(steps.reward.shape, steps.reward.dtype))
+    total = so_far + steps.reward
+    so_far[i, t + 1] = where(ended, 0.0, total)
+    count = ended.cast("float32")[{t: whole}].sum()
+    return count, where(ended, total, 0.0)[{t: whole}].sum() / maximum(count, 1.0)

@@ -1,0 +1,131 @@
+"""Returns against naive loops in float64, and against rlax."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm import rl
+
+DISCOUNT, DECAY, STEPS, ENVS = 0.9, 0.8, 12, 5
+
+Arrays = dict[str, np.ndarray]
+
+
+def rollout(steps: int = STEPS, truncation: bool = True) -> Arrays:
+    """Random rollouts. The value that follows a step is that of the next one, but at an end that of another state."""
+    random = np.random.default_rng(steps)
+    terminated, truncated = random.random((2, steps, ENVS)) < 0.2
+    truncated &= truncation
+    values = random.normal(size=(steps + 1, ENVS))
+    final = random.normal(size=(steps, ENVS))
+    return {
+        "reward": random.normal(size=(steps, ENVS)),
+        "value": values[:-1],
+        "following": np.where(terminated | truncated, final, values[1:]),
+        "terminated": terminated,
+        "truncated": truncated,
+    }
+
+
+def ours(kind: str, arrays: Arrays, backend: str = "numpy") -> np.ndarray:
+    t, _ = pr.dim("t")
+    reward, value, following = (pr.input(n, (ENVS,), (t,), "float64") for n in ("reward", "value", "following"))
+    ends = [pr.input(n, (ENVS,), (t,), "bool") for n in ("terminated", "truncated")]
+    made = {
+        "monte_carlo": lambda: rl.monte_carlo(t, reward, *ends, DISCOUNT),
+        "one_step": lambda: rl.n_step(t, reward, following, *ends, DISCOUNT, 1),
+        "four_steps": lambda: rl.n_step(t, reward, following, *ends, DISCOUNT, 4),
+        "td_lambda": lambda: rl.td_lambda(t, reward, following, *ends, DISCOUNT, DECAY),
+        "gae": lambda: rl.gae(t, reward, value, following, *ends, DISCOUNT, DECAY),
+    }
+    outputs = made[kind]()
+    program = pr.compile(outputs, backend=backend)
+    needed = {
+        "monte_carlo": ["reward", "terminated", "truncated"],
+        "one_step": ["reward", "following", "terminated"],
+        "gae": list(arrays),
+    }.get(kind, ["reward", "following", "terminated", "truncated"])
+    result: np.ndarray = program(**{name: arrays[name] for name in needed})
+    return result
+
+
+def naive_n_step(a: Arrays, n: int, bootstrap: bool = True) -> np.ndarray:
+    steps = len(a["reward"])
+    found = np.zeros((steps, ENVS))
+    for b in range(ENVS):
+        for t in range(steps):
+            weight = 1.0
+            for k in range(t, min(t + n, steps)):
+                found[t, b] += weight * a["reward"][k, b]
+                weight *= DISCOUNT
+                ended = a["terminated"][k, b] or a["truncated"][k, b]
+                if ended or k + 1 == min(t + n, steps):
+                    if bootstrap and not a["terminated"][k, b]:
+                        found[t, b] += weight * a["following"][k, b]
+                    break
+    return found
+
+
+def naive_td_lambda(a: Arrays) -> np.ndarray:
+    """By its definition: the mean of all n-step returns up to the end of the episode or of the rollout."""
+    steps = len(a["reward"])
+    every = [naive_n_step(a, n) for n in range(1, steps + 1)]
+    found = np.zeros((steps, ENVS))
+    for b in range(ENVS):
+        for t in range(steps):
+            length = 1
+            while t + length < steps and not (a["terminated"] | a["truncated"])[t + length - 1, b]:
+                length += 1
+            for n in range(1, length):
+                found[t, b] += (1 - DECAY) * DECAY ** (n - 1) * every[n - 1][t, b]
+            found[t, b] += DECAY ** (length - 1) * every[length - 1][t, b]
+    return found
+
+
+NAIVE: dict[str, Callable[[Arrays], np.ndarray]] = {
+    "monte_carlo": lambda a: naive_n_step(a, len(a["reward"]), bootstrap=False),
+    "one_step": lambda a: naive_n_step(a, 1),
+    "four_steps": lambda a: naive_n_step(a, 4),
+    "td_lambda": naive_td_lambda,
+    "gae": lambda a: naive_td_lambda(a) - a["value"],
+}
+
+
+@pytest.mark.parametrize("steps", [1, 2, STEPS])
+@pytest.mark.parametrize("kind", NAIVE)
+def test_like_naive_loops(kind: str, steps: int) -> None:
+    arrays = rollout(steps)
+    np.testing.assert_allclose(ours(kind, arrays), NAIVE[kind](arrays), rtol=1e-12, atol=1e-12)
+
+
+def test_on_jax() -> None:
+    arrays = rollout()
+    np.testing.assert_allclose(ours("gae", arrays, "jax"), NAIVE["gae"](arrays), rtol=1e-12, atol=1e-12)
+
+
+def test_like_rlax() -> None:
+    """rlax knows discounts only: 0 where an episode is terminated, and no truncation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it imports uses deprecated names of JAX
+        import rlax  # type: ignore[import-untyped]
+    arrays = rollout(truncation=False)
+    # What follows a terminated step counts for nothing, so the values of rlax's next states may be any.
+    discounts = DISCOUNT * (1.0 - arrays["terminated"])
+    found = {kind: ours(kind, arrays) for kind in ("monte_carlo", "four_steps", "td_lambda", "gae")}
+    values = np.concatenate([arrays["value"], arrays["following"][-1:]])
+    for b in range(ENVS):
+        own = {name: array[:, b].astype("float32") for name, array in arrays.items()}
+        r, d, v = own["reward"], discounts[:, b].astype("float32"), own["following"]
+        expected = {
+            "monte_carlo": rlax.discounted_returns(r, d, np.zeros_like(v)),
+            "four_steps": rlax.n_step_bootstrapped_returns(r, d, v, 4),
+            "gae": rlax.truncated_generalized_advantage_estimation(r, d, DECAY, values[:, b].astype("float32")),
+            "td_lambda": rlax.lambda_returns(r, d, v, DECAY),
+        }
+        for kind, wanted in expected.items():
+            np.testing.assert_allclose(found[kind][:, b], wanted, rtol=2e-5, atol=2e-5, err_msg=kind)
