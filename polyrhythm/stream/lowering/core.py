@@ -21,7 +21,7 @@ from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
 from polyrhythm.stream.lowering.cycles import check_order, components, inner_order, reads_itself
-from polyrhythm.stream.lowering.dealt import Dealing, changed_input, find_dealing
+from polyrhythm.stream.lowering.dealt import Dealing, find_dealing
 from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
@@ -112,7 +112,7 @@ class Lowering:
         if definition.op == "input":
             load = self._dealt_load(dealing, node)
             return dealing.walk(load) if dealing.walked in node.symbols else load
-        if dealing.walked is not None and changed_input(self.problem, node, dealing.entry, dealing.walked):
+        if dealing.changes_what_is_walked(node):
             load = self._dealt_load(dealing, self.graph[definition.operands[2].source])
             reader = Reader(self.problem, node, definition, None)
             new = reader.read(definition.operands[1], self.operands[definition.operands[1].source])

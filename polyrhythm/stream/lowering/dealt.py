@@ -37,7 +37,7 @@ from polyrhythm.stream.operators.offchip import ACK, linear_load, random_load, r
 from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
 from polyrhythm.stream.operators.shapes import flatten, promote, zip_streams
 from polyrhythm.stream.operators.structure import feedback, restate, source, stack, unstack
-from polyrhythm.stream.tokens import Token
+from polyrhythm.stream.tokens import Token, encode
 from polyrhythm.stream.types import U64, Selector, SelectorValue, Tile, TileValue, tile_type
 
 ADDRESS = Tile(1, 1, U64)
@@ -186,7 +186,7 @@ class Dealing:
                 entry = _entry(value)
                 count = int(self.tiles[entry])
                 rows = grid[entry].reshape(-1, self.chunk, 1)
-                return [(_tile(rows[at]), int(at == count - 1)) for at in range(count)]
+                return _group([_tile(rows[at]) for at in range(count)])
 
             shape = self.shape
         rows, cols = block.sides
@@ -225,7 +225,7 @@ class Dealing:
             def expand(value: Any, region: int) -> Sequence[Token]:
                 entry = _entry(value[0] if type(value) is tuple else value)
                 count = int(self.tiles[entry])
-                return [(_number(entry * each + at * step), int(at == count - 1)) for at in range(count)]
+                return _group([_number(entry * each + at * step) for at in range(count)])
 
             admitted = self.which
             if self.written:
@@ -242,7 +242,6 @@ class Dealing:
         name = load.tensor.name
         grid = self._grid(self.problem.graph[definition.operands[0].source])
         hits = hit_tiles(grid, self.chunk)
-        self._check_reached(node, hits)
         loaded = materialised(self.walk(load))
         is_hit = flat_map(
             self._selectors(hits), self.which, self.shape, Selector(f"changed_{name}_tile", 2, 1),
@@ -271,21 +270,26 @@ class Dealing:
         self.first_read = self.first_read or stream
         return self._walked_value(stream, load)
 
-    def _check_reached(self, node: Node, hits: np.ndarray) -> None:
+    def changes_what_is_walked(self, node: Node) -> bool:
+        """Whether a node is an input with one tile of every entry changed, and these tiles are all walked."""
+        if self.walked is None or changed_input(self.problem, node, self.entry, self.walked) is None:
+            return False
+        hits = hit_tiles(self._grid(self.problem.graph[node.definitions[0].operands[0].source]), self.chunk)
         late = np.flatnonzero(hits >= self.tiles)
-        if len(late):
+        if len(late) and node.name in self.updates:
             raise AccessNotStreamable(
-                f"{described(node)} changes a step of {self.walked} that is never walked",
+                f"{described(node)} is an output that changes a step of {self.walked} that is never walked",
                 fix="change steps that the masks of the program leave in",
                 at=node.at,
                 point={self.entry: int(late[0])},
             )
+        return not len(late)
 
     def _selectors(self, hits: np.ndarray) -> Any:
         def expand(value: TileValue, region: int) -> Sequence[Token]:
             entry = _entry(value)
             count = int(self.tiles[entry])
-            return [(SelectorValue((int(at == hits[entry]),)), int(at == count - 1)) for at in range(count)]
+            return _group([SelectorValue((int(at == hits[entry]),)) for at in range(count)])
 
         return expand
 
@@ -408,6 +412,11 @@ def _number(value: int) -> TileValue:
 
 def _tile(data: np.ndarray) -> TileValue:
     return TileValue(data.shape[0], data.shape[1], data.size * data.itemsize, data=data)
+
+
+def _group(values: list[Any]) -> Sequence[Token]:
+    """The tokens of one entry: a group of elements, which may be empty."""
+    return encode([values], 1)
 
 
 def _acknowledge(value: Any, region: int) -> Sequence[Token]:

@@ -249,6 +249,8 @@ class Routing:
         assert self.origin is not None
         stream = partition(materialised(value), self.origin, len(value.axes), name=f"return to {self.branch}")
         lead = Lead(str(self.branch), self.single.dims, stream.shape[:1], self.count)
+        if not value.axes:
+            self.references.append(stream)
         return Value(lead, stream, value.axes, value.sizes, value.inside, value.dtype)
 
     def _once(self, what: str, value: Value, make: Any) -> Value:
