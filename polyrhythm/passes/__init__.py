@@ -11,6 +11,7 @@ from polyrhythm.ir.graph import Graph
 from polyrhythm.passes.contract import contract_sums
 from polyrhythm.passes.copies import propagate_copies
 from polyrhythm.passes.dead import drop_dead
+from polyrhythm.passes.lift import lift
 from polyrhythm.passes.narrow import narrow
 from polyrhythm.passes.notes import Note, Notes
 from polyrhythm.passes.share import share
@@ -26,6 +27,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("narrow", narrow),
     ("share", share),
     ("contract", contract_sums),
+    ("lift", lift),
+    ("simplify", simplify),
     ("copies", propagate_copies),
     ("dead", drop_dead),
     ("split", split),
@@ -37,13 +40,19 @@ NAMES = (*dict.fromkeys(name for name, _ in PASSES), "hoist")
 
 
 def optimised(
-    graph: Graph, without: Collection[str] = (), inspect: Callable[[str, Graph], None] | None = None
+    graph: Graph,
+    without: Collection[str] = (),
+    inspect: Callable[[str, Graph], None] | None = None,
+    compiled_loops: bool = False,
 ) -> tuple[Graph, tuple[Note, ...]]:
-    """A checked graph after all passes but some, and what they did. `inspect` sees the graph after each."""
+    """A checked graph after all passes but some, and what they did. `inspect` sees the graph after each.
+
+    `compiled_loops` tells that the backend compiles loops, where a step costs no more than what it computes.
+    """
     unknown = sorted(set(without) - set(NAMES))
     if unknown:
         raise UnsupportedError(f"there is no pass {unknown[0]!r}", fix=f"leave out any of {', '.join(NAMES)}")
-    notes = Notes()
+    notes = Notes(compiled_loops=compiled_loops)
     for name, change in PASSES:
         if name not in without:
             notes.by = name

@@ -29,9 +29,13 @@ class Note:
 
 @dataclass
 class Notes:
-    """The notes of a run of the passes; `by` is the pass that is running."""
+    """The notes of a run of the passes; `by` is the pass that is running.
+
+    `compiled_loops` says that the backend compiles loops, so that a step costs no more than what it computes.
+    """
 
     by: str = ""
+    compiled_loops: bool = False
     notes: list[Note] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Note]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from polyrhythm.autodiff import completed
 from polyrhythm.errors import UnsupportedError
@@ -40,6 +41,7 @@ class Compiled:
     loops: LoopProgram
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    unlifted: Callable[[], Compiled] | None = None  # the same program without what takes all steps of a dim at once
 
 
 def compile_tensors(
@@ -48,8 +50,12 @@ def compile_tensors(
     until: Mapping[Dim, Tensor] | None = None,
     bounds: Mapping[Bound, int] | None = None,
     without: Collection[str] = (),
+    compiled_loops: bool = True,
 ) -> Compiled:
-    """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out."""
+    """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out.
+
+    `compiled_loops` tells the passes that the backend compiles loops.
+    """
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()})
@@ -57,17 +63,21 @@ def compile_tensors(
         graph = completed(traced)
     _refuse(graph)
     with _timed(seconds, "passes"):
-        graph, notes = optimised(graph, without)
+        graph, notes = optimised(graph, without, compiled_loops=compiled_loops)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph, "hoist" not in without)
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
-    return replace(_ordered(graph, blocks, dependences, None, seconds), notes=notes)
+    lifted = any(note.by == "lift" and not note.refused for note in notes)
+    again = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift")) if lifted else None
+    return replace(_ordered(graph, blocks, dependences, None, seconds), notes=notes, unlifted=again)
 
 
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
+    if compiled.unlifted is not None:
+        compiled = compiled.unlifted()
     variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {})
     return compiled if variant.schedule == compiled.schedule else variant
 

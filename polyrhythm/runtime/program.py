@@ -104,7 +104,10 @@ class Program:
                 fix='use backend="torch", or leave torch_compile out',
             )
         self.wanted, self.options = wanted, options
-        self.compiled = compile_tensors(wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without)
+        compiled_loops = options.backend == "jax"
+        self.compiled = compile_tensors(
+            wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without, compiled_loops
+        )
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):

@@ -1,0 +1,122 @@
+"""Recurrences that accumulate become batch operations, or are left as they are for a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from tests.passes.cases import after, operations, rules
+
+X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+Combine = Callable[[pr.Tensor, pr.Tensor], pr.Tensor]
+COMBINE: dict[str, Combine] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: b * a,
+    "max": pr.maximum,
+    "min": lambda a, b: pr.minimum(b, a),
+}
+
+
+def forwards(x: pr.Tensor, t: pr.Dim, combine: Combine) -> pr.Tensor:
+    y = pr.recurrent((3,), (t,))
+    y[0] = x[0]
+    y[t + 1] = combine(y, x[t + 1])
+    return y
+
+
+def backwards(x: pr.Tensor, t: pr.Dim, T: pr.Bound, combine: Combine) -> pr.Tensor:
+    y = pr.recurrent((3,), (t,))
+    y[T - 1] = x[T - 1] * 2
+    y[t < T - 1] = combine(y[t + 1], x)
+    return y
+
+
+@pytest.mark.parametrize("monoid", COMBINE)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_last_step_is_a_reduction(monoid: str, reverse: bool) -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = backwards(x, t, T, COMBINE[monoid])[0] if reverse else forwards(x, t, COMBINE[monoid])[T - 1]
+    graph, notes = after([y], {"x": X})
+    assert "reduction" in rules(notes)
+    assert "reduce" in operations(graph)
+    assert not any(node.recurrent for node in graph)
+
+
+@pytest.mark.parametrize("monoid", COMBINE)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_all_steps_are_a_running_reduction(monoid: str, reverse: bool) -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = backwards(x, t, T, COMBINE[monoid]) if reverse else forwards(x, t, COMBINE[monoid])
+    graph, notes = after([(y[0:T] * y[0:T]).sum(0)], {"x": X})
+    assert f"running-{monoid}" in rules(notes)
+    assert "cumulative" in operations(graph)
+
+
+def test_truth_values() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    seen = pr.recurrent((3,), (t,), "bool")
+    seen[0] = x[0] > 1
+    seen[t + 1] = seen | (x[t + 1] > 1)
+    _, notes = after([pr.cast(seen[0:T], "int32").sum(0)], {"x": X})
+    assert "running-any" in rules(notes)
+
+
+def reasons(outputs: list[pr.Tensor]) -> list[str]:
+    _, notes = after(outputs, {"x": X})
+    assert not {"reduction", "running-sum"} & set(rules(notes))
+    return [note.what for note in notes if note.by == "lift"]
+
+
+def test_not_where_an_element_depends_on_the_recurrence() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = pr.recurrent((3,), (t,))
+    y[0] = x[0]
+    y[t + 1] = y + pr.tanh(y * x[t + 1])
+    assert reasons([y[T - 1]]) == ["an element depends on the recurrence itself"]
+
+
+def test_not_where_elements_are_made_step_by_step() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = forwards(pr.tanh(x), t, COMBINE["sum"])
+    assert reasons([y[T - 1]]) == ["its elements are made step by step, and all would have to be kept"]
+
+
+def test_not_where_steps_are_wanted_one_by_one() -> None:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    assert reasons([forwards(x, t, COMBINE["sum"])]) == ["its steps are wanted one by one"]
+
+
+def test_not_for_a_backend_that_compiles_loops() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    program = pr.compile(forwards(x, t, COMBINE["sum"])[T - 1], progress=False)
+    assert "lift: refused running-sum" in program.explain()
+    np.testing.assert_allclose(program(x=X), X.sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_streams_still_come_step_by_step(backend: str) -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    program = pr.compile({"x": x * 2, "y": forwards(x, t, COMBINE["sum"])[T - 1]}, backend=backend, progress=False)
+    assert any(note.rule == "reduction" for note in program.compiled.notes)
+    np.testing.assert_allclose(np.asarray(program(x=X)["y"]), X.sum(0), rtol=1e-5)
+    steps = list(program.stream(over=t, x=X))
+    assert len(steps) == len(X)
+
+
+def test_it_saves_steps() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = forwards(x, t, COMBINE["sum"])[T - 1]
+    assert "for" not in pr.compile(y, backend="numpy").schedule
+    assert "for" in pr.compile(y, backend="numpy", without=("lift",)).schedule

@@ -1,0 +1,81 @@
+"""Common subexpressions at any steps, and what must not be taken for one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import polyrhythm as pr
+from tests.passes.cases import after, operations, rules
+
+RANDOM = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def test_the_policy_of_acting_and_of_the_loss_is_computed_once() -> None:
+    t, _ = pr.dim("t")
+    seen, w, v = pr.input("seen", (4,), (t,)), pr.input("w", (4, 8)), pr.input("v", (8, 3))
+
+    def policy(seen: pr.Tensor) -> pr.Tensor:
+        return pr.tanh(seen @ w) @ v
+
+    acting, loss = policy(seen), pr.exp(policy(seen)).sum()
+    graph, notes = after([acting, loss], {"seen": floats(5, 4), "w": floats(4, 8), "v": floats(8, 3)})
+    assert operations(graph).count("einsum") == 2
+    assert rules(notes).count("share") == 3
+
+
+def test_at_the_next_step() -> None:
+    """The value of the next state is the value of the state, one step on."""
+    t, T = pr.dim("t")
+    seen, w = pr.input("seen", (4,), ((t, T + 1),)), pr.input("w", (4, 8))
+
+    def value(seen: pr.Tensor) -> pr.Tensor:
+        return pr.tanh(seen @ w).sum()
+
+    error = value(seen[t + 1]) * 0.9 - value(seen)[t]
+    whole = value(seen)[0 : T + 1].sum(0)
+    graph, notes = after([whole, error[0:T].sum(0)], {"seen": floats(6, 4), "w": floats(4, 8)})
+    assert operations(graph).count("einsum") == 1
+    assert any("at " in note.what and note.rule == "share" for note in notes)
+
+
+def test_cheap_values_at_other_steps_are_computed_again() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), ((t, T + 1),))
+    graph, _ = after([(x * 2)[0 : T + 1].sum(0), (x[t + 1] * 2)[0:T].sum(0)], {"x": floats(5)})
+    assert operations(graph).count("mul") == 2
+
+
+def test_different_reads_are_different() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (4,), (t,))
+    w = pr.input("w", (4, 4))
+    graph, _ = after([x[0] @ w, x[T - 1] @ w, x[0] @ w], {"x": floats(3, 4), "w": floats(4, 4)})
+    assert operations(graph).count("einsum") == 2
+
+
+def test_draws_are_never_shared() -> None:
+    t, T = pr.dim("t")
+    a, b = pr.uniform((3,), dims=(t,), name="a"), pr.uniform((3,), dims=(t,), name="b")
+    graph, _ = after([a, b, a + b], {}, {T: 4})
+    assert operations(graph).count("random_bits") == 2
+
+
+def test_host_calls_are_never_shared() -> None:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    calls = [pr.host(lambda v: v + 1, (x,), (), "float32", (t,)) for _ in range(2)]
+    graph, _ = after([calls[0] * 2, calls[1] * 2], {"x": floats(3)})
+    assert operations(graph).count("host") == 2
+
+
+def test_gradients_share_the_forward_pass() -> None:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (4,), (t,)), pr.input("w", (4, 4))
+    h = pr.tanh(x @ w)
+    loss = (h[0:T] ** 2).sum()
+    graph, _ = after([loss, pr.grad(loss, w)], {"x": floats(5, 4), "w": floats(4, 4)})
+    assert operations(graph).count("tanh") == 1
