@@ -6,6 +6,7 @@ Everything a user needs is here: `import polyrhythm as pr`.
 from polyrhythm import errors
 from polyrhythm.lang.calls import Ragged
 from polyrhythm.lang.checkpoint import checkpoint
+from polyrhythm.lang.chunks import loop, vector
 from polyrhythm.lang.custom import custom_vjp
 from polyrhythm.lang.foreign import jax_function, torch_function
 from polyrhythm.lang.functions import (
@@ -219,6 +220,7 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsumexp",
+    "loop",
     "matmul",
     "max",
     "max_pool",
@@ -283,6 +285,7 @@ __all__ = [
     "value",
     "value_and_grad",
     "var",
+    "vector",
     "where",
     "window",
     "zeros",

@@ -1269,3 +1269,28 @@ class OpaqueError(PolyrhythmError):
     >>> pr.evaluate(pr.jax_function(jnp.add, [x, y.axes[0]]), {"x": [1, 2, 3], "y": [10, 20]}).tolist()
     [11.0, 12.0, 13.0]
     """
+
+
+class MemoryBudgetError(PolyrhythmError):
+    """A program needs more memory than it was given.
+
+    `memory_budget` limits what a run may take: inputs, outputs, what is kept in between, and the values of the steps
+    that run at once. Fewer steps run at once where that is enough. What is kept is given by the program and the
+    bounds of the call; if that alone is too much, the error names the largest.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (1000,), (t,))
+    >>> program = pr.compile(x[0:T].sum(0), backend="numpy", memory_budget="1MB")
+    >>> import numpy as np
+    >>> program(x=np.ones((1000, 1000), "float32"))
+    Traceback (most recent call last):
+        ...
+    polyrhythm.errors.MemoryBudgetError: 4,004,000 bytes are needed, but the budget is 1,048,576; input x takes ...
+    ...
+
+    Give it more, or fewer steps at a time:
+
+    >>> program(x=np.ones((100, 1000), "float32"))[:2]
+    array([100., 100.], dtype=float32)
+    """

@@ -1176,6 +1176,30 @@ def checkpoints_of_an_effect() -> None:
     pr.compile(y[T], backend="numpy")(x=[1.0], checkpoint=pr.Checkpoints(RUNS.name, over=t))
 
 
+# Memory.
+
+
+@raises(errors.MemoryBudgetError)
+def budget_below_what_is_kept() -> None:
+    pr.compile(pr.exp(x)[0:T].sum(0), backend="numpy", memory_budget="1KB")(x=np.ones(1000, "float32"))
+
+
+@raises(errors.MemoryBudgetError)
+def budget_below_what_a_step_computes() -> None:
+    wide = pr.exp(pr.broadcast_to(x, (1000,)))
+    pr.compile(wide.sum(0), memory_budget="1KB")(x=[1.0, 2.0, 3.0])
+
+
+@raises(errors.DeclarationError)
+def budget_in_another_unit() -> None:
+    pr.compile(pr.exp(x), memory_budget="12 parsecs")
+
+
+@raises(errors.DeclarationError)
+def choice_for_another_program() -> None:
+    pr.compile(pr.exp(x), schedule={pr.dim("other")[0]: pr.loop()})
+
+
 # Language models from a folder.
 
 

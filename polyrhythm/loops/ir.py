@@ -17,6 +17,7 @@ from polyrhythm.ir.conditions import Condition
 from polyrhythm.ir.graph import Requirement
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Shape, TensorType
+from polyrhythm.lang.chunks import Chunk
 from polyrhythm.source import Source
 
 
@@ -170,7 +171,8 @@ Item = For | If | Block
 class LoopProgram:
     """A whole program: its places, its inputs and outputs by place, and what to do.
 
-    `bounds` are the bounds and sizes it needs; `found` those it finds itself.
+    `bounds` are the bounds and sizes it needs; `found` those it finds itself. `budget` is how many bytes a run may
+    take; `chunks` how many steps of a dim, by its name, run at once where a user has chosen.
     """
 
     places: Mapping[str, Place]
@@ -180,6 +182,8 @@ class LoopProgram:
     bounds: tuple[Symbol, ...]
     found: tuple[Symbol, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    budget: int | None = None
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
 
 
 def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from polyrhythm.runtime import nans
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
 from polyrhythm.runtime.checkpoints import Checkpoints, Saved, identity
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
+from polyrhythm.runtime.memory import check_budget
 from polyrhythm.runtime.pipeline import Compiled
 from polyrhythm.runtime.progress import Reporter, elapsed
 from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, steps
@@ -105,6 +106,7 @@ class Caller:
     def _run(
         self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
     ) -> list[Any]:
+        check_budget(self.loops, bounds)
         if self.program.options.check_nan:
             nans.check_inputs(self.graph, arrays)
         if self.library != "jax":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.terms import Symbol, Term, minimum, product
 from polyrhythm.ir.types import TensorType
@@ -107,6 +108,22 @@ class Memory:
             why = f": {place.why}" if place.why else ""
             lines.append(f"{place.kind:8} {place.name:20} {list(map(str, place.whole))}{folded}{why}")
         return "\n".join(lines)
+
+
+def check_budget(program: LoopProgram, bounds: Mapping[Any, int]) -> None:
+    """Refuse a run whose places alone take more than the budget."""
+    if program.budget is None:
+        return
+    memory = Memory(program)
+    needed = memory.bytes(bounds)
+    if needed > program.budget:
+        largest = max(program.places.values(), key=lambda place: memory.bytes_of(place, bounds))
+        raise MemoryBudgetError(
+            f"{needed:,} bytes are needed, but the budget is {program.budget:,}; {largest.kind} {largest.name} takes "
+            f"{memory.bytes_of(largest, bounds):,} of them" + (f", {largest.why}" if largest.why else ""),
+            fix="raise memory_budget, use smaller bounds, or read fewer steps of it later",
+            at=largest.at,
+        )
 
 
 def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from polyrhythm.autodiff import completed
-from polyrhythm.errors import UnsupportedError
+from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.ir.graph import Graph
 from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.lang.chunks import Chunk, parsed_bytes
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
@@ -79,7 +80,25 @@ def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     if compiled.unlifted is not None:
         compiled = compiled.unlifted()
     variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {})
-    return compiled if variant.schedule == compiled.schedule else variant
+    if variant.schedule == compiled.schedule:
+        return compiled
+    loops = replace(variant.loops, budget=compiled.loops.budget, chunks=compiled.loops.chunks)
+    return replace(variant, loops=loops)
+
+
+def limited(compiled: Compiled, budget: int | str | None, chunks: Mapping[Dim, Chunk]) -> Compiled:
+    """The same program with a limit to its memory, and with what the user chose to run at once."""
+    chosen: dict[str, Chunk] = {}
+    for dim, chunk in chunks.items():
+        symbol = compiled.graph.declared.get(dim.symbol) if isinstance(dim, Dim) else None
+        if symbol is None or not isinstance(chunk, Chunk):
+            raise DeclarationError(
+                f"schedule={{{dim}: {chunk!r}}} does not say how a dim of the program runs",
+                fix="name dims of the program, as in schedule={t: pr.tile(256)}",
+            )
+        chosen[symbol.name] = chunk
+    limit = None if budget is None else parsed_bytes(budget)
+    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen))
 
 
 def _ordered(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.ir.terms import Symbol
+from polyrhythm.lang.chunks import Chunk
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor
@@ -19,7 +20,7 @@ from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.crossing import follows
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.memory import Memory
-from polyrhythm.runtime.pipeline import Compiled, compile_tensors, streamed
+from polyrhythm.runtime.pipeline import Compiled, compile_tensors, limited, streamed
 from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
 
@@ -38,6 +39,8 @@ class Options:
     progress: bool = True
     without: tuple[str, ...] = ()
     torch_compile: str | None = None
+    memory_budget: int | str | None = None
+    schedule: Mapping[Dim, Chunk] = field(default_factory=dict)
 
 
 def compile(
@@ -50,6 +53,8 @@ def compile(
     progress: bool = True,
     without: Sequence[str] = (),
     torch_compile: str | None = None,
+    memory_budget: int | str | None = None,
+    schedule: Mapping[Dim, Chunk] | None = None,
 ) -> Program:
     """Compile some outputs into a program.
 
@@ -59,7 +64,10 @@ def compile(
     NaN or infinity that it makes of finite values, and names the line and the step. `progress=False` shows nothing
     during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
     every pass keeps the meaning. `torch_compile="inductor"` runs the blocks of a program on torch through
-    `torch.compile` with that compiler of torch's; the first run then takes long.
+    `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
+    what a run may take: fewer steps run at once, or the tensor that needs too much is named. `schedule` says how many
+    steps of a dim run at once where they are independent, `pr.loop()`, `pr.vector()` or `pr.tile(256)`; otherwise the
+    compiler chooses.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -72,7 +80,7 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    options = Options(backend, check_nan, progress, tuple(without), torch_compile)
+    options = Options(backend, check_nan, progress, tuple(without), torch_compile, memory_budget, dict(schedule or {}))
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
     return Program(wanted, options)
 
@@ -108,6 +116,7 @@ class Program:
         self.compiled = compile_tensors(
             wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without, compiled_loops
         )
+        self.compiled = limited(self.compiled, options.memory_budget, options.schedule)
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):

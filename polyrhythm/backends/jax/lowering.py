@@ -23,7 +23,7 @@ from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_opaque import called
 from polyrhythm.backends.jax.ops_padded import fit_axis
 from polyrhythm.backends.jax.reads import Reads, known_reads
-from polyrhythm.backends.jax.vector import run_lanes, split, too_large
+from polyrhythm.backends.jax.vector import chunk_of, run_lanes, split
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval, most
 from polyrhythm.ir.ops.record import map_attribute
@@ -101,8 +101,9 @@ class Lowering:
             self.stopping_loop(loop, state, live, first, end)
             return
         lanes = split(loop, live, self.program)
-        if lanes is not None and not too_large(self, loop):
-            run_lanes(self, loop, lanes, state, first, end)
+        chunk = chunk_of(self, loop) if lanes is not None else 1
+        if lanes is not None and chunk != 1:
+            run_lanes(self, loop, lanes, state, first, end, chunk)
             return
         names = carried(loop, live, self.program)
         for name in names:

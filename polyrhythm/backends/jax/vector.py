@@ -16,6 +16,7 @@ loop runs as a loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.ir.terms import Symbol, Term, product
-from polyrhythm.loops.ir import Block, For, Item, Load, LoopProgram, Place, Steps, Store, blocks_of, walk
+from polyrhythm.loops.ir import Block, Compute, For, Item, Load, LoopProgram, Place, Steps, Store, blocks_of, walk
 from polyrhythm.loops.liveness import live_before, written
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry")
 
 MOST_BYTES = 1 << 29
-"""The most that the largest value of all lanes together may take."""
+"""The most that the largest value of all lanes together may take, unless a budget says otherwise."""
+
+VALUES_AT_ONCE = 4
+"""How many values as large as the largest are taken to be alive at one time."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,36 @@ def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
     )
 
 
-def run_lanes(lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar) -> None:
-    """Run all lanes and store what they made."""
+def run_lanes(
+    lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar, chunk: int | None
+) -> None:
+    """Run all lanes, or a chunk of them at a time, and store what they made."""
     count = lowering.capacity(loop.end - loop.first)
     if count == 0:
         return
+    if chunk is None or chunk >= count:
+        _run_chunk(lowering, loop, lanes, state, (first, end, count))
+        return
+    for cut in (*lanes.read, *lanes.written):
+        if cut.place not in state:
+            state[cut.place] = lowering.empty(lowering.program.places[cut.place])
+    names = list(dict.fromkeys(cut.place for cut in lanes.written))
+    kept = {name: state[name].lengths for name in names}
+
+    def body(number: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        inner = dict(state)
+        inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+        _run_chunk(lowering, loop, lanes, inner, (jnp.int32(first) + number * jnp.int32(chunk), end, chunk))
+        return tuple(inner[name].array for name in names)
+
+    chunks = (jnp.int32(end) - jnp.int32(first) + jnp.int32(chunk - 1)) // jnp.int32(chunk)
+    results = jax.lax.fori_loop(jnp.int32(0), chunks, body, tuple(state[name].array for name in names))
+    state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+
+
+def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: tuple[Scalar, Scalar, int]) -> None:
+    """Run `count` lanes from `first` on, and store what those before `end` made."""
+    first, end, count = span
     counters = jnp.int32(first) + jnp.arange(count, dtype=jnp.int32)
     rows = {cut.name: _rows(lowering, state, cut, first, count) for cut in (*lanes.read, *lanes.written)}
     axis = f"lanes {len(lowering.lanes)}"
@@ -152,21 +182,45 @@ def _all_finite(lowering: Lowering, arrays: Sequence[jax.Array]) -> jax.Array:
     return finite
 
 
-def too_large(lowering: Lowering, loop: For) -> bool:
-    """Whether some value of all lanes together would take too much memory."""
+def chunk_of(lowering: Lowering, loop: For) -> int | None:
+    """How many lanes run at once: what the user says, else as many as there is room for; None is all of them."""
+    chosen = lowering.program.chunks.get(loop.counter.name)
+    if chosen is not None:
+        return chosen.steps
+    largest, compute = _largest_value(lowering, loop)
+    room = MOST_BYTES
+    if lowering.program.budget is not None:
+        places = lowering.program.places.values()
+        kept = sum(math.prod(lowering.room(place)) * place.type.dtype.itemsize for place in places)
+        room = lowering.program.budget - kept
+        if compute is not None and largest * VALUES_AT_ONCE > room:
+            raise MemoryBudgetError(
+                f"one step computes a value of {largest:,} bytes, and {max(0, room):,} are left of the budget of "
+                f"{lowering.program.budget:,} for what is computed",
+                fix="raise memory_budget, or run fewer or smaller steps",
+                at=compute.at,
+            )
     count = lowering.capacity(loop.end - loop.first)
+    if largest * count * (1 if lowering.program.budget is None else VALUES_AT_ONCE) <= room:
+        return None
+    return 1 << max(0, (room // (largest * VALUES_AT_ONCE)).bit_length() - 1)
+
+
+def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
+    """The bytes of the largest value that one lane computes, and its computation."""
     ranges = dict(lowering.ranges)
     for item in walk(loop.body):
         if isinstance(item, For):
             lowering.note_range(item)
-    largest = 0
+    largest: tuple[int, Compute | None] = (0, None)
     for block in blocks_of(loop.body):
         for compute in block.body:
             size = lowering.capacity(product(compute.type.shape)) * compute.type.dtype.itemsize
-            largest = max(largest, size)
+            if size > largest[0]:
+                largest = (size, compute)
     lowering.ranges.clear()
     lowering.ranges.update(ranges)
-    return largest * count > MOST_BYTES
+    return largest
 
 
 def _inner(loop: For) -> set[Symbol]:

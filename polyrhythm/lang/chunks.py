@@ -1,0 +1,63 @@
+"""How many steps of a parallel loop run at once: one mechanism behind loops, vectors and tiles.
+
+A chunk of one step is a loop, a chunk of all steps a vector, and anything between a tile: a run-time number of
+chunks of a static size, the last one partly empty. The compiler chooses: all steps at once as long as the largest
+values of all of them fit into what a run may take, else the largest power of two that does. A user may choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyrhythm.errors import DeclarationError
+
+UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """How many steps of a dim run at once; None is all of them."""
+
+    steps: int | None
+
+
+def loop() -> Chunk:
+    """One step after the other.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> pr.compile(pr.exp(x), schedule={t: pr.loop()})(x=[0.0, 0.0])
+    array([1., 1.], dtype=float32)
+    """
+    return Chunk(1)
+
+
+def vector() -> Chunk:
+    """All steps at once.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> pr.compile(pr.exp(x), schedule={t: pr.vector()})(x=[0.0, 0.0])
+    array([1., 1.], dtype=float32)
+    """
+    return Chunk(None)
+
+
+def parsed_bytes(budget: int | str) -> int:
+    """A number of bytes, as a number or with a unit.
+
+    >>> parsed_bytes("512MB"), parsed_bytes("1.5 KB"), parsed_bytes(100)
+    (536870912, 1536, 100)
+    """
+    if isinstance(budget, int):
+        return budget
+    digits = budget.rstrip("KMGB ")
+    unit = budget[len(digits) :].strip()
+    try:
+        return int(float(digits) * UNITS[unit or "B"])
+    except (ValueError, KeyError):
+        raise DeclarationError(
+            f"{budget!r} is no number of bytes", fix='write it as in memory_budget="512MB", or as a number'
+        ) from None

@@ -1,0 +1,82 @@
+"""Parallel loops in chunks: the same values whatever runs at once, within a budget of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.backends.jax import vector
+from polyrhythm.errors import DeclarationError, MemoryBudgetError
+
+WIDTH = 4
+
+
+def attention() -> tuple[Any, pr.Tensor]:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,))
+    k, v = pr.tanh(x), pr.exp(x)
+    return t, pr.softmax(k[0 : t + 1] @ x, 0) @ v[0 : t + 1] + x
+
+
+def lanes_of(program: pr.Program, monkeypatch: pytest.MonkeyPatch, **inputs: Any) -> tuple[Any, set[int]]:
+    """What a program returns, and how many lanes ran at once."""
+    seen: set[int] = set()
+    original = vector._run_chunk
+
+    def noted(lowering: Any, loop: Any, lanes: Any, state: Any, span: tuple[Any, Any, int]) -> None:
+        seen.add(span[2])
+        original(lowering, loop, lanes, state, span)
+
+    monkeypatch.setattr(vector, "_run_chunk", noted)
+    return np.asarray(program(**inputs)), seen
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [("loop", set()), ("vector", {16}), ("tile", {4})])
+def test_whatever_runs_at_once_the_values_are_the_same(
+    chosen: str, expected: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t, y = attention()
+    chunk = {"loop": pr.loop(), "vector": pr.vector(), "tile": pr.tile(4)}[chosen]
+    program = pr.compile(y, schedule={t: chunk})
+    for steps in (13, 16):
+        arrays = {"x": np.random.default_rng(steps).normal(size=(steps, WIDTH)).astype("float32")}
+        found, seen = lanes_of(program, monkeypatch, **arrays)
+        np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-4, atol=1e-5)
+        assert seen <= expected
+
+
+def test_fewer_steps_run_at_once_where_a_budget_demands_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, y = attention()
+    arrays = {"x": np.random.default_rng(0).normal(size=(256, WIDTH)).astype("float32")}
+    kept = pr.compile(y).memory.bytes({"T": 256})
+    found, seen = lanes_of(pr.compile(y, memory_budget=kept + 64 * 256 * 4), monkeypatch, **arrays)
+    np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-4, atol=1e-5)
+    # The scores of all steps are 256 x 256; four such values for 16 steps are what is left.
+    assert min(seen) == 16
+
+
+def test_a_tensor_that_does_not_fit_is_named() -> None:
+    _, y = attention()
+    arrays = {"x": np.ones((256, WIDTH), "float32")}
+    with pytest.raises(MemoryBudgetError, match=r"budget is 1,024; .* takes 4,096"):
+        pr.compile(y, memory_budget="1KB")(**arrays)
+    kept = pr.compile(y).memory.bytes({"T": 256})
+    with pytest.raises(MemoryBudgetError, match="a value of 1,024 bytes"):
+        pr.compile(y, memory_budget=kept + 100)(**arrays)
+
+
+@pytest.mark.parametrize("budget", ["many", "12 parsecs"])
+def test_a_budget_that_is_no_number_of_bytes(budget: str) -> None:
+    with pytest.raises(DeclarationError, match="no number of bytes"):
+        pr.compile(attention()[1], memory_budget=budget)
+
+
+def test_a_choice_for_what_is_no_dim_of_the_program() -> None:
+    other, _ = pr.dim("other")
+    with pytest.raises(DeclarationError, match="does not say how a dim"):
+        pr.compile(attention()[1], schedule={other: pr.loop()})
+    with pytest.raises(DeclarationError, match="a tile of 0 steps"):
+        pr.tile(0)
