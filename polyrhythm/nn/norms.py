@@ -1,4 +1,7 @@
-"""Normalisation: layers that give what they are called on mean 0 and variance 1, or root mean square 1."""
+"""Normalisation: layers that give what they are called on mean 0 and variance 1, or root mean square 1.
+
+Layers along the last axis compute in float32 where they are called on a narrower type.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import numpy as np
 
 from polyrhythm.errors import DeclarationError
 from polyrhythm.lang.functions import TensorLike, as_tensor, mean, reshape, rsqrt, square, var
+from polyrhythm.lang.functions.support import accumulated
 from polyrhythm.lang.gradient import detach
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.recurrent import Recurrent
@@ -34,7 +38,10 @@ class LayerNorm(Module):
         self.bias: Weight = initialisers.zeros((size,))
 
     def __call__(self, x: TensorLike) -> Tensor:
-        return _normalised(as_tensor(x), -1, self.epsilon) * self.weight + self.bias
+        tensor = as_tensor(x)
+        wide = accumulated(tensor)
+        result = _normalised(wide, -1, self.epsilon) * self.weight + self.bias
+        return result if wide is tensor else result.cast(tensor.dtype)
 
 
 class RMSNorm(Module):
@@ -51,7 +58,9 @@ class RMSNorm(Module):
 
     def __call__(self, x: TensorLike) -> Tensor:
         tensor = as_tensor(x)
-        return tensor * rsqrt(mean(square(tensor), -1, keepdims=True) + self.epsilon) * self.weight
+        wide = accumulated(tensor)
+        scaled = wide * rsqrt(mean(square(wide), -1, keepdims=True) + self.epsilon)
+        return (scaled if wide is tensor else scaled.cast(tensor.dtype)) * self.weight
 
 
 class GroupNorm(Module):
