@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,17 +67,17 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass
 class Reference:
-    """A model of transformers. Its weights are large enough that what it writes varies."""
+    """A model of transformers. With the usual gain its weights are large enough that what it writes varies."""
 
     name: str
-    changes: dict[str, Any] = field(default_factory=dict)
+    gain: float = 2.5
 
     @cached_property
     def model(self) -> Any:
         family, settings = SHAPES[self.name]
         make_config, make_model = FAMILIES[family]
         ends = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
-        model = make_model(make_config(vocab_size=VOCABULARY, **ends, **{**settings, **self.changes})).eval()
+        model = make_model(make_config(vocab_size=VOCABULARY, **ends, **settings)).eval()
         tied = model.config.tie_word_embeddings
         generator = torch.Generator().manual_seed(len(self.name))
         with torch.no_grad():
@@ -91,7 +91,7 @@ class Reference:
                     weight.copy_(noise)
                 else:  # GPT-2 keeps its matrices the other way round
                     inputs = weight.shape[0] if ".c_" in name else weight.shape[-1]
-                    weight.copy_(noise * 2.5 * inputs**-0.5)
+                    weight.copy_(noise * self.gain * inputs**-0.5)
         return model
 
     def save(self, folder: Path, **options: Any) -> Path:
@@ -100,11 +100,11 @@ class Reference:
         return folder
 
     def tokens(self, prompt: list[int], count: int) -> list[int]:
-        """What follows a prompt greedily."""
+        """What follows a prompt greedily. Without its cache, which keeps too much if the window is one step."""
         given = torch.tensor([prompt])
         with torch.no_grad():
             found = self.model.generate(
-                given, attention_mask=torch.ones_like(given), max_new_tokens=count, do_sample=False
+                given, attention_mask=torch.ones_like(given), max_new_tokens=count, do_sample=False, use_cache=False
             )
         return found[0, len(prompt) :].tolist()
 

@@ -43,7 +43,8 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in SHAPES])
 def test_bfloat16_is_close_to_transformers(name: str, tmp_path: Path) -> None:
-    reference = Reference(name)
+    # With the gain of the other tests transformers themselves are off by more than that, bfloat16 from float32.
+    reference = Reference(name, gain=0.7)
     reference.model.to(torch.bfloat16)
     model = llm.load(reference.save(tmp_path))
     assert model.config.dtype == ml_dtypes.bfloat16
