@@ -9,6 +9,7 @@
 """
 
 from polyrhythm.rl.environments import CartPole, Continuous, Discrete, Environment, Pendulum, Synthetic
+from polyrhythm.rl.gym import Gym
 from polyrhythm.rl.policies import ActorCritic, Categorical, Normal
 from polyrhythm.rl.ppo import ppo
 from polyrhythm.rl.returns import gae, monte_carlo, n_step, td_lambda
@@ -22,6 +23,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "Environment",
+    "Gym",
     "Normal",
     "Pendulum",
     "Source",

@@ -1,0 +1,99 @@
+"""Gymnasium's vector environments inside a program: all modes of resetting give the same episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import polyrhythm as pr
+from polyrhythm import rl
+
+ITERATIONS, STEPS, ENVS = 2, 25, 2
+
+
+class Count(gymnasium.Env[np.ndarray, Any]):
+    """Counts its steps, from 10 times the number of the episode; ends after 3 of them, by turns in either way."""
+
+    observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length: int) -> None:
+        self.length, self.episode, self.age = length, -1, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode, self.age = (0 if seed is not None else self.episode + 1), 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.age += 1
+        over = self.age == self.length
+        return self._seen(), float(self.age), over and self.episode % 2 == 0, over and self.episode % 2 == 1, {}
+
+    def _seen(self) -> np.ndarray:
+        return np.array([10 * self.episode + self.age], np.float32)
+
+
+def source(mode: AutoresetMode) -> rl.Gym:
+    return rl.Gym(SyncVectorEnv([lambda: Count(3), lambda: Count(4)], autoreset_mode=mode), seed=7)
+
+
+def ran(mode: AutoresetMode, backend: str = "numpy") -> dict[str, np.ndarray]:
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    steps = source(mode).run(i, t, lambda seen: (seen.axes[:, 0] > 0).cast("int32"))
+    names = ("observation", "following", "reward", "terminated", "truncated", "valid")
+    outputs = {n: getattr(steps, n)[i, 0:T] for n in names if getattr(steps, n) is not None}
+    found = pr.compile(outputs, backend=backend, progress=False)(bounds={I: ITERATIONS, T: STEPS})
+    return {name: a.reshape(ITERATIONS * STEPS, ENVS, *a.shape[3:]) for name, a in found.items()}
+
+
+def episodes(found: dict[str, np.ndarray], env: int) -> list[Any]:
+    """Every transition of one environment, without the steps that only reset."""
+    valid = found["valid"][:, env] if "valid" in found else np.ones(len(found["reward"]), bool)
+    names = ("observation", "following", "reward", "terminated", "truncated")
+    return list(zip(*(np.asarray(found[n][:, env]).reshape(-1)[valid].tolist() for n in names), strict=True))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_mode_gives_the_same_transitions(mode: AutoresetMode) -> None:
+    found = ran(mode)
+    for env, length in enumerate((3, 4)):
+        transitions = episodes(found, env)
+        assert len(transitions) > 30
+        for number, (seen, after, reward, terminated, truncated) in enumerate(transitions):
+            episode, age = divmod(number, length)
+            assert (seen, after, reward) == (10 * episode + age, 10 * episode + age + 1, age + 1)
+            over = age + 1 == length
+            assert (terminated, truncated) == (over and episode % 2 == 0, over and episode % 2 == 1)
+
+
+def test_on_jax() -> None:
+    found, expected = ran(AutoresetMode.SAME_STEP, "jax"), ran(AutoresetMode.SAME_STEP)
+    for name, array in expected.items():
+        assert np.array_equal(found[name], array), name
+
+
+def test_state_is_saved_and_restored() -> None:
+    """After a restore the same actions lead to the same observations, through resets with random states."""
+    carts = rl.Gym(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2), seed=3)
+    carts.reset()
+    action = np.array([0, 1])
+    for _ in range(7):
+        carts.step(action)
+    kept = {name: np.array(a) for name, a in carts.save().items()}
+    first = [carts.step(action)[0] for _ in range(30)]
+    other = rl.Gym(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2), seed=3)
+    other.restore(kept)
+    assert np.array_equal(first, [other.step(action)[0] for _ in range(30)])
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    environments = SyncVectorEnv([lambda: Count(3)])
+    environments.metadata = {"autoreset_mode": "sometimes"}
+    with pytest.raises(pr.errors.DeclarationError, match="sometimes"):
+        rl.Gym(environments)

@@ -1,0 +1,112 @@
+"""PPO: its loss and update against torch on the same batch, the program against itself by the oracle, and learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import polyrhythm as pr
+from polyrhythm import optim, rl
+from polyrhythm.rl.ppo import Batch, Settings, loss
+
+ROWS = 16
+
+
+def batch(random: np.random.Generator, discrete: bool) -> dict[str, np.ndarray]:
+    action = (
+        random.integers(0, 2, ROWS).astype("int32") if discrete else random.normal(size=(ROWS, 1)).astype("float32")
+    )
+    return {
+        "observation": random.normal(size=(ROWS, 3)).astype("float32"),
+        "action": action,
+        "log_prob": random.normal(size=ROWS, loc=-0.7, scale=0.3).astype("float32"),
+        "value": random.normal(size=ROWS).astype("float32"),
+        "advantage": random.normal(size=ROWS, scale=2).astype("float32"),
+        "target": random.normal(size=ROWS).astype("float32"),
+    }
+
+
+def torch_loss(w: dict[str, torch.Tensor], b: dict[str, torch.Tensor], s: Settings, discrete: bool) -> torch.Tensor:
+    """As CleanRL writes it."""
+
+    def network(name: str) -> torch.Tensor:
+        h = torch.tanh(b["observation"] @ w[f"{name}.layers.0.weight"].T + w[f"{name}.layers.0.bias"])
+        return h @ w[f"{name}.layers.1.weight"].T + w[f"{name}.layers.1.bias"]
+
+    policy: Any
+    if discrete:
+        policy = torch.distributions.Categorical(logits=network("policy"))
+        log_prob, entropy = policy.log_prob(b["action"]), policy.entropy()
+    else:
+        policy = torch.distributions.Normal(network("policy"), w["log_std"].exp())
+        log_prob, entropy = policy.log_prob(b["action"]).sum(1), policy.entropy().sum(1)
+    value = network("value").view(-1)
+    advantage = b["advantage"]
+    if s.normalise:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    ratio = (log_prob - b["log_prob"]).exp()
+    policy_loss = torch.max(-advantage * ratio, -advantage * torch.clamp(ratio, 1 - s.clip, 1 + s.clip)).mean()
+    unclipped = (value - b["target"]) ** 2
+    if s.clip_value:
+        near = b["value"] + torch.clamp(value - b["value"], -s.clip, s.clip)
+        value_loss = 0.5 * torch.max(unclipped, (near - b["target"]) ** 2).mean()
+    else:
+        value_loss = 0.5 * unclipped.mean()
+    return policy_loss - s.entropy_weight * entropy.mean() + s.value_weight * value_loss
+
+
+@pytest.mark.parametrize(("discrete", "clip_value"), [(True, True), (False, False)])
+def test_loss_and_update_like_torch(discrete: bool, clip_value: bool) -> None:
+    settings = Settings(clip_value=clip_value, normalise=clip_value, most_gradient=0.3)
+    random = np.random.default_rng(0)
+    actions = rl.Discrete(2) if discrete else rl.Continuous(1)
+    model = rl.ActorCritic((3,), actions, (5,), random)
+    arrays = batch(random, discrete)
+    u, U = pr.dim("u")
+    weights = optim.over(u, model.parameters())
+    inputs = {name: pr.input(name, a.shape, dtype=a.dtype) for name, a in arrays.items()}
+    total = loss(model.using(weights), Batch(**inputs), settings).total
+    gradients = optim.clip_by_global_norm(u, pr.grad(total, weights), settings.most_gradient)
+    optim.adam(u, weights, gradients, 0.01, epsilon=1e-5)
+    program = pr.compile({"loss": total[0:U], "weights": weights}, backend="numpy")
+    found = program(**{name: a for name, a in arrays.items() if clip_value or name != "value"}, bounds={U: 3})
+
+    theirs = {name: torch.tensor(a, requires_grad=True) for name, a in model.weights().items()}
+    optimiser = torch.optim.Adam(theirs.values(), lr=0.01, eps=1e-5)
+    data = {name: torch.tensor(a) for name, a in arrays.items()}
+    for update in range(3):
+        expected = torch_loss(theirs, data, settings, discrete)
+        np.testing.assert_allclose(found["loss"][update], expected.item(), rtol=1e-5, atol=1e-6)
+        optimiser.zero_grad()
+        expected.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.values(), settings.most_gradient)
+        optimiser.step()
+        for name, w in theirs.items():
+            np.testing.assert_allclose(
+                found["weights"][name][update + 1], w.detach().numpy(), rtol=1e-4, atol=1e-5, err_msg=name
+            )
+
+
+def test_rows_without_weight_do_not_count() -> None:
+    random = np.random.default_rng(1)
+    model = rl.ActorCritic((3,), rl.Discrete(2), (5,), random)
+    arrays = batch(random, True)
+    kept = random.random(ROWS) < 0.6
+    weighted = Batch(**{k: pr.constant(a) for k, a in arrays.items()}, weight=pr.constant(kept.astype("float32")))
+    fewer = Batch(**{k: pr.constant(a[kept]) for k, a in arrays.items()})
+    found, expected = (pr.evaluate(tuple(loss(model, b, Settings()))) for b in (weighted, fewer))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_learns_to_balance() -> None:
+    carts = rl.Arrays(rl.CartPole(), 8)
+    model = rl.ActorCritic(carts.observation_shape, carts.actions, (64, 64), np.random.default_rng(0))
+    training = rl.ppo(carts, model, Settings(steps=128, rate=1e-3))
+    program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    score = program(bounds={training.iterations: 40})["return"]
+    assert score[:3].mean() < 40
+    assert score[-5:].mean() > 100
