@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from polyrhythm.ir.conditions import Compare, Condition, Junction
+from polyrhythm.ir.conditions import Compare, Condition, Junction, conjunction, eq, ge, lt
 from polyrhythm.ir.ops.record import attribute_terms
-from polyrhythm.ir.sets import facts
+from polyrhythm.ir.sets import facts, solutions
 from polyrhythm.ir.terms import Atom, FloorDiv, Symbol, Term
 from polyrhythm.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
 from polyrhythm.loops.liveness import live_before, written
@@ -282,7 +282,7 @@ def _growing_bytes(program: LoopProgram, loop: For, bound: Symbol) -> int:
         place = program.places[load.place]
         for axis, entry in enumerate(load.index):
             sized = bound in place.slots[axis].symbols
-            if isinstance(entry, Steps) and sized and loop.counter in entry.length.symbols:
+            if isinstance(entry, Steps) and sized and _grows(entry.length, loop):
                 size = place.type.dtype.itemsize
                 for other, length in enumerate(place.whole):
                     picked = other < len(load.index) and isinstance(load.index[other], Term)
@@ -290,6 +290,15 @@ def _growing_bytes(program: LoopProgram, loop: For, bound: Symbol) -> int:
                         size *= max(1, length.constant) if length.is_constant else NOMINAL
                 total += size
     return total
+
+
+def _grows(length: Term, loop: For) -> bool:
+    """Whether a length grows with the iterations of a loop, without limit."""
+    if loop.counter not in length.symbols:
+        return False
+    value, counter = Term.of(Symbol("value", "dim", serial=-30)), Term.of(loop.counter)
+    inside = conjunction(ge(counter, loop.first), lt(counter, loop.end), eq(value, length))
+    return solutions(conjunction(inside, facts(inside.symbols))).largest_value(value) is None
 
 
 def _facts(program: LoopProgram, bound: Symbol) -> Iterator[Condition]:

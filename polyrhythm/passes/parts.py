@@ -51,7 +51,11 @@ def slice_of_contraction(nodes: Nodes, node: Node, definition: Definition) -> De
 
 
 def reshape_of_contraction(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
-    """A contraction without its axes of length one is a contraction of operands without them."""
+    """A contraction without its axes of length one is a contraction of operands without them.
+
+    Ranges of steps keep theirs, as labels that are summed: what is read of a large buffer then goes into the product as
+    it lies in memory.
+    """
     access = definition.operands[0]
     inner = nodes.seen_through(access)
     if inner is None or inner.op != "einsum" or nodes.readers[access.source] > 1:
@@ -63,15 +67,17 @@ def reshape_of_contraction(nodes: Nodes, node: Node, definition: Definition) -> 
     if left != node.shape or len(kept) == len(output):
         return None
     dropped = set(output) - set(kept)
-    operands = []
+    operands, left_words = [], []
     for word, operand in zip(words, inner.operands, strict=True):
-        if set(word) & dropped:
+        if set(word) & dropped and not operand.ranges:
             shape = tuple(
                 n for letter, n in zip(word, nodes.type_of(operand).shape, strict=True) if letter not in dropped
             )
             operand = nodes.add(f"{node.name}_part", node, definition, "reshape", (operand,), shape=shape)
+            word = "".join(letter for letter in word if letter not in dropped)
         operands.append(operand)
-    spec = f"{','.join(''.join(c for c in word if c not in dropped) for word in words)}->{''.join(kept)}"
+        left_words.append(word)
+    spec = f"{','.join(left_words)}->{''.join(kept)}"
     return Definition(definition.domain, "einsum", tuple(operands), {"spec": spec}, definition.at)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from tests.backends.decoders import CAUSAL, L, Sizes, T, decoder, inputs, windowed
+from tests.backends.decoders import CAUSAL, L, Sizes, T, decoder, inputs, over, t, windowed
 from tests.backends.hlo import large, loop_bodies, optimised
 
 STEPS, WINDOW = 512, 128
@@ -46,6 +46,19 @@ def test_what_is_decoded_is_right(window: int | None) -> None:
     program = pr.compile(token, bounds={L: sizes.layers})
     want = pr.evaluate(token, inputs(sizes), bounds={T: 9, L: sizes.layers})
     np.testing.assert_array_equal(program(bounds={T: 9}, **inputs(sizes)), want)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_every_other_step(stride: int) -> None:
+    """One slice of the buffer where its room is a multiple of the stride, and the right steps in any case."""
+    sizes = Sizes(2, 2, layers=2)
+    token = decoder(sizes, over(slice(t % stride, t + 1, stride)))
+    program = pr.compile(token, bounds={L: sizes.layers})
+    want = pr.evaluate(token, inputs(sizes), bounds={T: 11, L: sizes.layers})
+    np.testing.assert_array_equal(program(bounds={T: 11}, **inputs(sizes)), want)
+    bodies = loop_bodies(optimised(program, bounds={T: 16}, **inputs(sizes)))
+    gathers = large(bodies, ("gather",), 5 * sizes.batch * sizes.kv_heads * sizes.depth)
+    assert (gathers == []) == (stride == 2)
 
 
 def test_a_window_needs_the_same_memory_for_any_number_of_steps() -> None:

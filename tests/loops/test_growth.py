@@ -54,6 +54,7 @@ def test_every_iteration_is_done_once_at_a_capacity_that_holds_it() -> None:
         attention(slice(pr.max(0, t - 7), t + 1)),  # a window does not grow
         attention(slice(0, pr.min(t + 1, T // 2))),  # what is read depends on T
         attention(slice(0, 1)),  # one step
+        attention(slice(0, pr.min(t + 1, 16))),  # at most sixteen
     ],
 )
 def test_what_does_not_grow(outputs: Any) -> None:

@@ -22,7 +22,7 @@ from polyrhythm.backends.jax import ops
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_opaque import called
 from polyrhythm.backends.jax.ops_padded import fit_axis
-from polyrhythm.backends.jax.reads import Reads, known_reads
+from polyrhythm.backends.jax.reads import Key, Reads, known_reads
 from polyrhythm.backends.jax.vector import chunk_of, run_lanes, split
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval, most
@@ -195,6 +195,7 @@ class Lowering:
             state[load.place] = self.empty(place)
         array = state[load.place].array
         key = (block.name if block is not None else "", load)
+        fresh = key in self.reads.fresh
         axes = list(self.order(place))  # the axes of the place that the array still has
         for axis, entry in enumerate(load.index):
             at = axes.index(axis)
@@ -204,13 +205,15 @@ class Lowering:
             elif key in self.reads.unordered:
                 array = lax.slice_in_dim(array, 0, self.capacity(entry.length), axis=at)
             else:
-                array = self._several(array, entry, at, key in self.reads.contiguous)
+                rows = key in self.reads.strided and array.shape[at] % entry.step == 0
+                fresh = fresh and (rows or entry.step == 1)  # a gather may go beyond, to a slot of other steps
+                array = self._rows(array, entry, at) if rows else self._several(array, entry, at, key)
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         array = _spread(array, axes, [axis for axis in range(len(place.whole)) if axis not in picked])
         shared = None
         if self._is_shared(place, load):
             shared = ops.Shared(self.exactly, partial(self.trusted.add, place.name))
-        return Padded(array, self.lengths(load.type.shape), key in self.reads.fresh, shared)
+        return Padded(array, self.lengths(load.type.shape), fresh, shared)
 
     def _is_shared(self, place: Place, load: Load) -> bool:
         """Whether all lanes read the same array, up to different lengths perhaps."""
@@ -219,9 +222,15 @@ class Lowering:
         starts = (entry if isinstance(entry, Term) else entry.start for entry in load.index)
         return not any(self.lane in start.symbols for start in starts)
 
-    def _several(self, array: jax.Array, entry: Steps, axis: int, contiguous: bool) -> jax.Array:
+    def _rows(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
+        """Every other slot of an axis, or fewer, from one of the first on: a column of the axis seen as rows."""
+        shape = (*array.shape[:axis], array.shape[axis] // entry.step, entry.step, *array.shape[axis + 1 :])
+        column = _pick(lax.reshape(array, shape), self.scalar(entry.start), axis + 1)
+        return fit_axis(column, axis, self.capacity(entry.length))
+
+    def _several(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> jax.Array:
         """Several slots along an axis, as many as the length can be at most."""
-        capacity = self.capacity(entry.length)
+        capacity, contiguous = self.capacity(entry.length), key in self.reads.contiguous
         start, size = self.scalar(entry.start), array.shape[axis]
         if entry.ring is None and entry.step == 1 and isinstance(start, int):
             if start == 0 and capacity == size:

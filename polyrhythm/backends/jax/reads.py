@@ -8,6 +8,7 @@ Copying a buffer at every step costs more than the step. Found here, once per pr
 - *orders*: the order in which a buffer keeps its axes. A batched dot wants the batch axes first and no axis of length
   one; a buffer that is kept so goes into the dot as it is;
 - *contiguous* reads, which are one slice of an axis that surely holds it, instead of a gather;
+- *strided* reads of every other step (or fewer) from one of the first on, which are one slice of the axis seen as rows;
 - *unordered* reads: a ring may be read in the order it lies in memory if all that is done along that axis is parallel
   or a reduction (the signatures of the operations tell), and if the slots in use are the first ones;
 - *fresh* reads: nothing has been stored beyond what is read, so the buffer still has its zeros there, and a
@@ -40,6 +41,7 @@ class Reads:
     spans: Mapping[Term, frozenset[Term]]
     orders: Mapping[str, tuple[int, ...]]
     contiguous: frozenset[Key]
+    strided: frozenset[Key]
     unordered: frozenset[Key]
     fresh: frozenset[Key]
 
@@ -86,9 +88,10 @@ def _known_reads(same: _Same) -> Reads:
     shuffled = {id(site): _unordered(site) for site in sites}
     unordered = _everywhere((key, key in shuffled[id(site)]) for site, key in reads)
     contiguous = _everywhere((key, _is_contiguous(program, site, key[1], limits)) for site, key in reads)
+    strided = _everywhere((key, _is_strided(site, key[1])) for site, key in reads)
     fresh = _everywhere((key, _is_fresh(program, site, sites, key[1], key in unordered)) for site, key in dots)
     orders = _orders(program, sites)
-    return Reads(limits, _spans(program, sites), orders, contiguous, unordered, fresh)
+    return Reads(limits, _spans(program, sites), orders, contiguous, strided, unordered, fresh)
 
 
 def _everywhere(found: Iterable[tuple[Key, bool]]) -> frozenset[Key]:
@@ -166,6 +169,15 @@ def _is_contiguous(program: LoopProgram, site: _Site, load: Load, limits: Mappin
             if not proves(site.known, conjunction(fits, ge(entry.start, 0))):
                 return False
     return True
+
+
+def _is_strided(site: _Site, load: Load) -> bool:
+    """Whether every range has a step greater than one and starts at one of the first slots."""
+    ranges = [entry for entry in load.index if isinstance(entry, Steps)]
+    if any(entry.ring is not None or entry.step <= 1 for entry in ranges):
+        return False
+    first = (conjunction(ge(entry.start, 0), lt(entry.start, entry.step)) for entry in ranges)
+    return proves(site.known, conjunction(*first))
 
 
 def _orders(program: LoopProgram, sites: Sequence[_Site]) -> dict[str, tuple[int, ...]]:
@@ -267,9 +279,9 @@ def _is_fresh(program: LoopProgram, site: _Site, sites: Sequence[_Site], load: L
     (axis,) = ranges
     entry = load.index[axis]
     assert isinstance(entry, Steps)
-    if entry.step != 1 or (entry.ring is not None and not unordered):
+    if entry.step < 1 or (entry.ring is not None and not unordered):
         return False
-    end = entry.length if unordered else entry.start + entry.length
+    end = entry.length if unordered else entry.start + (entry.length - 1) * entry.step + 1
     for other in sites:
         for store in other.block.stores:
             if store.place == load.place:
