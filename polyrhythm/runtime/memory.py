@@ -2,7 +2,8 @@
 
 A place takes its slots times the bytes of one. Besides, a block needs room for the values it computes: each lives
 from its computation to its last use. The largest sum over all blocks is what the program needs on top of its
-places, for blocks run one after the other.
+places, for blocks run one after the other. A backend that does independent iterations all at once needs room for the
+values of all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.terms import Symbol, Term, minimum, product
 from polyrhythm.ir.types import TensorType
-from polyrhythm.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps
+from polyrhythm.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps, blocks_of
 
 Lookup = Callable[[Symbol], int]
 
@@ -41,6 +42,7 @@ class Memory:
     """
 
     program: LoopProgram
+    at_once: bool = False  # whether independent iterations are done together
 
     def bytes(self, bounds: Mapping[Any, int]) -> int:
         """All bytes of the places at given bounds: inputs, outputs and what is kept in between."""
@@ -66,17 +68,34 @@ class Memory:
     def _blocks(self, bounds: Mapping[Any, int]) -> list[tuple[str, int]]:
         lookup, found = _lookup(bounds), []
 
-        def visit(items: tuple[Item, ...], ranges: Mapping[Symbol, Interval]) -> None:
+        def visit(items: tuple[Item, ...], ranges: Mapping[Symbol, Interval], lanes: int, collected: int) -> None:
             for item in items:
                 if isinstance(item, Block):
-                    found.append((item.name, _alive(item, ranges, lookup)))
+                    found.append((item.name, max(collected, lanes * _alive(item, ranges, lookup))))
                 elif isinstance(item, If):
-                    visit(item.body, ranges)
+                    visit(item.body, ranges, lanes, collected)
                 else:
-                    visit(item.body, {**ranges, item.counter: _range(item, ranges)})
+                    count = self._lanes(item, ranges, lookup)
+                    rows = self._written(item, bounds) if count > 1 else 0
+                    inner = {**ranges, item.counter: _range(item, ranges)}
+                    visit(item.body, inner, lanes * count, max(collected, rows))
 
-        visit(self.program.body, {})
+        visit(self.program.body, {}, 1, 0)
         return found
+
+    def _written(self, loop: For, bounds: Mapping[Any, int]) -> int:
+        """The bytes of the places that a loop stores to: what its iterations make is collected before it is stored."""
+        names = {store.place for block in blocks_of(loop.body) for store in block.stores}
+        places = (self.program.places[name] for name in names)
+        return sum(self.bytes_of(place, bounds) for place in places if place.kind != "variable")
+
+    def _lanes(self, loop: For, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
+        """How many iterations of a loop are done together."""
+        if not (self.at_once and loop.parallel and loop.stop is None):
+            return 1
+        every = max(1, interval(loop.end - loop.first, ranges)[1].evaluate(lookup))
+        chosen = self.program.chunks.get(loop.counter.name)
+        return every if chosen is None or chosen.steps is None else min(every, chosen.steps)
 
     def table(self, bounds: Mapping[Any, int]) -> str:
         """The plan at given bounds, a line per place, as a table."""

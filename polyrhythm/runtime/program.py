@@ -221,7 +221,7 @@ class Program:
     @property
     def memory(self) -> Memory:
         """What the program keeps, where, and why; ask it for bytes at given bounds."""
-        return Memory(self.compiled.loops)
+        return Memory(self.compiled.loops, self.options.backend == "jax")
 
     def explain(self) -> str:
         """What the compiler made of the program, and why, as text."""
