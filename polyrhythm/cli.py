@@ -1,4 +1,4 @@
-"""The command `polyrhythm`: `polyrhythm generate PATH --prompt "..."` writes with a language model."""
+"""The command `polyrhythm`: `generate PATH --prompt "..."` writes with a language model, `train ppo` learns to act."""
 
 from __future__ import annotations
 
@@ -64,6 +64,47 @@ def generate(
             print(one + text)
     if plan and made is not None:
         _show_plan(made)
+
+
+@app.command()
+def train(
+    algorithm: Annotated[str, typer.Argument(help="ppo, a2c or reinforce.")],
+    env: Annotated[str, typer.Option(help="The environment, by Gymnasium's name.")] = "CartPole-v1",
+    envs: Annotated[int, typer.Option(help="How many of them run at once.")] = 8,
+    steps: Annotated[int, typer.Option(help="How many steps each makes per iteration.")] = 128,
+    iterations: Annotated[int, typer.Option(help="How many iterations to train for.")] = 100,
+    rate: Annotated[float, typer.Option(help="The rate of learning.")] = 1e-3,
+    hidden: Annotated[str, typer.Option(help="The sizes of the hidden layers.")] = "64,64",
+    compiled: Annotated[bool, typer.Option("--compiled", help="Make the environment a part of the program.")] = False,
+    seed: Annotated[int, typer.Option(help="Runs with one seed are the same.")] = 0,
+    log: Annotated[str | None, typer.Option(help="A file for the figures: .csv, or .json with a line each.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="A folder to save to, and to go on from.")] = None,
+    every: Annotated[int, typer.Option(help="Save after so many iterations.")] = 10,
+    backend: Annotated[str, typer.Option(help="jax, torch or numpy.")] = "jax",
+) -> None:
+    """Learn to act in an environment."""
+    from polyrhythm.rl import train as learning
+
+    began = time.perf_counter()
+    try:
+        sizes = tuple(int(size) for size in hidden.split(",") if size)
+        learning.train(
+            algorithm,
+            learning.source(env, envs, compiled, seed),
+            iterations,
+            hidden=sizes,
+            seed=seed,
+            log=log,
+            checkpoint=checkpoint,
+            every=every,
+            backend=backend,
+            show=lambda row: print(learning.line(row, began, envs * steps), flush=True),
+            steps=steps,
+            rate=rate,
+        )
+    except PolyrhythmError as error:
+        print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 def _streamed(model: Any, prompts: list[str], tokens: int, choosing: dict[str, Any]) -> list[str]:

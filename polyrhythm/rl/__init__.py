@@ -8,14 +8,21 @@
 [3.0, 4.0, 4.0]
 """
 
+from polyrhythm.rl.a2c import Settings as A2CSettings
+from polyrhythm.rl.a2c import a2c
 from polyrhythm.rl.environments import CartPole, Continuous, Discrete, Environment, Pendulum, Synthetic
 from polyrhythm.rl.gym import Gym
 from polyrhythm.rl.policies import ActorCritic, Categorical, Normal
+from polyrhythm.rl.ppo import Settings as PPOSettings
 from polyrhythm.rl.ppo import ppo
+from polyrhythm.rl.reinforce import Settings as ReinforceSettings
+from polyrhythm.rl.reinforce import reinforce
 from polyrhythm.rl.returns import gae, monte_carlo, n_step, td_lambda
 from polyrhythm.rl.running import Arrays, Source, Steps, episodes
+from polyrhythm.rl.training import Training
 
 __all__ = [
+    "A2CSettings",
     "ActorCritic",
     "Arrays",
     "CartPole",
@@ -25,14 +32,19 @@ __all__ = [
     "Environment",
     "Gym",
     "Normal",
+    "PPOSettings",
     "Pendulum",
+    "ReinforceSettings",
     "Source",
     "Steps",
     "Synthetic",
+    "Training",
+    "a2c",
     "episodes",
     "gae",
     "monte_carlo",
     "n_step",
     "ppo",
+    "reinforce",
     "td_lambda",
 ]

@@ -22,7 +22,6 @@ from polyrhythm.lang.functions import (
 )
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.tensor import Tensor
-from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.layers import MLP
 from polyrhythm.nn.module import Module, Weight
 from polyrhythm.rl.environments import Continuous, Discrete
@@ -141,12 +140,12 @@ class ActorCritic(Module):
         return reshape(observation, (*leading, self.size))
 
 
-def _network(sizes: Sequence[int], last: float, rng: Random) -> MLP:
+def _network(sizes: Sequence[int], last: float, rng: np.random.Generator | None) -> MLP:
     network = MLP(sizes, tanh, rng=rng)
     for layer in network.layers:
         gain = last if layer is network.layers[-1] else math.sqrt(2)
-        layer.weight = orthogonal(tuple(layer.weight.shape), gain, rng)  # type: ignore[arg-type]
-        layer.bias = np.zeros(layer.weight.shape[0], np.float32)  # type: ignore[arg-type]
+        layer.weight = orthogonal(tuple(layer.weight.shape), gain, rng)
+        layer.bias = np.zeros(layer.weight.shape[0], np.float32)
     return network
 
 

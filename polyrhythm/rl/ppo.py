@@ -25,12 +25,13 @@ from polyrhythm.lang.functions import (
     value,
 )
 from polyrhythm.lang.gradient import detach, grad
-from polyrhythm.lang.index import Bound, Dim, dim
+from polyrhythm.lang.index import Dim, dim
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source, Steps, episodes
+from polyrhythm.rl.training import Training
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,6 @@ class Losses(NamedTuple):
     entropy: Tensor
     divergence: Tensor
     clipped: Tensor
-
-
-@dataclass(frozen=True)
-class Training:
-    """Tensors to be compiled, and the bounds they need: `pr.compile(training.outputs, bounds=training.bounds)`."""
-
-    i: Dim
-    iterations: Bound
-    outputs: dict[str, Any]
-    bounds: dict[Bound, int]
-    steps: Steps
 
 
 def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:

@@ -1,0 +1,63 @@
+"""Advantage actor-critic (Mnih et al., 2016), all environments in step, as one program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from polyrhythm import optim
+from polyrhythm.lang.functions import square
+from polyrhythm.lang.gradient import detach, grad
+from polyrhythm.lang.index import dim
+from polyrhythm.rl.policies import ActorCritic
+from polyrhythm.rl.returns import gae
+from polyrhythm.rl.running import Source, episodes
+from polyrhythm.rl.training import Training
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What there is to choose, with the customary choices."""
+
+    steps: int = 8
+    rate: float = 7e-4
+    discount: float = 0.99
+    decay: float = 1.0
+    entropy_weight: float = 0.01
+    value_weight: float = 0.5
+    most_gradient: float = 0.5
+
+
+def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008
+    """Train a model in some environments, with one update from all steps of each iteration.
+
+    >>> from polyrhythm import rl
+    >>> lamps = rl.Arrays(rl.Synthetic((3,), length=4), 2)
+    >>> training = a2c(lamps, rl.ActorCritic(lamps.observation_shape, lamps.actions, (4,)))
+    >>> sorted(training.outputs)
+    ['entropy', 'episodes', 'loss', 'return', 'weights']
+    """
+    i, iterations = dim("i")
+    t, last = dim("t")
+    weights = optim.over(i, model.parameters())
+    acting = model.using(weights)
+    steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
+    whole = {t: slice(0, settings.steps)}
+    policy, worth = acting(detach(steps.observation)[whole])
+    ends = steps.terminated, steps.truncated
+    before, after = (acting.worth(seen) for seen in (steps.observation, steps.following))
+    advantage = detach(gae(t, steps.reward, before, after, *ends, settings.discount, settings.decay))[whole]
+    target = advantage + detach(before)[whole]
+    each = -advantage * policy.log_prob(detach(steps.action)[whole])
+    each = each + settings.value_weight * 0.5 * square(worth - target) - settings.entropy_weight * policy.entropy()
+    if steps.valid is None:
+        loss, entropy = each.mean(), policy.entropy().mean()
+    else:
+        share = steps.valid.cast("float32")[whole]
+        loss, entropy = ((part * share).sum() / share.sum() for part in (each, policy.entropy()))
+    gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.most_gradient)
+    optim.rmsprop(i, weights, gradients, settings.rate, epsilon=1e-5)
+    count, score = episodes(i, t, steps)
+    outputs: dict[str, Any] = {"return": score, "episodes": count, "loss": loss, "entropy": entropy}
+    outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}
+    return Training(i, iterations, outputs, {last: settings.steps}, steps)
