@@ -11,7 +11,7 @@ TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test lint fuzz docs studies bench bench-training constraints clean
+.PHONY: help demo test lint fuzz drill docs studies bench bench-training constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -30,6 +30,9 @@ lint: .venv/test.stamp  ## style, types, layering
 
 fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=10
 	$(VENV)/python -m tests.fuzz --minutes $(MINUTES)
+
+drill: .venv/test.stamp  ## deliberate miscompilations, each to be found by the fuzzer
+	$(VENV)/python -m tests.drill
 
 docs: .venv/test.stamp  ## run every example in the documentation
 	$(VENV)/python -m pytest -q polyrhythm docs README.md

@@ -44,11 +44,11 @@ COUNTS: Counter[str] = Counter()
 
 
 def compiled(backend: str, share: int, without: Sequence[str] = ()) -> Evaluator:
-    """A backend as an evaluator, some passes left out; it takes one program in `share`, since compiling may be slow."""
+    """A backend as an evaluator, some passes left out; it takes one program in `share`, none if that is 0."""
 
     def evaluator(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, seed: int) -> Any:
         COUNTS[f"{backend} offered"] += 1
-        if COUNTS[f"{backend} offered"] % share:
+        if not share or COUNTS[f"{backend} offered"] % share:
             return None
         try:
             program = pr.compile(outputs, until=until, backend=backend, progress=False, without=without)

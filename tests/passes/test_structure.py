@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pytest
 
 import polyrhythm as pr
 from polyrhythm.ir.parse import parse
 from polyrhythm.ir.verify import verify
+from polyrhythm.oracle import run
 from polyrhythm.passes.notes import Notes
 from polyrhythm.passes.simplify import simplify
 from polyrhythm.passes.structure import STRUCTURAL
@@ -31,6 +34,7 @@ CASES = {
     "broadcast-last": (lambda: pr.exp(pr.broadcast_to(x().sum(), (5,))), ["exp", "reduce"]),
     "fold-constants": (lambda: x() + pr.exp(pr.constant(np.float32(1.0))) * 2, ["add"]),
     "reassociate": (lambda: (m((50, 2), "a") @ m((2, 50), "b")) @ m((50,), "c"), ["einsum", "einsum"]),
+    "reshape-of-contraction": (lambda: pr.reshape(m((3, 4), "a") @ pr.reshape(m((4,), "d"), (4, 1)), (3,)), None),
     "recognise-matmul": (
         lambda: (pr.reshape(m((3, 4), "a"), (3, 1, 4)) * pr.reshape(m((5, 4), "b"), (1, 5, 4))).sum(2),
         None,
@@ -112,6 +116,29 @@ def test_a_weight_is_transposed_once_outside_the_loop() -> None:
     assert "contract-transposed" not in rules(notes)
 
 
+def test_slice_of_contraction() -> None:
+    text = """
+    bound T
+    dim t < T
+
+    a: f32[T, 4] = input(name="a")
+
+    b: f32[4, 5] = input(name="b")
+
+    c: f32[T, 5] = einsum(a, b, spec="ij,jk->ik")
+
+    y: f32[1, 5] over t < T = slice(c, starts=(t, 0), lengths=(1, 5), steps=(1, 1))
+
+    output y
+    """
+    graph, notes = parse(textwrap.dedent(text)), Notes()
+    changed = simplify(graph, notes)
+    verify(changed)
+    assert [note.rule for note in notes] == ["slice-of-contraction"]
+    given = {"a": X.reshape(6, 4), "b": X.reshape(-1)[:20].reshape(4, 5)}
+    np.testing.assert_allclose(run(changed, given)[0], run(graph, given)[0], rtol=1e-5)
+
+
 def test_merge_pieces() -> None:
     t, _ = pr.dim("t")
     a = pr.input("a", (), (t,))
@@ -124,5 +151,5 @@ def test_merge_pieces() -> None:
 
 
 def test_every_rule_has_a_test() -> None:
-    tested = {*CASES, *NOTHING.values(), "choose-proved", "contract-transposed"}
+    tested = {*CASES, *NOTHING.values(), "choose-proved", "contract-transposed", "slice-of-contraction"}
     assert {name for name, _, _ in STRUCTURAL} == tested

@@ -1,0 +1,160 @@
+"""Twenty deliberate miscompilations: a change of one place in the source of one module, as a slip would make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Lane = Literal["passes", "numpy", "torch", "jax", "gradients"]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """In `module` the text `old`, which occurs there once, becomes `new`.
+
+    `lane` is where it can be seen: in the graph after the passes, which the oracle evaluates, on a backend, or in
+    gradients, whose graphs the passes change most.
+    """
+
+    name: str
+    module: str
+    old: str
+    new: str
+    lane: Lane = "passes"
+
+
+BUGS: tuple[Bug, ...] = (
+    # Passes.
+    Bug(
+        "share: different reads are the same",
+        "polyrhythm.passes.share",
+        "same = moved.operands == wanted.operands and moved.attributes == wanted.attributes",
+        "same = moved.attributes == wanted.attributes",
+    ),
+    Bug(
+        "simplify: a product with zero is the factor",
+        "polyrhythm.passes.rules",
+        '*_either_side("multiply-zero", "mul", ZERO, ZERO, INT)',
+        '*_either_side("multiply-zero", "mul", ZERO, A, INT)',
+    ),
+    Bug(
+        "simplify: definitions that read different steps are merged",
+        "polyrhythm.passes.simplify",
+        "return a is b or proves(given, eq(a, b))",
+        "return True",
+    ),
+    Bug(
+        "simplify: casts that lose something are left out",
+        "polyrhythm.passes.structure",
+        "return _instead(definition, inner) if lossless(first, middle, node.dtype) else None",
+        "return _instead(definition, inner)",
+    ),
+    Bug(
+        "simplify: a mask is dropped the wrong way",
+        "polyrhythm.passes.structure",
+        "((condition, 1), (negation(condition), 2))",
+        "((condition, 2), (negation(condition), 1))",
+    ),
+    Bug(
+        "copies: a range read through a copy starts at the wrong step",
+        "polyrhythm.passes.access",
+        "start = step.substitute({**points, symbol: run.start})",
+        "start = step.substitute(points).substitute({symbol: run.start + 1})",
+    ),
+    Bug(
+        "narrow: what varies along a dim is computed once",
+        "polyrhythm.passes.narrow",
+        "used = set(definition.symbols).union(",
+        "used = set(definition.domain.symbols).union(",
+    ),
+    Bug(
+        "lift: a running reduction goes the wrong way",
+        "polyrhythm.passes.lift",
+        'run = {"monoid": found.monoid, "axis": 0, "reverse": found.reverse}',
+        'run = {"monoid": found.monoid, "axis": 0, "reverse": not found.reverse}',
+    ),
+    Bug(
+        "dead: a definition that holds is dropped",
+        "polyrhythm.passes.dead",
+        "if not solutions(condition).is_empty:",
+        "if not solutions(condition).is_empty and len(kept) < 1:",
+    ),
+    # Blocks, schedule, storage, loops: the checker of every compilation stands in the way.
+    Bug(
+        "blocks: index values are those of another step",
+        "polyrhythm.schedule.blocks",
+        "attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}",
+        "attributes = dict(definition.attributes)",
+        "numpy",
+    ),
+    Bug(
+        "dependences: the last step of a range is forgotten",
+        "polyrhythm.schedule.dependences",
+        "known += [ge(position, 0), lt(position, step.length)]",
+        "known += [ge(position, 0), lt(position, step.length - 1)]",
+        "numpy",
+    ),
+    Bug(
+        "scheduler: readers run one iteration too early",
+        "polyrhythm.schedule.scheduler",
+        "distances.append((d.source, d.reader, smallest - d.gap))",
+        "distances.append((d.source, d.reader, smallest - d.gap + 1))",
+        "numpy",
+    ),
+    Bug(
+        "storage: a ring has one slot too few",
+        "polyrhythm.schedule.storage",
+        "count = dim.extent if reach is None or whole else Term(reach + 1)",
+        "count = dim.extent if reach is None or whole else Term(max(1, reach))",
+        "numpy",
+    ),
+    Bug(
+        "loops: a guard is left out",
+        "polyrhythm.loops.build",
+        "yield code if guard is TRUE else ir.If(guard, (code,))",
+        "yield code",
+        "numpy",
+    ),
+    Bug(
+        "loops: the last iteration is left out",
+        "polyrhythm.loops.build",
+        "maximum(*(high + 1 for _, high in parts))",
+        "maximum(*(high for _, high in parts))",
+        "numpy",
+    ),
+    # Backends: nothing but their results can tell.
+    Bug(
+        "numpy: slices begin one element late",
+        "polyrhythm.ir.ops.shapes",
+        "index.append(slice(start, None if stop < 0 else stop, step) if length else slice(0, 0))",
+        "index.append(slice(max(0, start - 1), None if stop < 0 else max(0, stop - (start > 0)), step)"
+        " if length else slice(0, 0))",
+    ),
+    Bug(
+        "torch: a reversed running reduction is not turned back",
+        "polyrhythm.backends.torch.ops_axes",
+        "result.flip(axis) if reverse else result, x.dtype",
+        "result, x.dtype",
+        "torch",
+    ),
+    Bug(
+        "jax: a reduction is not masked",
+        "polyrhythm.backends.jax.ops_reductions",
+        "lax.reduce(masked(x, axes, start), start,",
+        "lax.reduce(x.array, start,",
+        "jax",
+    ),
+    Bug(
+        "jax: lanes read their neighbour's row",
+        "polyrhythm.backends.jax.vector",
+        "start = first + lowering.scalar(cut.offset)\n    size",
+        "start = first + lowering.scalar(cut.offset) + 1\n    size",
+        "jax",
+    ),
+    Bug(
+        "identities: an integer maximum begins at zero",
+        "polyrhythm.ir.dtypes",
+        "return np.array(limits.max if largest else limits.min, dtype)",
+        "return np.array(limits.max if largest else 0, dtype)",
+    ),
+)
