@@ -9,7 +9,7 @@ as values; XLA updates them in place because each is written and then read from 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -50,8 +50,10 @@ class Lowering:
     lanes: tuple[str, ...] = ()  # the names of the axes along which iterations run at once, outermost first
     lane: Symbol | None = None  # the counter of the innermost of them
     own: frozenset[str] = frozenset()  # the places of which each lane has its own
-    exactly: bool = False  # whether what lanes share may hold numbers that are not finite
+    exactly: bool = False  # one step after the other, with nothing trusted to be finite
     trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
+    beliefs: list[jax.Array] | None = None  # whether they are: looked at later, where it is a list
+    looping: int = 0  # how many loops are being traced
 
     def __post_init__(self) -> None:
         self.reads = self.given_reads or known_reads(self.program)
@@ -71,7 +73,46 @@ class Lowering:
         return outputs, [jnp.int32(self.symbols[bound]) for bound in self.program.found]
 
     def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
-        """Run items in order, changing the state."""
+        """Run items in order, changing the state; what lanes take to be finite is looked at once for a run of them."""
+        start = 0
+        while start < len(items):
+            end = start
+            if not (self.lanes or self.exactly or self.looping) and self.beliefs is None:
+                end = next((n for n in range(start, len(items)) if not is_straight(items[n])), len(items))
+            after = live_before(items[max(end, start + 1) :], live, self.program)
+            if end > start + 1:
+                self._looked_at(items[start:end], state, after, mask)
+            else:
+                self._in_order(items[start : start + 1], state, after, mask)
+            start = max(end, start + 1)
+
+    def _looked_at(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
+        """Run items in the belief that what lanes share is finite, and once more, step by step, where it is not.
+
+        One branch for many loops: it needs what was there before them, not what passes from one to the next, which
+        XLA then need not keep.
+        """
+        before, symbols, ranges = dict(state), dict(self.symbols), dict(self.ranges)
+        self.beliefs = []
+        self._in_order(items, state, live, mask)
+        beliefs, self.beliefs = self.beliefs, None
+        if not beliefs:
+            return
+        names = [n for n, value in state.items() if n in live and value is not before.get(n)]
+
+        def again(_: Any) -> dict[str, jax.Array]:
+            exact = replace(self, symbols=symbols, ranges=ranges, exactly=True, given_reads=self.reads, beliefs=None)
+            inner = dict(before)
+            exact._in_order(items, inner, live, mask)
+            return {name: inner[name].array for name in names}
+
+        believed = jnp.stack(beliefs).all()
+        for axis in self.lanes:
+            believed = lax.pmin(believed.astype(jnp.int32), axis) > 0  # one answer, or both ways would be computed
+        made = lax.cond(believed, lambda m: m, again, {name: state[name].array for name in names})
+        state.update({name: replace(state[name], array=array) for name, array in made.items()})
+
+    def _in_order(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
         for number, item in enumerate(items):
             after = live_before(items[number + 1 :], live, self.program)
             if isinstance(item, Block):
@@ -101,9 +142,12 @@ class Lowering:
             self.stopping_loop(loop, state, live, first, end)
             return
         lanes = split(loop, live, self.program)
-        chunk = chunk_of(self, loop) if lanes is not None else 1
+        chunk = 1 if lanes is None or self.exactly else chunk_of(self, loop)
         if lanes is not None and chunk != 1:
-            run_lanes(self, loop, lanes, state, first, end, chunk)
+            if self.beliefs is None and not self.exactly:
+                self._looked_at([loop], state, live, mask)
+            else:
+                run_lanes(self, loop, lanes, state, first, end, chunk)
             return
         names = carried(loop, live, self.program)
         for name in names:
@@ -117,12 +161,20 @@ class Lowering:
             for name in written(loop.body) - set(names):
                 inner.pop(name, None)
             self.symbols[loop.counter] = counter
-            self.items(loop.body, inner, set(names), None)
+            self.inside(loop.body, inner, set(names))
             return tuple(inner[name].array for name in names)
 
         start = tuple(state[name].array for name in names)
         results = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
         state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+
+    def inside(self, items: Sequence[Item], state: State, live: set[str]) -> None:
+        """Run the body of a loop."""
+        beliefs, self.beliefs = self.beliefs, None
+        self.looping += 1
+        self.items(items, state, live, None)
+        self.looping -= 1
+        self.beliefs = beliefs
 
     def note_range(self, loop: For) -> None:
         """Remember between which values a counter lies."""
@@ -148,7 +200,7 @@ class Lowering:
             inner = dict(state)
             inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
             self.symbols[loop.counter] = counter
-            self.items(loop.body, inner, {*names, stop.done.place}, None)
+            self.inside(loop.body, inner, {*names, stop.done.place})
             done = self.load(stop.done, inner).array
             return counter + jnp.int32(1), done, tuple(inner[name].array for name in names)
 
@@ -210,14 +262,12 @@ class Lowering:
                 array = self._rows(array, entry, at) if rows else self._several(array, entry, at, key)
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         array = _spread(array, axes, [axis for axis in range(len(place.whole)) if axis not in picked])
-        shared = None
-        if self._is_shared(place, load):
-            shared = ops.Shared(self.exactly, partial(self.trusted.add, place.name))
-        return Padded(array, self.lengths(load.type.shape), fresh, shared)
+        trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load) else None
+        return Padded(array, self.lengths(load.type.shape), fresh, trusted)
 
     def _is_shared(self, place: Place, load: Load) -> bool:
         """Whether all lanes read the same array, up to different lengths perhaps."""
-        if self.lane is None or place.name in self.own:
+        if self.lane is None or self.exactly or place.name in self.own:
             return False
         starts = (entry if isinstance(entry, Term) else entry.start for entry in load.index)
         return not any(self.lane in start.symbols for start in starts)
@@ -355,6 +405,16 @@ class Lowering:
             else:
                 result = (result & holds) if conjunctive else (result | holds)
         return result
+
+
+def is_straight(item: Item) -> bool:
+    """Whether an item is done without an XLA loop of its own: blocks, and loops whose iterations run all at once."""
+    if isinstance(item, Block):
+        return True
+    if isinstance(item, If):
+        return all(map(is_straight, item.body))
+    once = (item.end - item.first).is_constant and (item.end - item.first).constant <= 1
+    return item.stop is None and (item.parallel or (once and all(map(is_straight, item.body))))
 
 
 def fitted(array: jax.Array, capacities: tuple[int, ...]) -> jax.Array:

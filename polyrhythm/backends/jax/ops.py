@@ -22,7 +22,7 @@ from polyrhythm.backends.jax import (
     ops_shapes,
     ops_windows,
 )
-from polyrhythm.backends.jax.ops_padded import Implementation, IndexRangeError, Length, Padded, Result, Shared
+from polyrhythm.backends.jax.ops_padded import Implementation, IndexRangeError, Length, Padded, Result
 
 _FAMILIES = (
     ops_elementwise,
@@ -63,4 +63,4 @@ def apply(
     return Padded(array, lengths)
 
 
-__all__ = ["IMPLEMENTATIONS", "IndexRangeError", "Length", "Padded", "Shared", "apply"]
+__all__ = ["IMPLEMENTATIONS", "IndexRangeError", "Length", "Padded", "apply"]

@@ -6,8 +6,8 @@ nothing is contracted a product is left, and the compiler fuses it.
 
 Contracted axes of unknown length are masked with zeros. Integers are masked in one operand, since zero times garbage
 is zero; floats in both, since zero times NaN is not, unless the padding is known to be finite: masking an operand
-copies it, which matters for a large buffer that is read at every step. A buffer that many lanes share is not masked
-but looked at (`vector.py`). 16-bit floats are accumulated in float32.
+copies it, which matters for a large buffer that is read at every step. A buffer that many lanes share is trusted
+instead (see `vector.py`). 16-bit floats are accumulated in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import jax
 import numpy as np
 from jax import lax
 
-from polyrhythm.backends.jax.ops_guarded import exact_product
 from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
@@ -147,45 +146,34 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
         a.value, b.value = widened(a.value), widened(b.value)
     if not contracted:
         return _outer(a, b, batch)
-    inside = _mask_contracted(a, b, contracted)
+    _mask_contracted(a, b, contracted)
     if a.value.array.size > b.value.array.size:
         # The smaller operand is what differs between the lanes of a loop done at once. Written first, its lanes come
         # before the larger one's own axes in the product, which then needs no transposing.
         a, b = b, a
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
-
-    def product(x: Array, y: Array) -> Array:
-        return lax.dot_general(x, y, dimensions, preferred_element_type=wide)
-
-    x, y = a.value.array, b.value.array
-    array = product(x, y) if inside is None else exact_product(product, x, y, inside)
+    array = lax.dot_general(a.value.array, b.value.array, dimensions, preferred_element_type=wide)
     own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
     return array, batch + own
 
 
-def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> Array | None:
-    """Zeros beyond the lengths, in the operands that can be masked.
-
-    A shared one stays as it is. If it is not to be trusted, ones within the lengths of the other are returned.
-    """
+def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> None:
+    """Zeros beyond the lengths: in one operand if the other is finite there, or is trusted to be; else in both."""
     # Where one operand knows the length both have been cut to it, and hold no garbage.
     labels = "".join(label for label in contracted if a.is_dynamic(label) and b.is_dynamic(label))
     small, large = (a, b) if a.value.array.size <= b.value.array.size else (b, a)
-    if not labels or large.is_finite:
+    if not labels:
+        return
+    if large.is_finite:
         small.mask(labels)
     elif small.is_finite:
         large.mask(labels)
-    elif large.value.shared is None:
-        small.mask(labels)
-        large.mask(labels)
-    elif large.value.shared.exactly:
-        ones = Padded(lax.full_like(small.value.array, 1), small.value.lengths)
-        small.mask(labels)
-        return masked(ones, small.axes(labels), 0)
     else:
-        large.value.shared.trusted()
         small.mask(labels)
-    return None
+        if large.value.trusted is None:
+            large.mask(labels)
+        else:
+            large.value.trusted()
 
 
 def _outer(a: _Labelled, b: _Labelled, batch: str) -> tuple[Array, str]:

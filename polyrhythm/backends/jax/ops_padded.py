@@ -38,27 +38,19 @@ class IndexRangeError(PolyrhythmError):
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What a contraction does with an array that many lanes share: take it to be finite and say so, or be exact."""
-
-    exactly: bool
-    trusted: Callable[[], None]
-
-
-@dataclass(frozen=True)
 class Padded:
     """A value: its elements in an array whose shape is the capacities, and the lengths in use.
 
     A length that is an int is static and equals the capacity. `finite` is a promise of whoever made the array:
     what lies beyond the lengths is finite, as in a buffer that began as zeros. It saves a copy in contractions.
-    `shared` is there where many lanes read this one array, each up to a length of its own: to mask it would copy it for
-    every lane.
+    `trusted` is there where many lanes read this one array, each up to a length of its own: to mask it would copy it
+    for every lane. Who takes it to be finite instead says so by calling it.
     """
 
     array: jax.Array
     lengths: tuple[Length, ...]
     finite: bool = False
-    shared: Shared | None = None
+    trusted: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ its own position along an axis is cut out beforehand and handed to it; what it w
 one piece. Lengths that depend on the lane become masks. An inner loop stays a loop, over all lanes at once.
 
 What all lanes share is read where it lies, each lane up to a length of its own. A contraction over it masks the other
-operand and trusts the shared one to be finite beyond the length. Whether it is, is looked at; if not, the lanes are run
-once more, exactly (`ops_guarded.py`).
+operand and trusts the shared one to be finite beyond the length. Whether it is, is looked at as the program runs; if
+not, everything is done once more step by step, where both operands are masked.
 
 It is done when each place the body writes is written by each lane at its own position only, or is private to the
 lane, which then has a copy of its own, and nothing a lane leaves in a variable is read after the loop. Otherwise the
@@ -19,8 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -116,14 +115,21 @@ def run_lanes(
     names = list(dict.fromkeys(cut.place for cut in lanes.written))
     kept = {name: state[name].lengths for name in names}
 
-    def body(number: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def body(number: jax.Array, carry: tuple[jax.Array, tuple[jax.Array, ...]]) -> Any:
+        finite, values = carry
         inner = dict(state)
         inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
-        _run_chunk(lowering, loop, lanes, inner, (jnp.int32(first) + number * jnp.int32(chunk), end, chunk))
-        return tuple(inner[name].array for name in names)
+        start = jnp.int32(first) + number * jnp.int32(chunk)
+        one = replace(lowering, beliefs=[finite], given_reads=lowering.reads)
+        _run_chunk(one, loop, lanes, inner, (start, end, chunk))
+        assert one.beliefs is not None
+        return jnp.stack(one.beliefs).all(), tuple(inner[name].array for name in names)
 
     chunks = (jnp.int32(end) - jnp.int32(first) + jnp.int32(chunk - 1)) // jnp.int32(chunk)
-    results = jax.lax.fori_loop(jnp.int32(0), chunks, body, tuple(state[name].array for name in names))
+    begin = (jnp.bool_(True), tuple(state[name].array for name in names))
+    finite, results = jax.lax.fori_loop(jnp.int32(0), chunks, body, begin)
+    assert lowering.beliefs is not None
+    lowering.beliefs.append(finite)
     state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
 
@@ -135,7 +141,7 @@ def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: 
     axis = f"lanes {len(lowering.lanes)}"
     trusted: set[str] = set()
 
-    def lane(counter: jax.Array, own: dict[str, jax.Array], exactly: bool) -> dict[str, jax.Array]:
+    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
         symbols = {**lowering.symbols, loop.counter: counter}
         inside = replace(
             lowering,
@@ -146,8 +152,8 @@ def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: 
             lanes=(*lowering.lanes, axis),
             lane=loop.counter,
             own=frozenset(written(lanes.body)).union(rows),
-            exactly=exactly,
             trusted=trusted,
+            beliefs=None,
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
@@ -159,26 +165,21 @@ def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: 
         inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
         return {cut.name: local[cut.name].array for cut in lanes.written}
 
-    def all_lanes(exactly: bool) -> dict[str, jax.Array]:
-        return jax.vmap(partial(lane, exactly=exactly), axis_name=axis)(counters, rows)
-
-    made = all_lanes(lowering.exactly)
+    made = jax.vmap(lane, axis_name=axis)(counters, rows)
     if trusted:
-        arrays = [state[name].array for name in trusted]
-        made = jax.lax.cond(_all_finite(lowering, arrays), lambda m: m, lambda _: all_lanes(True), made)
+        assert lowering.beliefs is not None
+        lowering.beliefs.append(_all_finite([state[name].array for name in trusted]))
     inside_loop = counters < jnp.int32(end)
     for cut in lanes.written:
         _store_rows(lowering, state, cut, made[cut.name], first, inside_loop)
 
 
-def _all_finite(lowering: Lowering, arrays: Sequence[jax.Array]) -> jax.Array:
-    """Whether some arrays are finite: one answer for all lanes around, or both ways would be computed."""
+def _all_finite(arrays: Sequence[jax.Array]) -> jax.Array:
+    """Whether some arrays are finite."""
     finite = jnp.bool_(True)
     for array in arrays:
         # The largest magnitude, NaN if there is one: faster on CPU than a conjunction of truth values.
         finite = finite & jnp.isfinite(jnp.max(jnp.abs(array), initial=0))
-    for axis in lowering.lanes:
-        finite = jax.lax.pmin(finite.astype(jnp.int32), axis) > 0
     return finite
 
 
