@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, loops, training
+from benchmarks import attention, loops, prefill, training
 from benchmarks.harness import report
 
-MODULES = {"loops": loops, "attention": attention, "training": training}
+MODULES = {"loops": loops, "attention": attention, "prefill": prefill, "training": training}
 
 
 def main() -> None:
