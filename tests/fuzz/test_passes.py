@@ -10,7 +10,7 @@ from tests.fuzz.check import COUNTS
 from tests.fuzz.programs import programs
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
-EXAMPLES = 40
+EXAMPLES = 25
 
 
 @pytest.mark.parametrize("lane", ["int", "float"])
@@ -32,7 +32,7 @@ def test_any_subset_of_the_passes(lane: str) -> None:
     examples()
     ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
     print(f"compiled and run: {ran}; rules that applied: {dict(FIRED - fired)}")
-    assert ran["numpy"] >= EXAMPLES // 4
+    assert ran["numpy"] >= EXAMPLES // 5
     assert min(ran.values()) >= 1
     assert len(FIRED - fired) >= 8
 
