@@ -111,6 +111,8 @@ class _Scheduler:
         self.blocks = blocks
         self.first = first
         self.loops = 0
+        # With the dependence, so that its id is not given to another.
+        self.smallest: dict[tuple[int, Term, Term], tuple[Dependence, int | None]] = {}
 
     def nest(
         self,
@@ -201,7 +203,7 @@ class _Scheduler:
         for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
             dims = {name: symbol if symbol in remaining[name] else None for name in members}
             ranks = rankings(members, needs, remaining, symbol, lambda name: self.blocks[name].piece_of is not None)
-            candidates = [signed for signed in ranks if self._shifts(members, own, signed) is not None]
+            candidates = [signed for signed in ranks if self._earliest(members, own, signed) is not None]
             if candidates:
                 ways.append(_Way(dims, candidates))
         if not ways and own:
@@ -230,7 +232,7 @@ class _Scheduler:
                         ranks = _matched(producer, consumer, crossing, dims)
                         if ranks is None or ranks in candidates:
                             continue
-                        if self._shifts(members, among, ranks) is not None:
+                        if self._earliest(members, among, ranks) is not None:
                             candidates.append(ranks)
                 if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept):
                     ways.append(_Way(dims, candidates))
@@ -315,10 +317,21 @@ class _Scheduler:
         among: Sequence[Dependence],
         ranks: Ranks,
     ) -> dict[str, int] | None:
-        """The earliest shift of each member such that nothing runs before what it needs; None if there is none."""
+        """How each member is shifted, such that nothing runs before what it needs; None if that is impossible."""
+        found = self._earliest(members, among, ranks)
+        if found is None:
+            return None
+        shifts, distances = found
+        self._shorten(members, shifts, distances)
+        return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
+
+    def _earliest(
+        self, members: Sequence[str], among: Sequence[Dependence], ranks: Ranks
+    ) -> tuple[dict[str, int], list[tuple[str, str, int]]] | None:
+        """The earliest shift of each member, and the distances that it respects; None if there is none."""
         distances = []
         for d in among:
-            smallest = least(ranks[d.reader] - ranks[d.source].substitute(d.steps), d.condition)
+            smallest = self._smallest(d, ranks[d.reader], ranks[d.source])
             if smallest is None:
                 return None
             distances.append((d.source, d.reader, smallest - d.gap))
@@ -330,9 +343,15 @@ class _Scheduler:
                     shifts[reader] = shifts[source] - smallest
                     changed = True
             if not changed:
-                self._shorten(members, shifts, distances)
-                return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
+                return shifts, distances
         return None
+
+    def _smallest(self, d: Dependence, reader: Term, source: Term) -> int | None:
+        """The least distance of a dependence between two ranks; groups that grow ask for the same again and again."""
+        key = id(d), reader, source
+        if key not in self.smallest:
+            self.smallest[key] = d, least(reader - source.substitute(d.steps), d.condition)
+        return self.smallest[key][1]
 
     def _shorten(
         self, members: Sequence[str], shifts: dict[str, int], distances: Sequence[tuple[str, str, int]]

@@ -1,0 +1,96 @@
+"""PPO by an expert in JAX: one `jit` for an iteration, `scan` over steps, epochs and minibatches, donated state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax  # type: ignore[import-untyped]
+
+from polyrhythm.rl.ppo import Settings
+
+Weights = dict[str, Any]
+
+
+def network(w: Weights, name: str, x: Any) -> Any:
+    count = sum(key.startswith(f"{name}.") for key in w) // 2
+    for layer in range(count):
+        x = (jnp.tanh(x) if layer else x) @ w[f"{name}.layers.{layer}.weight"].T + w[f"{name}.layers.{layer}.bias"]
+    return x
+
+
+def loss(w: Weights, batch: tuple[Any, ...], s: Settings) -> Any:
+    observation, action, old, value, advantage, target = batch
+    logits = jax.nn.log_softmax(network(w, "policy", observation))
+    worth = network(w, "value", observation)[:, 0]
+    advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+    log_prob = (logits * jax.nn.one_hot(action, logits.shape[-1])).sum(-1)
+    ratio = jnp.exp(log_prob - old)
+    policy_loss = -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - s.clip, 1 + s.clip) * advantage).mean()
+    near = value + jnp.clip(worth - value, -s.clip, s.clip)
+    value_loss = 0.5 * jnp.maximum((worth - target) ** 2, (near - target) ** 2).mean()
+    entropy = -(jnp.exp(logits) * logits).sum(-1).mean()
+    return policy_loss - s.entropy_weight * entropy + s.value_weight * value_loss
+
+
+def synthetic(shape: tuple[int, ...], length: int, actions: int) -> Any:
+    """The rules of `rl.Synthetic`: a function from state, action and key to the next state and what it gives."""
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        lights, age = state
+        push = (action.astype(jnp.float32) + 1.0) * (0.1 / actions)
+        after = 0.9 * lights + push.reshape(-1, *[1] * len(shape))
+        ended = age + 1 >= length
+        fresh = jax.random.uniform(key, lights.shape, minval=-1.0, maxval=1.0)
+        going = jnp.where(ended.reshape(-1, *[1] * len(shape)), fresh, after)
+        return (going, jnp.where(ended, 0, age + 1)), (after, after.reshape(len(age), -1).mean(1), ended)
+
+    return step
+
+
+def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, actions: int, s: Settings) -> Any:
+    """A function of a state that makes one iteration, and the first state."""
+    step = synthetic(shape, length, actions)
+    optimiser = optax.chain(optax.clip_by_global_norm(s.most_gradient), optax.adam(s.rate, eps=1e-5))
+    rows = envs * s.steps
+
+    def acted(carry: Any, key: Any) -> Any:
+        w, state = carry
+        seen, (choose, begin) = state[0], jax.random.split(key)
+        logits = network(w, "policy", seen)
+        action = jax.random.categorical(choose, logits)
+        log_prob = (jax.nn.log_softmax(logits) * jax.nn.one_hot(action, actions)).sum(-1)
+        state, (following, reward, ended) = step(state, action, begin)
+        return (w, state), (seen, action, log_prob, following, reward, ended)
+
+    @jax.jit
+    def iteration(run: Any) -> Any:
+        w, moments, state, key = run
+        key, acting, shuffling = jax.random.split(key, 3)
+        (_, state), kept = jax.lax.scan(acted, (w, state), jax.random.split(acting, s.steps))
+        seen, action, log_prob, following, reward, ended = kept
+        value, after = network(w, "value", seen)[..., 0], network(w, "value", following)[..., 0]
+        error = reward + s.discount * after - value  # episodes are only ever truncated
+
+        def back(later: Any, row: Any) -> Any:
+            own = row[0] + s.discount * s.decay * (1.0 - row[1]) * later
+            return own, own
+
+        _, advantage = jax.lax.scan(back, jnp.zeros(envs), (error, ended.astype(jnp.float32)), reverse=True)
+        flat = [a.reshape(rows, *a.shape[2:]) for a in (seen, action, log_prob, value, advantage, advantage + value)]
+
+        def update(carry: Any, chosen: Any) -> Any:
+            w, moments = carry
+            now, slopes = jax.value_and_grad(loss)(w, tuple(a[chosen] for a in flat), s)
+            changes, moments = optimiser.update(slopes, moments)
+            return (optax.apply_updates(w, changes), moments), now
+
+        orders = jax.vmap(lambda k: jax.random.permutation(k, rows))(jax.random.split(shuffling, s.epochs))
+        (w, moments), losses = jax.lax.scan(update, (w, moments), orders.reshape(s.epochs * s.minibatches, -1))
+        return (w, moments, state, key), losses.mean()
+
+    key = jax.random.key(0)
+    lights = jax.random.uniform(key, (envs, *shape), minval=-1.0, maxval=1.0)
+    start = {name: jnp.asarray(a) for name, a in weights.items()}
+    return iteration, (start, optimiser.init(start), (lights, jnp.zeros(envs, jnp.int32)), key)
