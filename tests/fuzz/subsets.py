@@ -161,7 +161,7 @@ def check_gradients(case: Case) -> bool:
     return True
 
 
-def check_subset(case: Case, shares: tuple[int, int, int] = (3, 12, 24)) -> bool:
+def check_subset(case: Case, shares: tuple[int, int, int] = (3, 8, 12)) -> bool:
     """The graph after some passes, and what backends make of it, give what the brute force gives; raises Mismatch.
 
     The oracle evaluates every graph; a backend compiles one program in its share, none for 0.
