@@ -287,12 +287,29 @@ class _Scheduler:
         return simplified(steps.condition(), TRUE)
 
     def _is_parallel(self, group: _Group, ranks: Ranks, among: Sequence[Dependence]) -> bool:
-        """Whether no dependence leads from one iteration of a group to another."""
-        own = [d for d in among if d.source in group.members and d.reader in group.members]
-        shifts = self._shifts(group.members, own, ranks)
-        return shifts is not None and all(
-            ranks[d.reader] + shifts[d.reader] is (ranks[d.source].substitute(d.steps) + shifts[d.source]) for d in own
-        )
+        """Whether no dependence need lead from one iteration of a group to another: shifts make all distances zero."""
+        inside = set(group.members)
+        apart: dict[str, list[tuple[str, int]]] = {name: [] for name in group.members}
+        for d in among:
+            if d.source in inside and d.reader in inside:
+                distance = ranks[d.reader] - ranks[d.source].substitute(d.steps)
+                if not distance.is_constant:
+                    return False
+                apart[d.source].append((d.reader, -distance.constant))
+                apart[d.reader].append((d.source, distance.constant))
+        shifts: dict[str, int] = {}
+        for first in group.members:
+            shifts.setdefault(first, 0)
+            waiting = [first]
+            while waiting:
+                name = waiting.pop()
+                for other, step in apart[name]:
+                    if other not in shifts:
+                        shifts[other] = shifts[name] + step
+                        waiting.append(other)
+                    elif shifts[other] != shifts[name] + step:
+                        return False
+        return True
 
     def _most_steps(self, group: _Group, symbol: Symbol) -> int | None:
         """The most steps that a member has along a dim; None where there is no limit."""
