@@ -60,21 +60,21 @@ def generating(config: Config, batch: int, how: Choice, pattern: Pattern, backen
     prompt = input("prompt", rows, (t,), "int32")
     lengths, limits = input("lengths", rows, (), "int32"), input("limits", rows, (), "int32")
     token = recurrent(rows, (t,), "int32", name="token")
-    before = recurrent(rows, (t,), "bool", name="ended_before")
+    ended = recurrent(rows, (t,), "bool", name="ended")
     scores, L = scores_of(config, token, t, pattern)
-    ended = before | (value(t) + 1 >= limits)
+    last = value(t) + 1 >= limits
     if config.ends:
         is_end = any_of(token.unsqueeze(-1) == np.array(config.ends, np.int32), -1)
-        ended = ended | (is_end & (value(t) >= lengths))
-    before[0] = False
-    before[t + 1] = ended
+        last = last | (is_end & (value(t) >= lengths))
+    ended[t < P] = False  # a constant, so that nothing in the prompt waits for the step before
+    ended[t >= P] = ended[t - 1] | last
     following = where(ended, config.ends[0] if config.ends else 0, chosen(scores, how))
     token[t < P] = prompt
     token[t >= P] = where(value(t) < lengths, prompt, following[t - 1])
     program = compile(
         token,
         bounds={L: config.layers},
-        until={t: ended.all(0) if rows else ended},
+        until={t: where(t < P, False, ended.all(0) if rows else ended)},
         backend=backend,
         progress=False,
     )

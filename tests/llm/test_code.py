@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from polyrhythm import llm
-from tests.backends.hlo import large, loop_bodies
+from tests.backends.hlo import large, loop_bodies, optimised
 from tests.backends.test_copies import COPIES
 
 
@@ -31,8 +32,9 @@ def pattern(name: str) -> Any:
 def test_nothing_large_is_copied_at_a_step(name: str, kv_heads: int, batch: int, tmp_path: Path) -> None:
     folder = llm.write_random(tmp_path, num_hidden_layers=2, num_key_value_heads=kv_heads, eos_token_id=None)
     model = llm.load(folder, attention=pattern(name))
-    model.generate([[1, 2, 3]] * batch, 500)
-    (compiled,) = model.generating(batch).program.backend._compiled.values()
+    run = model._run([np.array([1, 2, 3])] * batch, 500, 0.0, None, None)
+    assert run is not None
+    text = optimised(run.generating.program, bounds=run.bounds, **run.inputs)
     steps = 512 if name == "causal" else 64
     kept = batch * steps * kv_heads * model.config.head_size
-    assert large(loop_bodies(compiled.as_text()), COPIES, kept) == []
+    assert large(loop_bodies(text), COPIES, kept) == []
