@@ -21,7 +21,8 @@ def flattened(outputs: Any) -> tuple[list[Tensor], Callable[[list[Any]], Any]]:
     if isinstance(outputs, (tuple, list)):
         kind = type(outputs)
         parts = [flattened(part) for part in outputs]
-        return _joined(parts), lambda results: kind(_split(parts, results))
+        make = kind._make if hasattr(kind, "_make") else kind  # a named tuple takes its parts one by one
+        return _joined(parts), lambda results: make(_split(parts, results))
     if isinstance(outputs, dict):
         parts = [flattened(part) for part in outputs.values()]
         return _joined(parts), lambda results: dict(zip(outputs, _split(parts, results), strict=True))

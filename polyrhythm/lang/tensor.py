@@ -195,14 +195,23 @@ def union(groups: Iterable[Iterable[NodeDim]], also: Iterable[Symbol] = ()) -> S
     return tuple(NodeDim(symbol, extent) for symbol, extent in merged.items())
 
 
-def apply(op: str, *operands: Tensor, weak: bool = False, dims: Iterable[Dim] = (), **attributes: Any) -> Tensor:
+def apply(
+    op: str,
+    *operands: Tensor,
+    weak: bool = False,
+    dims: Iterable[Dim] = (),
+    spans: Spans | None = None,
+    **attributes: Any,
+) -> Tensor:
     """One primitive of the op table on tensors.
 
-    `dims` adds dims the operands do not have; attributes may hold index terms, whose dims are added too.
+    `dims` adds dims the operands do not have; attributes may hold index terms, whose dims are added too. `spans` puts
+    the dims in another order than that of the operands.
     """
     inside = [term for value in attributes.values() for term in attribute_terms(value)]
     also = [d.symbol for d in dims] + [s for term in inside for s in in_order(term.symbols)]
-    spans = union([operand.spans for operand in operands], also)
+    if spans is None:
+        spans = union([operand.spans for operand in operands], also)
     given = domain(spans)
     result = TABLE[op].type_rule(tuple(operand.type for operand in operands), attributes, given)
     return Computed(op, operands, attributes, spans, simplified(result, counted(spans)), weak)

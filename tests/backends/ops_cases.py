@@ -114,7 +114,8 @@ def _others() -> list[Sample]:
     found.append(Sample("random_bits", (), {"shape": (2, i, j, 3), "site": "x"}, {"seed": 2**40 + 1, "step": (7,)}))
     found.append(Sample("random_bits", (), {"shape": (i, 3), "site": "y"}, {"seed": 5, "step": ()}))
     found.append(Sample("random_bits", (), {"shape": (), "site": "y"}, {"seed": 5, "step": (0, 2**33)}))
-    found += [Sample("detach", (tensor(d, i, j),)) for d in ("f32", "bf16", "u64", "bool")]
+    for op in ("detach", "keep"):
+        found += [Sample(op, (tensor(d, i, j),)) for d in ("f32", "bf16", "u64", "bool")]
     found += [Sample("select", (tensor("bool", i, j), tensor(d, i, 1), tensor(d, j))) for d in ANY]
     return found
 

@@ -65,3 +65,10 @@ def test_lengths_beyond_the_bound() -> None:
     y[pr.otherwise] = x[t : pr.min(T + 1, t + 2)].mean(0)
     result = pr.evaluate(y, {"x": np.array([1, 2, 3, 8], np.float32)})
     np.testing.assert_array_equal(result, [1.5, 2.5, 5.5, 8])
+
+
+def test_comparisons_keep_the_order_of_dims() -> None:
+    t, _ = pr.dim("t")
+    i, _ = pr.dim("i")
+    x, y = pr.input("x", (), (t,)), pr.input("y", (), (i,))
+    assert [c.dims for c in (x < y, x <= y, x > y, x >= y)] == [(t, i)] * 4

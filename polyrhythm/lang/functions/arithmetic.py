@@ -20,7 +20,7 @@ from polyrhythm.lang.functions.support import (
     promoted_floats,
 )
 from polyrhythm.lang.index import Condition
-from polyrhythm.lang.tensor import Tensor, apply, select
+from polyrhythm.lang.tensor import Tensor, apply, select, union
 
 
 def add(x: TensorLike, y: TensorLike) -> Tensor:
@@ -183,7 +183,7 @@ def greater(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pr.evaluate(pr.constant([1, 3]) > 2)
     array([False,  True])
     """
-    return _compare("lt", y, x)
+    return _compare("lt", x, y, turned=True)
 
 
 def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
@@ -193,7 +193,7 @@ def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
     >>> pr.evaluate(pr.constant([1, 2]) >= 2)
     array([False,  True])
     """
-    return _compare("le", y, x)
+    return _compare("le", x, y, turned=True)
 
 
 def bitwise_and(x: TensorLike, y: TensorLike) -> Tensor:
@@ -328,9 +328,10 @@ def _binary(op: str, x: TensorLike, y: TensorLike) -> Tensor:
     return apply(op, *operands, weak=weak)
 
 
-def _compare(op: str, x: TensorLike, y: TensorLike) -> Tensor:
+def _compare(op: str, x: TensorLike, y: TensorLike, turned: bool = False) -> Tensor:
+    """A comparison; if `turned`, of y with x, with its dims in the order of x and y all the same."""
     operands, _ = promoted(x, y)
-    return apply(op, *operands)
+    return apply(op, *(operands[::-1] if turned else operands), spans=union([operand.spans for operand in operands]))
 
 
 def truth(x: TensorLike) -> Tensor:

@@ -132,7 +132,7 @@ def arange(
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> pr.arange(t, T).shape
-    (T - t,)
+    (max(0, T - t),)
     >>> pr.evaluate(pr.arange(5, 0, -2))
     array([5, 3, 1], dtype=int32)
     """

@@ -80,6 +80,7 @@ UNARY = {
     "not": BITS,
     "isfinite": ANY,
     "detach": ANY,
+    "keep": ANY,
 }
 BINARY = {
     **dict.fromkeys(("add", "sub", "mul", "floordiv", "mod", "pow"), NUMBERS),

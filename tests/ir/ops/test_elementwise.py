@@ -34,6 +34,7 @@ JAX_UNARY: dict[str, Callable[..., Any]] = {
     "not": jnp.invert,
     "isfinite": jnp.isfinite,
     "detach": lax.stop_gradient,
+    "keep": lax.optimization_barrier,
 }
 JAX_BINARY: dict[str, Callable[..., Any]] = {
     "add": jnp.add,
