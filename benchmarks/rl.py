@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +24,7 @@ OUT = Path("build/benchmarks/rl.json")
 SYSTEMS = ("polyrhythm", "jax", "torch", "stable-baselines3")
 SHAPE, LENGTH, ACTIONS = (8,), 100, 4
 LIMIT_SECONDS = 1200
+BLOCKS = 5
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one row, without stable-baselines3")
-    parser.add_argument("--iterations", type=int, default=8, help="how many are timed, after as many to warm up")
+    parser.add_argument("--iterations", type=int, default=8, help="how many there are in each timed block")
     parser.add_argument("--systems", help=f"some of: {', '.join(SYSTEMS)}; separated by commas")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -87,24 +88,35 @@ def in_a_process(row: Row, system: str, iterations: int) -> dict[str, Any]:
 
 
 def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any]:
-    """Warm up, then time."""
+    """Warm up with one block of iterations, then time several; the median counts, since single blocks may stall."""
     case = Row(**row)
     began = time.perf_counter()
     run = started(case, system)
     run(iterations)
-    warm = time.perf_counter()
-    busy = time.process_time()
-    run(iterations)
-    busy, seconds = (time.process_time() - busy) / iterations, (time.perf_counter() - warm) / iterations
+    first = time.perf_counter() - began
+    seconds, busy = [], []
+    for _ in range(BLOCKS):
+        clock, processor = time.perf_counter(), time.process_time()
+        run(iterations)
+        seconds.append((time.perf_counter() - clock) / iterations)
+        busy.append((time.process_time() - processor) / iterations)
+    usual = statistics.median(seconds)
     return {
         **row,
         "system": system,
-        "ms_per_iteration": 1e3 * seconds,
-        "cpu_ms_per_iteration": 1e3 * busy,
-        "steps_per_s": case.envs * case.steps / seconds,
-        "compile_s": warm - began - iterations * seconds,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "ms_per_iteration": 1e3 * usual,
+        "ms_range": [1e3 * min(seconds), 1e3 * max(seconds)],
+        "cpu_ms_per_iteration": 1e3 * statistics.median(busy),
+        "steps_per_s": case.envs * case.steps / usual,
+        "compile_s": first - iterations * usual,
+        "peak_rss_mb": own_peak_mb(),
     }
+
+
+def own_peak_mb() -> float:
+    """The peak memory of this process. What `getrusage` says begins with that of the process that started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def started(row: Row, system: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,7 +65,7 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
         state, (following, reward, ended) = step(state, action, begin)
         return (w, state), (seen, action, log_prob, following, reward, ended)
 
-    @jax.jit
+    @partial(jax.jit, donate_argnums=0)
     def iteration(run: Any) -> Any:
         w, moments, state, key = run
         key, acting, shuffling = jax.random.split(key, 3)

@@ -83,12 +83,11 @@ class Losses(NamedTuple):
 def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:
     """The clipped loss of a batch.
 
-    >>> import numpy as np
     >>> import polyrhythm as pr
     >>> from polyrhythm.rl.environments import Discrete
     >>> model, ones = ActorCritic((3,), Discrete(2), (4,)), pr.ones((5,))
     >>> batch = Batch(pr.ones((5, 3)), pr.zeros((5,), "int32"), -ones, ones, ones, ones)
-    >>> pr.evaluate(loss(model, batch, Settings())).total.shape
+    >>> pr.evaluate(loss(model, batch, Settings()).total).shape
     ()
     """
     policy, worth = model(batch.observation)
