@@ -71,7 +71,7 @@ def test_every_backend_computes_again(backend: str) -> None:
     again = cell.gradient(backend)
     for steps in (5, 41) if backend == "jax" else (0, 1, 3, 4, 5, 16, 41):
         given = cell.inputs(steps)
-        np.testing.assert_allclose(again(**given), kept(**given), rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(again(**dict[str, Any](given)), kept(**dict[str, Any](given)), rtol=2e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("every", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 100))])
@@ -127,7 +127,7 @@ def measured(program: pr.Program, cell: Cell, steps: int) -> tuple[np.ndarray, i
     """The result of a run, and what XLA says it needs for it besides arguments and results."""
     backend = program.backend
     assert isinstance(backend, JaxBackend)
-    found = program(**cell.inputs(steps))
+    found = program(**dict[str, Any](cell.inputs(steps)))
     (compiled,) = backend._compiled.values()
     return found, int(compiled.memory_analysis().temp_size_in_bytes)
 
@@ -164,7 +164,7 @@ def test_rows_of_a_length_known_at_the_call() -> None:
     pr.checkpoint(h, over=j, every=J)
     np.testing.assert_allclose(pr.evaluate(pr.grad(loss, w), given), wanted, rtol=1e-12)
     program = pr.compile(pr.grad(loss, w), backend="numpy")
-    np.testing.assert_allclose(program(**given), wanted, rtol=1e-4)
+    np.testing.assert_allclose(program(**dict[str, Any](given)), wanted, rtol=1e-4)
     assert program.memory.kept({S: 64, J: 64}) < whole.kept({S: 64, J: 64}) / 8
 
 
@@ -193,7 +193,7 @@ def test_marked_tensors_are_computed_again() -> None:
     for found, expected in zip(pr.evaluate(pr.grad(loss, [*weights, x]), given), wanted, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     program = pr.compile(pr.grad(loss, [*weights, x]), backend="numpy")
-    for found, expected in zip(program(**given), wanted, strict=True):
+    for found, expected in zip(program(**dict[str, Any](given)), wanted, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     assert program.memory.kept({"T": 1000}) < whole.kept({"T": 1000}) / 2
 

@@ -53,7 +53,7 @@ def test_a_given_rule_inside_a_recurrence() -> None:
 @pytest.mark.parametrize("backend", ["jax", *(pytest.param(b, marks=pytest.mark.slow) for b in ("numpy", "torch"))])
 def test_a_given_rule_on_every_backend(backend: str) -> None:
     derived = pr.evaluate(pr.grad(recurrence(pr.tanh), (x, w)), given(6))
-    compiled = pr.compile(pr.grad(recurrence(squash), (x, w)), backend=backend)(**given(6))
+    compiled = pr.compile(pr.grad(recurrence(squash), (x, w)), backend=backend)(**dict[str, Any](given(6)))
     for found, wanted in zip(compiled, derived, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 

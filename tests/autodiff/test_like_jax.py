@@ -166,7 +166,7 @@ def test_a_length_decided_by_data() -> None:
     check(y * y, w, "w", given, {T: 20}, **options)
     for backend in ("numpy", "jax"):
         program = pr.compile((pr.grad(y * y, w), y), backend=backend, **options)
-        np.testing.assert_allclose(program(**given, bounds={T: 20})[0], expected, rtol=1e-5)
+        np.testing.assert_allclose(program(**dict[str, Any](given), bounds={T: 20})[0], expected, rtol=1e-5)
 
 
 def test_second_derivatives_of_a_recurrence() -> None:
@@ -191,7 +191,7 @@ def test_second_derivatives_of_a_recurrence() -> None:
         expected = jax.jit(jax.grad(jax.grad(by_hand), (0, 1)))(jnp.float64(0.7), jnp.float64(0.2))
         np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-10)
     check(slope, w, "w", given)
-    compiled = pr.compile(pr.grad(slope, (w, first)), backend="numpy")(**given)
+    compiled = pr.compile(pr.grad(slope, (w, first)), backend="numpy")(**dict[str, Any](given))
     np.testing.assert_allclose(compiled, np.asarray(expected), rtol=1e-4)
 
 
@@ -215,7 +215,7 @@ def test_detached_values_of_a_recurrence_are_constants() -> None:
     given = {"w": np.float64(0.9)}
 
     def by_hand(w: Any) -> Any:
-        state, total = jnp.float64(1.0), 0.0
+        state, total = jnp.float64(1.0), jnp.float64(0.0)
         for step in range(5):
             state = jnp.sin(w * (lax.stop_gradient(state) if step % 2 == 0 else state))
             total = total + state**2

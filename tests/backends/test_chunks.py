@@ -62,10 +62,10 @@ def test_a_tensor_that_does_not_fit_is_named() -> None:
     _, y = attention()
     arrays = {"x": np.ones((256, WIDTH), "float32")}
     with pytest.raises(MemoryBudgetError, match=r"budget is 1,024; .* takes 4,096"):
-        pr.compile(y, memory_budget="1KB")(**arrays)
+        pr.compile(y, memory_budget="1KB")(**dict[str, Any](arrays))
     kept = pr.compile(y).memory.bytes({"T": 256})
     with pytest.raises(MemoryBudgetError, match="a value of 1,024 bytes"):
-        pr.compile(y, memory_budget=kept + 100)(**arrays)
+        pr.compile(y, memory_budget=kept + 100)(**dict[str, Any](arrays))
 
 
 @pytest.mark.parametrize("budget", ["many", "12 parsecs"])

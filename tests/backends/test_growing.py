@@ -95,14 +95,14 @@ def test_every_length_is_right_and_compilations_are_shared(compilations: list[st
     compilations.clear()
     for steps in rng.permutation(LENGTHS).tolist():
         inputs = given(outputs, steps)
-        close(program(**inputs), pr.evaluate(outputs, inputs))
+        close(program(**dict[str, Any](inputs)), pr.evaluate(outputs, inputs))
     assert len(compilations) == len(program.stats.compilations) == 6  # 1, 2, 4, 8, 16, 32
 
 
 def test_no_steps() -> None:
     outputs = attention()
     inputs = given(outputs, 0)
-    close(pr.compile(outputs)(**inputs), pr.evaluate(outputs, inputs))
+    close(pr.compile(outputs)(**dict[str, Any](inputs)), pr.evaluate(outputs, inputs))
 
 
 @pytest.mark.parametrize(("steps", "prompt"), [(1, 1), (9, 1), (9, 3), (21, 6), (21, 21)])
@@ -111,7 +111,10 @@ def test_a_given_prefix(steps: int, prompt: int) -> None:
     program = pr.compile(outputs)
     assert program.backend.growth is not None
     inputs = {"given": np.random.default_rng(0).normal(size=(steps, WIDTH)).astype("float32")}
-    close(program(bounds={P: prompt}, **inputs), pr.evaluate(outputs, inputs, bounds={P: prompt}))
+    close(
+        program(bounds={P: prompt}, **dict[str, Any](inputs)),
+        pr.evaluate(outputs, inputs, bounds={P: prompt}),
+    )
 
 
 @pytest.mark.parametrize("limit", [1.5, 5.0, 8.5, 100.0])
@@ -124,10 +127,9 @@ def test_an_early_end_at_any_capacity(limit: float) -> None:
     program = pr.compile(outputs, until=until)
     assert program.backend.growth is not None
     close(program(bounds={T: 21}), pr.evaluate(outputs, {}, bounds={T: 21}, until=until))
-    last = None
-    for last in program.stream(over=t, bounds={T: 21}):
-        assert last["all"].shape == (WIDTH,)
-    close(last["all"], pr.evaluate(outputs, {}, bounds={T: 21}, until=until)["all"][-1])
+    steps = list(program.stream(over=t, bounds={T: 21}))
+    assert all(step["all"].shape == (WIDTH,) for step in steps)
+    close(steps[-1]["all"], pr.evaluate(outputs, {}, bounds={T: 21}, until=until)["all"][-1])
 
 
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
@@ -145,8 +147,8 @@ def test_tables_and_prefixes_and_early_ends(seed: int) -> None:
         inputs["noise"] = rng.normal(size=(steps, WIDTH)).astype("float32")
         inputs["mixing"] = rng.normal(size=(WIDTH, WIDTH)).astype("float32")
         want = pr.evaluate(outputs, inputs, bounds={P: prompt}, until=until)["token"]
-        np.testing.assert_array_equal(program(bounds={P: prompt}, **inputs)["token"], want)
-        stream = program.stream(over=t, bounds={P: prompt}, **inputs)
+        np.testing.assert_array_equal(program(bounds={P: prompt}, **dict[str, Any](inputs))["token"], want)
+        stream = program.stream(over=t, bounds={P: prompt}, **dict[str, Any](inputs))
         assert [int(step["token"]) for step in stream] == want.tolist()
 
 
@@ -168,7 +170,7 @@ def test_streams_grow_too(chunk: int) -> None:
     program = pr.compile(outputs)
     inputs = given(outputs, 21)
     want = pr.evaluate(outputs, inputs)["all"]
-    stream = program.stream(over=t, chunk=chunk, **inputs)
+    stream = program.stream(over=t, chunk=chunk, **dict[str, Any](inputs))
     np.testing.assert_allclose([step["all"] for step in stream], want, atol=1e-5)
     np.testing.assert_allclose(stream.result["all"], want, atol=1e-5)
     fed = program.stream(over=t, chunk=chunk, first=inputs["first"], noise=iter(inputs["noise"]), bounds={T: 21})

@@ -60,4 +60,4 @@ def test_products_of_numbers_that_are_not_finite(pair: tuple[float, float]) -> N
         arrays["v"][6] = first
         with np.errstate(all="ignore"):
             expected = pr.evaluate(total, arrays)
-        np.testing.assert_allclose(np.asarray(program(**arrays)), expected, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(program(**dict[str, Any](arrays))), expected, rtol=1e-5)

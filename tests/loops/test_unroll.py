@@ -47,7 +47,11 @@ def unrolled(program: LoopProgram) -> list[For]:
 
 def agrees(outputs: Any, inputs: dict[str, np.ndarray], program: pr.Program, bounds: Any = None) -> None:
     want = pr.evaluate(outputs, inputs, bounds=bounds)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), program(**inputs), want)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4),
+        program(**dict[str, Any](inputs)),
+        want,
+    )
 
 
 def test_a_loop_that_takes_large_slices_inside_a_longer_one_is_unrolled() -> None:
@@ -153,7 +157,7 @@ def test_streams_and_traced_functions() -> None:
     outputs, inputs = layers(), given()
     program = pr.compile(outputs, bounds={L: 3})
     want = pr.evaluate(outputs, inputs, bounds={L: 3})["top"]
-    steps = [step["top"] for step in program.stream(over=t, **inputs)]
+    steps = [step["top"] for step in program.stream(over=t, **dict[str, Any](inputs))]
     np.testing.assert_allclose(np.stack(steps), want, atol=1e-4)
     fed = [step["top"] for step in program.stream(over=t, w=inputs["w"], x=iter(inputs["x"]), bounds={T: 5})]
     np.testing.assert_allclose(np.stack(fed), want, atol=1e-4)
@@ -170,6 +174,6 @@ def test_weights_of_a_layer_follow_the_array_that_is_given() -> None:
     for scale in (1.0, 0.5, 1.0):
         changed = {"x": jax.numpy.asarray(inputs["x"]), "w": jax.numpy.asarray(inputs["w"] * np.float32(scale))}
         for _ in range(2):
-            have = program(**changed)["top"]
+            have = program(**dict[str, Any](changed))["top"]
         want = pr.evaluate(outputs, {n: np.asarray(v) for n, v in changed.items()}, bounds={L: 3})["top"]
         np.testing.assert_allclose(have, want, atol=1e-4)

@@ -143,7 +143,7 @@ def test_what_is_given_last_is_computed_first() -> None:
     arrays = {"x": np.random.default_rng(5).normal(size=13).astype("float32")}
     for size in (0, 4, 13):
         expected = pr.evaluate({"y": y, "mean": mean}, arrays, bounds={P: size})
-        found = program(bounds={P: size}, **arrays)
+        found = program(bounds={P: size}, **dict[str, Any](arrays))
         np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-5)
         np.testing.assert_allclose(found["mean"], expected["mean"], rtol=1e-5)
 
@@ -192,6 +192,6 @@ def test_a_prompt_that_may_end_the_text() -> None:
         given_tokens = {"prompt": np.array(arrays, "int32")}
         for size in (1, 3, 8):
             expected = pr.evaluate(outputs, given_tokens, bounds={P: size}, until=until)
-            found = program(bounds={P: size}, **given_tokens)
+            found = program(bounds={P: size}, **dict[str, Any](given_tokens))
             for name in outputs:
                 np.testing.assert_array_equal(found[name], expected[name])

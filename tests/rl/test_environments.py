@@ -110,7 +110,9 @@ def test_fresh_states_are_drawn_anew() -> None:
 def test_synthetic_episodes_have_their_length() -> None:
     t, T = pr.dim("t")
     lamps = environments.Synthetic((2, 3), length=4)
-    state = {k: pr.recurrent(v.shape, ((t, T + 1),), v.dtype) for k, v in environments.begin(lamps, 2).items()}
+    state: dict[str, Any] = {
+        k: pr.recurrent(v.shape, ((t, T + 1),), v.dtype) for k, v in environments.begin(lamps, 2).items()
+    }
     done = environments.advance(lamps, state, pr.ones((2,), "int32"), lamps.reset(2, (t,)))
     for key, first in environments.begin(lamps, 2).items():
         state[key][0] = first

@@ -72,7 +72,8 @@ def test_loss_and_update_like_torch(discrete: bool, clip_value: bool) -> None:
     gradients = optim.clip_by_global_norm(u, pr.grad(total, weights), settings.most_gradient)
     optim.adam(u, weights, gradients, 0.01, epsilon=1e-5)
     program = pr.compile({"loss": total[0:U], "weights": weights}, backend="numpy")
-    found = program(**{name: a for name, a in arrays.items() if clip_value or name != "value"}, bounds={U: 3})
+    given: dict[str, Any] = {name: a for name, a in arrays.items() if clip_value or name != "value"}
+    found = program(**given, bounds={U: 3})
 
     theirs = {name: torch.tensor(a, requires_grad=True) for name, a in model.weights().items()}
     optimiser = torch.optim.Adam(theirs.values(), lr=0.01, eps=1e-5)

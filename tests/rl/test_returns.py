@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,13 +36,13 @@ def rollout(steps: int = STEPS, truncation: bool = True) -> Arrays:
 def ours(kind: str, arrays: Arrays, backend: str = "numpy") -> np.ndarray:
     t, _ = pr.dim("t")
     reward, value, following = (pr.input(n, (ENVS,), (t,), "float64") for n in ("reward", "value", "following"))
-    ends = [pr.input(n, (ENVS,), (t,), "bool") for n in ("terminated", "truncated")]
+    terminated, truncated = (pr.input(n, (ENVS,), (t,), "bool") for n in ("terminated", "truncated"))
     made = {
-        "monte_carlo": lambda: rl.monte_carlo(t, reward, *ends, DISCOUNT),
-        "one_step": lambda: rl.n_step(t, reward, following, *ends, DISCOUNT, 1),
-        "four_steps": lambda: rl.n_step(t, reward, following, *ends, DISCOUNT, 4),
-        "td_lambda": lambda: rl.td_lambda(t, reward, following, *ends, DISCOUNT, DECAY),
-        "gae": lambda: rl.gae(t, reward, value, following, *ends, DISCOUNT, DECAY),
+        "monte_carlo": lambda: rl.monte_carlo(t, reward, terminated, truncated, DISCOUNT),
+        "one_step": lambda: rl.n_step(t, reward, following, terminated, truncated, DISCOUNT, 1),
+        "four_steps": lambda: rl.n_step(t, reward, following, terminated, truncated, DISCOUNT, 4),
+        "td_lambda": lambda: rl.td_lambda(t, reward, following, terminated, truncated, DISCOUNT, DECAY),
+        "gae": lambda: rl.gae(t, reward, value, following, terminated, truncated, DISCOUNT, DECAY),
     }
     outputs = made[kind]()
     program = pr.compile(outputs, backend=backend)
@@ -50,7 +51,7 @@ def ours(kind: str, arrays: Arrays, backend: str = "numpy") -> np.ndarray:
         "one_step": ["reward", "following", "terminated"],
         "gae": list(arrays),
     }.get(kind, ["reward", "following", "terminated", "truncated"])
-    result: np.ndarray = program(**{name: arrays[name] for name in needed})
+    result: np.ndarray = program(**dict[str, Any]({name: arrays[name] for name in needed}))
     return result
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,7 @@ def test_a_product_with_the_input_runs_before_the_recurrence() -> None:
     assert "hoist: contraction at tests/schedule/test_hoisting.py" in pr.compile(outputs, backend="numpy").explain()
     want = pr.evaluate(outputs, inputs)
     for backend in ("numpy", "torch", "jax"):
-        found = pr.compile(outputs, backend=backend, progress=False)(**inputs)
+        found = pr.compile(outputs, backend=backend, progress=False)(**dict[str, Any](inputs))
         np.testing.assert_allclose(np.asarray(found), want, rtol=1e-5, atol=1e-6)
 
 
@@ -67,7 +69,7 @@ def test_inside_another_loop() -> None:
     lines = [line.strip() for line in program.schedule.split("\n")]
     assert any("einsum" in line and lines[n - 1].startswith("for all t") for n, line in enumerate(lines))
     inputs = {"x": np.random.default_rng(0).normal(size=(3, 4, 64)).astype(np.float32)}
-    np.testing.assert_allclose(program(**inputs), pr.evaluate(w[I - 1], inputs), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(program(**dict[str, Any](inputs)), pr.evaluate(w[I - 1], inputs), rtol=1e-4, atol=1e-5)
 
 
 def test_steps_of_a_stream_come_one_by_one() -> None:
