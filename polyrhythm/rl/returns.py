@@ -110,7 +110,8 @@ def backwards(t: Dim, own: Tensor, factor: TensorLike, last: Tensor | None = Non
     >>> pr.evaluate(backwards(t, pr.input("x", (), (t,)), 0.5), {"x": [1, 2, 4]}).tolist()
     [3.0, 4.0, 4.0]
     """
-    y = Recurrent(union([own.spans, as_tensor(factor).spans]), own.type, None)
+    # Over T steps, whatever the operands have: a constant reward has none, what states alone decide one more.
+    y = Recurrent(union([own.spans, as_tensor(factor).spans], [t.symbol]), own.type, None)
     end = bound_of(t) - 1
     y[t == end] = own if last is None else last
     y[t < end] = own + factor * y[{t: t + 1}]

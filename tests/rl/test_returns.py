@@ -14,6 +14,8 @@ from polyrhythm import rl
 
 DISCOUNT, DECAY, STEPS, ENVS = 0.9, 0.8, 12, 5
 
+ENDS = [False, True, False, False, False, True]
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -102,6 +104,15 @@ NAIVE: dict[str, Callable[[Arrays], np.ndarray]] = {
 def test_like_naive_loops(kind: str, steps: int) -> None:
     arrays = rollout(steps)
     np.testing.assert_allclose(ours(kind, arrays), NAIVE[kind](arrays), rtol=1e-12, atol=1e-12)
+
+
+def test_operands_may_have_other_steps() -> None:
+    """As in CartPole: rewards that are constant, and ends that are known one step longer than there are rewards."""
+    t, T = pr.dim("t")
+    ended = pr.input("ended", (), ((t, T + 1),), "bool")
+    gain = rl.monte_carlo(t, pr.ones(()), ended, False, 0.5)
+    for outputs in (pr.evaluate(gain, {"ended": ENDS}), pr.compile(gain, backend="numpy")(ended=ENDS)):
+        assert outputs.tolist() == [1.5, 1.0, 1.75, 1.5, 1.0]
 
 
 def test_on_jax() -> None:
