@@ -200,7 +200,9 @@ def test_weight_gradients_by_differences(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [n if n in ("lstm", "attention") else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
+)
 def test_compiled_gradients(name: str, backend: str) -> None:
     model = MODELS[name]()
     given = arrays(model)

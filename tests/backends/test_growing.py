@@ -117,7 +117,7 @@ def test_a_given_prefix(steps: int, prompt: int) -> None:
     )
 
 
-@pytest.mark.parametrize("limit", [1.5, 5.0, 8.5, 100.0])
+@pytest.mark.parametrize("limit", [1.5, 8.5, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (5.0, 100.0))])
 def test_an_early_end_at_any_capacity(limit: float) -> None:
     x = pr.recurrent((WIDTH,), (t,))
     x[0] = pr.ones((WIDTH,))
@@ -132,7 +132,7 @@ def test_an_early_end_at_any_capacity(limit: float) -> None:
     close(steps[-1]["all"], pr.evaluate(outputs, {}, bounds={T: 21}, until=until)["all"][-1])
 
 
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2))])
 def test_tables_and_prefixes_and_early_ends(seed: int) -> None:
     outputs, until = tabled()
     program = pr.compile(outputs, until=until)
@@ -164,7 +164,7 @@ def test_host_functions_in_a_growing_loop() -> None:
         close(program(bounds={T: steps}), pr.evaluate(outputs, {}, bounds={T: steps}))
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 50])
+@pytest.mark.parametrize("chunk", [3, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in (1, 50))])
 def test_streams_grow_too(chunk: int) -> None:
     outputs = {"all": attention()["all"]}
     program = pr.compile(outputs)

@@ -17,16 +17,17 @@ def pattern(name: str) -> Any:
     return llm.causal if name == "causal" else llm.window(64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kv_heads", "batch"),
     [
         ("causal", 4, 1),
-        pytest.param("causal", 4, 3, marks=pytest.mark.slow),
-        pytest.param("causal", 2, 1, marks=pytest.mark.slow),
-        pytest.param("causal", 2, 3, marks=pytest.mark.slow),
-        pytest.param("causal", 1, 1, marks=pytest.mark.slow),
-        pytest.param("window", 4, 1, marks=pytest.mark.slow),
-        pytest.param("window", 2, 3, marks=pytest.mark.slow),
+        ("causal", 4, 3),
+        ("causal", 2, 1),
+        ("causal", 2, 3),
+        ("causal", 1, 1),
+        ("window", 4, 1),
+        ("window", 2, 3),
     ],
 )
 def test_nothing_large_is_copied_at_a_step(name: str, kv_heads: int, batch: int, tmp_path: Path) -> None:

@@ -118,11 +118,9 @@ def distant(t: pr.Dim) -> llm.Seen:
     return llm.Seen(slice(0, t + 1), -SLOPES * (pr.value(t) - pr.arange(t + 1)))
 
 
-@pytest.mark.parametrize("name", ["llama 3, scaled", pytest.param("llama 2", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "pattern",
-    [pytest.param(strided, marks=pytest.mark.slow), pytest.param(prefixed, marks=pytest.mark.slow), distant],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama 3, scaled", "llama 2"])
+@pytest.mark.parametrize("pattern", [strided, prefixed, distant])
 def test_attention_in_a_pattern_of_the_user(name: str, pattern: Any, tmp_path: Path) -> None:
     """Transformers are given the same as a mask over all pairs of steps."""
     reference = Reference(name)

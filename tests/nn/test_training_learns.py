@@ -21,6 +21,7 @@ def compared(learning: Learning, mean_over: int, learnt: float) -> None:
     assert wanted < learnt * expected[0]
 
 
+@pytest.mark.slow
 def test_pictures_like_torch() -> None:
     compared(pictures(150), 20, 0.7)
 

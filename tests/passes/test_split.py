@@ -99,8 +99,10 @@ def test_scores_before_the_end_of_the_prompt_are_not_computed() -> None:
         assert str(readers.domain) == expected
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize(
+    ("window", "backend"),
+    [(None, "numpy"), (3, "numpy"), (3, "jax"), pytest.param(None, "jax", marks=pytest.mark.slow)],
+)
 def test_tokens_and_scores_are_those_of_the_oracle(backend: str, window: int | None) -> None:
     token, scores, symbols = decoder(window)
     outputs = {"token": token, "scores": scores}
