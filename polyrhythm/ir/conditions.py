@@ -8,8 +8,9 @@ terms are integers (`not x >= 0` is `-x - 1 >= 0`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import gcd
-from typing import Any, Literal
+from typing import Literal
 
 from polyrhythm.ir.terms import Interned, Symbol, Term, _sum
 
@@ -41,6 +42,9 @@ class Condition(Interned):
 
     def substitute(self, mapping: Mapping[Symbol, Term]) -> Condition:
         """The condition with symbols replaced, all at once."""
+        return self if self.symbols.isdisjoint(mapping) else self._substituted(mapping)
+
+    def _substituted(self, mapping: Mapping[Symbol, Term]) -> Condition:
         raise NotImplementedError
 
     def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
@@ -58,20 +62,15 @@ class Condition(Interned):
 class Compare(Condition):
     """`term >= 0`, `term == 0` or `term != 0`."""
 
-    __slots__ = ()
-
-    @property
-    def relation(self) -> Relation:
-        return self.fields[0]  # type: ignore[no-any-return]
-
-    @property
-    def term(self) -> Term:
-        return self.fields[1]  # type: ignore[no-any-return]
+    _names = ("relation", "term")
+    __slots__ = _names
+    relation: Relation
+    term: Term
 
     def _find_symbols(self) -> frozenset[Symbol]:
         return self.term.symbols
 
-    def substitute(self, mapping: Mapping[Symbol, Term]) -> Condition:
+    def _substituted(self, mapping: Mapping[Symbol, Term]) -> Condition:
         return _compare(self.relation, self.term.substitute(mapping))
 
     def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
@@ -102,21 +101,16 @@ class Compare(Condition):
 class Junction(Condition):
     """`and` or `or` of distinct conditions; of none it is true or false."""
 
-    __slots__ = ()
-
-    @property
-    def word(self) -> Literal["and", "or"]:
-        return self.fields[0]  # type: ignore[no-any-return]
-
-    @property
-    def parts(self) -> tuple[Condition, ...]:
-        return self.fields[1]  # type: ignore[no-any-return]
+    _names = ("word", "parts")
+    __slots__ = _names
+    word: Literal["and", "or"]
+    parts: tuple[Condition, ...]
 
     def _find_symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(part.symbols for part in self.parts))
 
-    def substitute(self, mapping: Mapping[Symbol, Term]) -> Condition:
-        return _junction(self.word, [part.substitute(mapping) for part in self.parts])
+    def _substituted(self, mapping: Mapping[Symbol, Term]) -> Condition:
+        return _junction(self.word, tuple([part.substitute(mapping) for part in self.parts]))
 
     def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
         combine = all if self.word == "and" else any
@@ -184,16 +178,17 @@ def negation(condition: Condition) -> Condition:
         return _compare("!=" if condition.relation == "==" else "==", condition.term)
     assert isinstance(condition, Junction)
     word: Literal["and", "or"] = "or" if condition.word == "and" else "and"
-    return _junction(word, [negation(part) for part in condition.parts])
+    return _junction(word, tuple([negation(part) for part in condition.parts]))
 
 
+@lru_cache(1 << 14)
 def within(symbol: Symbol, extent: Term) -> Condition:
     """`0 <= symbol < extent`"""
     return conjunction(ge(Term.of(symbol), 0), lt(Term.of(symbol), extent))
 
 
 def _compare(relation: Relation, term: Term) -> Condition:
-    if term.is_constant:
+    if not term.monomials:
         holds = {">=": term.constant >= 0, "==": term.constant == 0, "!=": term.constant != 0}[relation]
         return TRUE if holds else FALSE
     common = gcd(*(c for _, c in term.monomials))
@@ -201,11 +196,13 @@ def _compare(relation: Relation, term: Term) -> Condition:
         return FALSE if relation == "==" else TRUE
     if relation != ">=" and term.monomials[0][1] < 0:
         common = -common
-    term = _sum(term.constant // common, [(m, c // common) for m, c in term.monomials])
+    if common != 1:
+        term = _sum(term.constant // common, [(m, c // common) for m, c in term.monomials])
     return Compare(relation, term)  # type: ignore[no-any-return]
 
 
-def _junction(word: Literal["and", "or"], parts: Any) -> Condition:
+@lru_cache(1 << 15)
+def _junction(word: Literal["and", "or"], parts: tuple[Condition, ...]) -> Condition:
     absorbing, neutral = (FALSE, TRUE) if word == "and" else (TRUE, FALSE)
     flat: dict[Condition, None] = {}
     for part in parts:
@@ -214,5 +211,5 @@ def _junction(word: Literal["and", "or"], parts: Any) -> Condition:
     if absorbing in flat:
         return absorbing
     flat.pop(neutral, None)
-    kept = sorted(flat, key=lambda part: part.sort_key())
+    kept = sorted(flat, key=Condition.sort_key)
     return kept[0] if len(kept) == 1 else Junction(word, tuple(kept))

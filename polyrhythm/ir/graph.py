@@ -55,7 +55,7 @@ class Range:
     def substitute(self, mapping: Mapping[Symbol, Term]) -> Range:
         return Range(self.start.substitute(mapping), self.length.substitute(mapping), self.step)
 
-    @property
+    @cached_property
     def symbols(self) -> frozenset[Symbol]:
         return self.start.symbols | self.length.symbols
 
@@ -75,13 +75,15 @@ class Access:
     steps: tuple[Step, ...]
 
     def substitute(self, mapping: Mapping[Symbol, Term]) -> Access:
+        if self.symbols.isdisjoint(mapping):
+            return self
         return Access(self.source, tuple(step.substitute(mapping) for step in self.steps))
 
-    @property
+    @cached_property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset().union(*(step.symbols for step in self.steps))
 
-    @property
+    @cached_property
     def ranges(self) -> tuple[Range, ...]:
         """The ranges, in the order of the axes they become."""
         return tuple(step for step in self.steps if isinstance(step, Range))
@@ -105,7 +107,7 @@ class Definition:
         """The index terms inside the attributes."""
         return tuple(t for value in self.attributes.values() for t in attribute_terms(value))
 
-    @property
+    @cached_property
     def symbols(self) -> frozenset[Symbol]:
         """Every symbol that the definition mentions, its domain included."""
         inside = [access.symbols for access in self.operands] + [term.symbols for term in self.terms]
@@ -139,7 +141,7 @@ class Node:
         """Where the node has values: its rectangle and its domain."""
         return conjunction(self.rectangle, self.domain)
 
-    @property
+    @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
         return tuple(dim.symbol for dim in self.dims)
 

@@ -3,7 +3,8 @@
 `Points` is a set of integer points with named columns, one per symbol; bounds and sizes are columns like the
 dims, so that a witness names concrete bounds too. Everything the compiler proves about indices is asked here:
 is a set empty, what is its smallest point, is one set inside another, what remains of a condition where another
-is known to hold. Answers are exact (Presburger arithmetic) and memoised.
+is known to hold. Answers are exact (Presburger arithmetic) and memoised: a program asks the same about many
+tensors, and a question about sets that have met before costs a look into a table. Sets are compared by identity there.
 
 Products of symbols, which only shapes can contain, enter as unknowns of their own: whatever is proved about
 them holds for every value they might have.
@@ -48,7 +49,7 @@ Columns = tuple[Symbol, ...]
 _CACHE = 1 << 14
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Points:
     """A set of integer points; `columns` names its coordinates in order.
 
@@ -66,20 +67,16 @@ class Points:
         return bool(self.isl_set.is_empty())
 
     def __and__(self, other: Points) -> Points:
-        columns, a, b = _aligned(self, other)
-        return Points(columns, a.intersect(b))
+        return _intersection(self, other)
 
     def __or__(self, other: Points) -> Points:
-        columns, a, b = _aligned(self, other)
-        return Points(columns, a.union(b).coalesce())
+        return _union(self, other)
 
     def __sub__(self, other: Points) -> Points:
-        columns, a, b = _aligned(self, other)
-        return Points(columns, a.subtract(b))
+        return _difference(self, other)
 
     def __le__(self, other: Points) -> bool:
-        _, a, b = _aligned(self, other)
-        return bool(a.is_subset(b))
+        return self is other or _is_subset(self, other)
 
     def same(self, other: Points) -> bool:
         """Whether both hold the same points."""
@@ -87,25 +84,12 @@ class Points:
 
     def without(self, symbols: Iterable[Symbol]) -> Points:
         """The set with some columns projected out: the rest of each point, for whatever they were."""
-        dropped = set(symbols)
-        result = self.isl_set
-        for position in reversed(range(len(self.columns))):
-            if self.columns[position] in dropped:
-                result = result.project_out(isl.dim_type.set, position, 1)
-        return Points(tuple(c for c in self.columns if c not in dropped), result.coalesce())
+        dropped = frozenset(symbols).intersection(self.columns)
+        return _projection(self, dropped) if dropped else self
 
     def widened(self, columns: Columns) -> Points:
         """The set in other columns; those it does not have yet are unconstrained."""
-        if columns == self.columns:
-            return self
-        missing = [c for c in columns if c not in self.columns]
-        have = (*self.columns, *missing)
-        assert set(have) == set(columns), "widened() drops no columns"
-        result = self.isl_set.add_dims(isl.dim_type.set, len(missing))
-        order = [have.index(c) for c in columns]
-        if order != list(range(len(have))):
-            result = result.apply(_permutation(tuple(order)))
-        return Points(columns, result)
+        return self if columns == self.columns else _widened(self, columns)
 
     def smallest(self) -> dict[Symbol, int] | None:
         """The lexicographically smallest point (by column order), or None where there is none.
@@ -180,6 +164,10 @@ class Points:
         >>> str(points(eq(Term.of(t) % 2, 1), (t,)).condition())
         '(t + 1) % 2 == 0'
         """
+        return self._condition
+
+    @cached_property
+    def _condition(self) -> Condition:
         whole = self.isl_set.coalesce().compute_divs().remove_redundancies()
         if whole.is_empty():
             return FALSE
@@ -206,7 +194,9 @@ class Points:
     def _scaled_term(self, aff: isl.Aff) -> Term:
         total = Term(int(aff.get_constant_val().to_python()))
         for i, column in enumerate(self.columns):
-            total = total + Term.of(column) * int(aff.get_coefficient_val(isl.dim_type.in_, i).to_python())
+            coefficient = aff.get_coefficient_val(isl.dim_type.in_, i)
+            if not coefficient.is_zero():
+                total = total + Term.of(column) * int(coefficient.to_python())
         for i in range(aff.dim(isl.dim_type.div)):
             factor = int(aff.get_coefficient_val(isl.dim_type.div, i).to_python())
             if factor:
@@ -215,6 +205,51 @@ class Points:
                 dividend = self._scaled_term(inner.scale_val(scale))
                 total = total + (dividend // int(scale.to_python())) * factor
         return total
+
+
+@lru_cache(_CACHE)
+def _intersection(one: Points, other: Points) -> Points:
+    columns, a, b = _aligned(one, other)
+    return Points(columns, a.intersect(b))
+
+
+@lru_cache(_CACHE)
+def _union(one: Points, other: Points) -> Points:
+    columns, a, b = _aligned(one, other)
+    return Points(columns, a.union(b).coalesce())
+
+
+@lru_cache(_CACHE)
+def _difference(one: Points, other: Points) -> Points:
+    columns, a, b = _aligned(one, other)
+    return Points(columns, a.subtract(b))
+
+
+@lru_cache(_CACHE)
+def _is_subset(one: Points, other: Points) -> bool:
+    _, a, b = _aligned(one, other)
+    return bool(a.is_subset(b))
+
+
+@lru_cache(_CACHE)
+def _projection(whole: Points, dropped: frozenset[Symbol]) -> Points:
+    result = whole.isl_set
+    for position in reversed(range(len(whole.columns))):
+        if whole.columns[position] in dropped:
+            result = result.project_out(isl.dim_type.set, position, 1)
+    return Points(tuple(c for c in whole.columns if c not in dropped), result.coalesce())
+
+
+@lru_cache(_CACHE)
+def _widened(narrow: Points, columns: Columns) -> Points:
+    missing = [c for c in columns if c not in narrow.columns]
+    have = (*narrow.columns, *missing)
+    assert set(have) == set(columns), "widened() drops no columns"
+    result = narrow.isl_set.add_dims(isl.dim_type.set, len(missing))
+    order = [have.index(c) for c in columns]
+    if order != list(range(len(have))):
+        result = result.apply(_permutation(tuple(order)))
+    return Points(columns, result)
 
 
 @lru_cache(_CACHE)

@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import count
 from math import gcd
 from typing import Any, ClassVar, Literal
-from weakref import WeakValueDictionary
+from weakref import KeyedRef
 
 Kind = Literal["dim", "bound", "size"]
 Monomial = tuple["Atom", ...]
@@ -27,29 +27,29 @@ _WORDS = frozenset({"and", "or", "true", "false", "True", "False", "None"})
 
 
 class Interned:
-    """An immutable object of which there is one per value, so that equality is identity."""
+    """An immutable object of which there is one per value, so that equality is identity.
 
-    __slots__ = ("__weakref__", "_hash", "_sort_key", "fields")
-    _pool: ClassVar[WeakValueDictionary[tuple[Any, ...], Interned]] = WeakValueDictionary()
-    _hash: int
+    `_names` are its fields. Both the hash and the pool work by identity, without a call of Python code: the compiler
+    makes and looks up millions of terms.
+    """
+
+    __slots__ = ("__weakref__", "_sort_key", "fields")
+    _names: ClassVar[tuple[str, ...]] = ()
+    _pool: ClassVar[dict[tuple[Any, ...], KeyedRef[tuple[Any, ...], Interned]]] = {}
     fields: tuple[Any, ...]
     _sort_key: str
 
     def __new__(cls, *fields: Any) -> Any:
-        key = (cls, *fields)
-        found = Interned._pool.get(key)
+        key = (cls, fields)
+        reference = _POOL.get(key)
+        found = reference() if reference is not None else None
         if found is None:
             found = object.__new__(cls)
             found.fields = fields
-            found._hash = hash(key)
-            Interned._pool[key] = found
+            for name, value in zip(cls._names, fields, strict=True):
+                setattr(found, name, value)
+            _POOL[key] = KeyedRef(found, _forget, key)
         return found
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def sort_key(self) -> str:
         """What orders objects of one kind; remembered, for it is asked for often and made of text."""
@@ -72,6 +72,15 @@ class Interned:
         return self
 
 
+_POOL = Interned._pool
+
+
+def _forget(reference: KeyedRef[tuple[Any, ...], Interned]) -> None:
+    """Drop an object that nobody holds any more, unless an equal one has taken its place."""
+    if _POOL.get(reference.key) is reference:
+        del _POOL[reference.key]
+
+
 class Symbol(Interned):
     """A named integer.
 
@@ -80,7 +89,15 @@ class Symbol(Interned):
     or a size. `serial` tells symbols of one name apart.
     """
 
-    __slots__ = ()
+    _names = ("name", "kind", "bound", "max", "over", "serial")
+    __slots__ = (*_names, "_term")
+    name: str
+    kind: Kind
+    bound: Symbol | None
+    max: Term | None
+    over: tuple[Symbol, ...]
+    serial: int
+    _term: Term
 
     def __new__(
         cls,
@@ -94,28 +111,13 @@ class Symbol(Interned):
         return super().__new__(cls, name, kind, bound, max, over, serial)  # type: ignore[no-any-return]
 
     @property
-    def name(self) -> str:
-        return self.fields[0]  # type: ignore[no-any-return]
-
-    @property
-    def kind(self) -> Kind:
-        return self.fields[1]  # type: ignore[no-any-return]
-
-    @property
-    def bound(self) -> Symbol | None:
-        return self.fields[2]  # type: ignore[no-any-return]
-
-    @property
-    def max(self) -> Term | None:
-        return self.fields[3]  # type: ignore[no-any-return]
-
-    @property
-    def over(self) -> tuple[Symbol, ...]:
-        return self.fields[4]  # type: ignore[no-any-return]
-
-    @property
-    def serial(self) -> int:
-        return self.fields[5]  # type: ignore[no-any-return]
+    def term(self) -> Term:
+        """The term that is this symbol."""
+        try:
+            return self._term
+        except AttributeError:
+            self._term = Term(0, (((self,), 1),))
+            return self._term
 
     def _order(self) -> str:
         return f"{self.name}#{self.serial}"
@@ -127,8 +129,7 @@ class Symbol(Interned):
 
     def with_(self, **changes: Any) -> Symbol:
         """The same symbol with some fields changed."""
-        names = ("name", "kind", "bound", "max", "over", "serial")
-        return Symbol(**{**dict(zip(names, self.fields, strict=True)), **changes})
+        return Symbol(**{**dict(zip(self._names, self.fields, strict=True)), **changes})
 
 
 _serials = count(1)
@@ -146,15 +147,10 @@ def fresh(name: str, kind: Kind = "dim", **fields: Any) -> Symbol:
 class FloorDiv(Interned):
     """`dividend // divisor`, with a positive constant divisor."""
 
-    __slots__ = ()
-
-    @property
-    def dividend(self) -> Term:
-        return self.fields[0]  # type: ignore[no-any-return]
-
-    @property
-    def divisor(self) -> int:
-        return self.fields[1]  # type: ignore[no-any-return]
+    _names = ("dividend", "divisor")
+    __slots__ = _names
+    dividend: Term
+    divisor: int
 
     def _order(self) -> str:
         return f"~{self!r}\0{self.dividend.sort_key()}"
@@ -166,15 +162,10 @@ class FloorDiv(Interned):
 class Extremum(Interned):
     """`min(...)` or `max(...)` of two or more terms."""
 
-    __slots__ = ()
-
-    @property
-    def which(self) -> Literal["min", "max"]:
-        return self.fields[0]  # type: ignore[no-any-return]
-
-    @property
-    def arguments(self) -> tuple[Term, ...]:
-        return self.fields[1]  # type: ignore[no-any-return]
+    _names = ("which", "arguments")
+    __slots__ = _names
+    which: Literal["min", "max"]
+    arguments: tuple[Term, ...]
 
     def _order(self) -> str:
         return f"~{self!r}\0{' '.join(argument.sort_key() for argument in self.arguments)}"
@@ -194,19 +185,16 @@ class Term(Interned):
     (True, 'T + 1', 'T % 2')
     """
 
-    __slots__ = ("_symbols",)
+    _names = ("constant", "monomials")
+    __slots__ = (*_names, "_symbols")
+    constant: int
+    monomials: tuple[tuple[Monomial, int], ...]
     _symbols: frozenset[Symbol]
 
     def __new__(cls, constant: int, monomials: tuple[tuple[Monomial, int], ...] = ()) -> Term:
-        return super().__new__(cls, constant, monomials)  # type: ignore[no-any-return]
-
-    @property
-    def constant(self) -> int:
-        return self.fields[0]  # type: ignore[no-any-return]
-
-    @property
-    def monomials(self) -> tuple[tuple[Monomial, int], ...]:
-        return self.fields[1]  # type: ignore[no-any-return]
+        reference = _POOL.get((cls, (constant, monomials)))
+        found = reference() if reference is not None else None
+        return super().__new__(cls, constant, monomials) if found is None else found  # type: ignore[return-value]
 
     @staticmethod
     def of(value: int | Symbol | Term) -> Term:
@@ -214,7 +202,7 @@ class Term(Interned):
         if isinstance(value, Term):
             return value
         if isinstance(value, Symbol):
-            return Term(0, (((value,), 1),))
+            return value.term
         return Term(int(value))
 
     @property
@@ -253,10 +241,13 @@ class Term(Interned):
         return all(monomial == (symbol,) or symbol not in _monomial_symbols(monomial) for monomial, _ in self.monomials)
 
     def __add__(self, other: int | Term) -> Term:
-        other = Term.of(other)
+        if not isinstance(other, Term):
+            return Term(self.constant + int(other), self.monomials) if other else self
         if not other.monomials:
-            return Term(self.constant + other.constant, self.monomials)
-        return _sum(self.constant + other.constant, [*self.monomials, *other.monomials])
+            return Term(self.constant + other.constant, self.monomials) if other.constant else self
+        if not self.monomials:
+            return Term(self.constant + other.constant, other.monomials)
+        return _sum(self.constant + other.constant, self.monomials + other.monomials)
 
     __radd__ = __add__
 
@@ -264,7 +255,14 @@ class Term(Interned):
         return Term(-self.constant, tuple([(monomial, -c) for monomial, c in self.monomials]))
 
     def __sub__(self, other: int | Term) -> Term:
-        return self + -Term.of(other)
+        if not isinstance(other, Term):
+            return Term(self.constant - int(other), self.monomials) if other else self
+        if not other.monomials:
+            return Term(self.constant - other.constant, self.monomials) if other.constant else self
+        less = tuple([(monomial, -c) for monomial, c in other.monomials])
+        if not self.monomials:
+            return Term(self.constant - other.constant, less)
+        return _sum(self.constant - other.constant, self.monomials + less)
 
     def __rsub__(self, other: int) -> Term:
         return Term.of(other) - self
@@ -305,11 +303,17 @@ class Term(Interned):
         total = self.constant
         monomials: list[tuple[Monomial, int]] = []
         for monomial, coefficient in self.monomials:
+            if len(monomial) == 1 and monomial[0] not in mapping and isinstance(monomial[0], Symbol):
+                monomials.append((monomial, coefficient))
+                continue
             product = _substituted(monomial[0], mapping)
             for atom in monomial[1:]:
                 product = product * _substituted(atom, mapping)
             total += product.constant * coefficient
-            monomials += [(m, c * coefficient) for m, c in product.monomials]
+            if coefficient == 1:
+                monomials += product.monomials
+            else:
+                monomials += [(m, c * coefficient) for m, c in product.monomials]
         return _sum(total, monomials)
 
     def evaluate(self, lookup: Callable[[Symbol], int]) -> int:
@@ -390,8 +394,12 @@ def _sum(constant: int, monomials: Iterable[tuple[Monomial, int]]) -> Term:
     constant += totals.pop((), 0)
     kept = [(monomial, c) for monomial, c in totals.items() if c]
     if len(kept) > 1:
-        kept.sort(key=lambda entry: [atom.sort_key() for atom in entry[0]])
+        kept.sort(key=_order_of)
     return Term(constant, tuple(kept))
+
+
+def _order_of(entry: tuple[Monomial, int]) -> list[str]:
+    return [atom.sort_key() for atom in entry[0]]
 
 
 def _extremum(which: Literal["min", "max"], terms: Iterable[Term]) -> Term:
@@ -423,7 +431,7 @@ def _parts(atom: Atom) -> tuple[Term, ...]:
 
 def _substituted(atom: Atom, mapping: Mapping[Symbol, Term]) -> Term:
     if isinstance(atom, Symbol):
-        return mapping.get(atom, Term.of(atom))
+        return mapping.get(atom, atom.term)
     if isinstance(atom, FloorDiv):
         return atom.dividend.substitute(mapping) // atom.divisor
     return _extremum(atom.which, [argument.substitute(mapping) for argument in atom.arguments])

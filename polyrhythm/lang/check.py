@@ -28,7 +28,7 @@ from polyrhythm.errors import (
     UndefinedError,
     UntilError,
 )
-from polyrhythm.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt, negation, within
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt, negation, within
 from polyrhythm.ir.graph import (
     Access,
     Definition,
@@ -71,12 +71,17 @@ def _tidied(node: Node) -> Node:
     for definition in node.definitions:
         domain = simplified(definition.domain, node.points)
         given = conjunction(node.points, domain)
-        operands = tuple(
-            Access(access.source, tuple(_tidied_step(step, given) for step in access.steps))
-            for access in definition.operands
-        )
-        definitions.append(replace(definition, domain=domain, operands=operands))
+        operands = tuple(_tidied_access(access, given) for access in definition.operands)
+        if domain is not definition.domain or operands != definition.operands:
+            definition = replace(definition, domain=domain, operands=operands)
+        definitions.append(definition)
     return replace(node, definitions=tuple(definitions))
+
+
+def _tidied_access(access: Access, given: Condition) -> Access:
+    if not access.ranges:
+        return access
+    return Access(access.source, tuple(_tidied_step(step, given) for step in access.steps))
 
 
 def _tidied_step(step: Term | Range, given: Condition) -> Term | Range:
@@ -119,6 +124,7 @@ class _Checker:
         self.roots = {node.name for node in self._roots()}
         self.nodes = dict(graph.nodes)
         self.extents = _declared_extents(graph)
+        self.images: dict[tuple[object, ...], Points] = {}
 
     def columns(self, node: Node, *extra: Symbol) -> tuple[Symbol, ...]:
         return (*self.bounds, *node.symbols, *extra)
@@ -176,7 +182,7 @@ class _Checker:
                 where = needed[name] = self._fitted(name, where, reads.get(name, []))
             node = self.nodes[name]
             for definition in node.definitions:
-                here = where & points(definition.domain, self.columns(node))
+                here = where if definition.domain is TRUE else where & points(definition.domain, self.columns(node))
                 if here.is_empty:
                     continue
                 for claim in self._claims(node, definition):
@@ -260,7 +266,13 @@ class _Checker:
         return finished[::-1]
 
     def _image(self, access: Access, node: Node, source: Node, here: Points) -> Points:
-        """The points of `source` that an access reads."""
+        """The points of `source` that an access reads; many nodes read alike."""
+        key = here, node.symbols, access.steps, source.symbols
+        if key not in self.images:
+            self.images[key] = self._new_image(access, node, source, here)
+        return self.images[key]
+
+    def _new_image(self, access: Access, node: Node, source: Node, here: Points) -> Points:
         if all(step is Term.of(symbol) for step, symbol in zip(access.steps, source.symbols, strict=True)):
             image = here.without(s for s in node.symbols if s not in source.symbols)
             return self._own_lengths(image.widened(self.columns(source)), access, source)

@@ -161,9 +161,13 @@ def _well_founded(graph: Graph, reads: Sequence[_Read]) -> bool:
     for read in reads:
         successors.setdefault(read.reader, []).append(read.source)
         successors.setdefault(read.source, [])
-    for component in components(successors):
-        inside = set(component)
-        edges = [read for read in reads if read.reader in inside and read.source in inside]
+    found = components(successors)
+    place = {statement: number for number, component in enumerate(found) for statement in component}
+    inside: list[list[_Read]] = [[] for _ in found]
+    for read in reads:
+        if place[read.reader] == place[read.source]:
+            inside[place[read.reader]].append(read)
+    for component, edges in zip(found, inside, strict=True):
         if edges and not any(
             remaining is not None and _well_founded(graph, remaining)
             for remaining in (_ranked(edges, ranking) for ranking in _rankings(graph, component, edges))
@@ -181,10 +185,11 @@ def _rankings(graph: Graph, component: Sequence[Statement], edges: Sequence[_Rea
     symbols = dict.fromkeys(symbol for name, _ in component for symbol in graph[name].symbols)
     for symbol in symbols:
         along = [statement for statement in component if symbol in graph[statement[0]].symbols]
-        moving = [edge for edge in edges if edge.reader in along and edge.source in along]
+        members = set(along)
+        moving = [edge for edge in edges if edge.reader in members and edge.source in members]
         steady = [edge for edge in moving if keeps_pace(edge.steps[symbol], symbol)]
         # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
-        mostly = [edge for edge in moving if edge in steady or not graph[edge.source[0]].recurrent]
+        mostly = [e for e in moving if not graph[e.source[0]].recurrent or keeps_pace(e.steps[symbol], symbol)]
         tried: list[dict[Statement, Term]] = []
         for followed in (moving, mostly, steady):
             ranks = standing_ranks(follow_ranks(along, followed, symbol), component, edges)
@@ -317,18 +322,40 @@ def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_
 def _shifts(
     statements: Iterable[Statement], distances: Iterable[tuple[_Read, Term, int]]
 ) -> dict[Statement, int] | None:
-    """Shifts that make every read's distance at least zero (Bellman-Ford), or None for a negative cycle."""
+    """Shifts that make every read's distance at least zero (Bellman-Ford), or None for a negative cycle.
+
+    Such a cycle shows as one among what decided each shift last, long before the last round.
+    """
     shifts = dict.fromkeys(statements, 0)
-    constraints = [(edge.reader, edge.source, smallest) for edge, _, smallest in distances]
-    for _ in range(len(shifts) + 1):
+    tightest: dict[tuple[Statement, Statement], int] = {}
+    for edge, _, smallest in distances:
+        ends = edge.reader, edge.source
+        tightest[ends] = min(smallest, tightest.get(ends, smallest))
+    decided: dict[Statement, Statement] = {}
+    changed = True
+    while changed:
         changed = False
-        for reader, source, smallest in constraints:
+        for (reader, source), smallest in tightest.items():
             if shifts[source] > shifts[reader] + smallest:
                 shifts[source] = shifts[reader] + smallest
+                decided[source] = reader
                 changed = True
-        if not changed:
-            return shifts
-    return None
+        if _is_circular(decided):
+            return None
+    return shifts
+
+
+def _is_circular(following: Mapping[Vertex, Vertex]) -> bool:
+    """Whether going on from some vertex leads back to it."""
+    seen: dict[Vertex, Vertex] = {}
+    for first in following:
+        vertex: Vertex | None = first
+        while vertex is not None and vertex not in seen:
+            seen[vertex] = first
+            vertex = following.get(vertex)
+        if vertex is not None and seen[vertex] == first:
+            return True
+    return False
 
 
 Place = tuple[str, tuple[int, ...]]

@@ -144,7 +144,7 @@ class _Scheduler:
         # Tarjan yields a component after all it points to: consumers first.
         for component in components(consumers):
             inside = set(component)
-            own = [d for d in dependences if d.source in inside and d.reader in inside]
+            own = _inside(dependences, inside)
             fresh = self._component(component, own, remaining)
             readers = {groups.index(place[c]) for name in component for c in consumers[name] if c not in inside}
             at = min(readers, default=len(groups))
@@ -172,9 +172,10 @@ class _Scheduler:
         at = 0
         while at < len(groups):
             before = _before(groups, dependences)
-            for late in range(at + 1, len(groups)):
-                between = [n for n in before[late] if n != at and _reaches(before, n, at)]
-                if at in before[late] and not between and self._join(groups[late], groups[at], dependences, kept):
+            readers = [late for late in range(at + 1, len(groups)) if at in before[late]]
+            for late in readers:
+                between = any(n != at and _reaches(before, n, at) for n in before[late])
+                if not between and self._join(groups[late], groups[at], dependences, kept):
                     # All that the merged loop needs comes first; what lies between and needs nothing of it, too.
                     groups[at : late + 1] = [groups[n] for n in _around(before, at, late)]
                     at = -1
@@ -220,8 +221,9 @@ class _Scheduler:
     def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence], kept: set[Symbol]) -> bool:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
         members = fresh.members + target.members
-        among = [d for d in dependences if d.source in members and d.reader in members]
-        crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
+        early_members, late_members = set(fresh.members), set(target.members)
+        among = _inside(dependences, early_members | late_members)
+        crossing = [d for d in among if d.source in early_members and d.reader in late_members]
         ways = []
         for early in fresh.ways:
             for late in target.ways:
@@ -419,7 +421,7 @@ class _Scheduler:
         self, group: _Group, dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
     ) -> Loop:
         """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
-        among = [d for d in dependences if d.source in group.members and d.reader in group.members]
+        among = _inside(dependences, set(group.members))
         rankings = [(way, ranks) for way in group.ways for ranks in way.candidates]
         for way, ranks in rankings[:-1]:
             try:
@@ -509,6 +511,11 @@ def _before(groups: Sequence[_Group], dependences: Sequence[Dependence]) -> dict
         if d.source in place and d.reader in place and place[d.source] != place[d.reader]:
             found[place[d.reader]].add(place[d.source])
     return found
+
+
+def _inside(dependences: Sequence[Dependence], names: set[str]) -> list[Dependence]:
+    """The dependences among some blocks."""
+    return [d for d in dependences if d.source in names and d.reader in names]
 
 
 def _around(before: Mapping[int, set[int]], early: int, late: int) -> list[int]:
