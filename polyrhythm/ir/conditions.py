@@ -165,6 +165,17 @@ def conjunction(*parts: Condition) -> Condition:
     return _junction("and", parts)
 
 
+def parts_of(condition: Condition) -> tuple[Condition, ...]:
+    """The conditions that together make up one; of one that always holds, none.
+
+    >>> from polyrhythm.ir.terms import Symbol
+    >>> T = Term.of(Symbol("T", "bound"))
+    >>> [str(part) for part in parts_of(conjunction(ge(T, 2), ne(T, 5)))]
+    ['T != 5', 'T >= 2']
+    """
+    return condition.parts if isinstance(condition, Junction) and condition.word == "and" else (condition,)
+
+
 def disjunction(*parts: Condition) -> Condition:
     """At least one of the parts holds."""
     return _junction("or", parts)

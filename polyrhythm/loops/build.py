@@ -7,9 +7,10 @@ places, in terms of the loop counters. A value that no other block needs is not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, negation
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, negation, parts_of
 from polyrhythm.ir.graph import Access, Graph, Range, operand_type
 from polyrhythm.ir.intervals import interval
 from polyrhythm.ir.ops.record import map_attribute
@@ -163,7 +164,7 @@ class _Builder:
             if stop is not None:
                 # An earlier piece may have found the length: then this one has no iterations left.
                 end = minimum(end, _last(stop, counter))
-            yield ir.For(counter, segment.first, end, body, stop, loop.parallel and stop is None)
+            yield _guards_outside(ir.For(counter, segment.first, end, body, stop, loop.parallel and stop is None))
 
     def _stopper(self, loop: Loop, members: Joined) -> str | None:
         """The member of a loop whose value ends it."""
@@ -273,6 +274,22 @@ class _Builder:
             elif slot.is_axis:
                 entries.append(_settle(slot.index(step), given))
         return ir.Load(access.source, tuple(entries), kind)
+
+
+def _guards_outside(loop: ir.For) -> ir.Item:
+    """The loop, inside the guards that all of its body shares and that are the same in every iteration."""
+    guards = [item.condition if isinstance(item, ir.If) else TRUE for item in loop.body]
+    changed = {loop.counter, *(i.stop.bound for i in ir.walk((loop,)) if isinstance(i, ir.For) and i.stop is not None)}
+    shared = [part for part in parts_of(guards[0]) if not part.symbols & changed]
+    shared = [part for part in shared if all(part in parts_of(guard) for guard in guards)]
+    if not shared or loop.stop is not None:
+        return loop
+    body: list[ir.Item] = []
+    for item in loop.body:
+        assert isinstance(item, ir.If)
+        rest = conjunction(*(part for part in parts_of(item.condition) if part not in shared))
+        body.extend(item.body if rest is TRUE else [ir.If(rest, item.body)])
+    return ir.If(conjunction(*shared), (replace(loop, body=tuple(body)),))
 
 
 def _last(stop: ir.Stop, counter: Symbol) -> Term:

@@ -16,6 +16,7 @@ import pytest
 from jax import lax
 
 import polyrhythm as pr
+from polyrhythm import nn
 from tests.backends.hlo import large, loop_bodies, optimised
 
 HEADS, DEPTH, STEPS, WINDOW = 4, 16, 512, 64
@@ -70,6 +71,16 @@ def actor() -> dict[str, pr.Tensor]:
     return {"gradient": gradient[0:T].sum(0), "returns": ret[t]}
 
 
+def gated() -> dict[str, pr.Tensor]:
+    """The gradient of an LSTM: what a step keeps is read by the next one, by several, and on the way back."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,)).reshape(HEADS, DEPTH)
+    w = pr.input("w", (WIDTH, WIDTH)).reshape(HEADS * WIDTH, DEPTH)
+    model = nn.LSTM(DEPTH, DEPTH, bias=False, rng=np.random.default_rng(0))
+    h, _ = model.using({"weight_ih_l0": w.axes[:WIDTH], "weight_hh_l0": w.axes[WIDTH : 2 * WIDTH]})(x, t)
+    return {"gradient": pr.grad(pr.square(h)[0:T].sum(), w)}
+
+
 def steps_of(*names: str) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     given = {name: rng.normal(size=(STEPS, WIDTH)).astype("float32") / 10 for name in names}
@@ -81,6 +92,7 @@ PATTERNS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], int]]
     "decode, one head": (lambda: decode(None, 1), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, STEPS * WIDTH),
     "decode, window": (lambda: decode(WINDOW), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, WINDOW * WIDTH),
     "recurrent network": (rnn, lambda: steps_of("x"), STEPS * WIDTH),
+    "gated network, trained": (gated, lambda: steps_of("x"), STEPS * WIDTH),
     "actor and returns": (actor, lambda: steps_of("noise"), STEPS * WIDTH),
 }
 

@@ -23,6 +23,7 @@ from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_opaque import called
 from polyrhythm.backends.jax.ops_padded import fit_axis
 from polyrhythm.backends.jax.reads import Key, Reads, known_reads
+from polyrhythm.backends.jax.registers import Recent, registers
 from polyrhythm.backends.jax.vector import chunk_of, run_lanes, split
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval, most
@@ -54,6 +55,7 @@ class Lowering:
     trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
     beliefs: list[jax.Array] | None = None  # whether they are: looked at later, where it is a list
     looping: int = 0  # how many loops are being traced
+    recent: Recent = field(default_factory=Recent, init=False)  # what need not be read back from buffers
 
     def __post_init__(self) -> None:
         self.reads = self.given_reads or known_reads(self.program)
@@ -110,6 +112,8 @@ class Lowering:
         for axis in self.lanes:
             believed = lax.pmin(believed.astype(jnp.int32), axis) > 0  # one answer, or both ways would be computed
         made = lax.cond(believed, lambda m: m, again, {name: state[name].array for name in names})
+        for name in names:
+            self.recent.forget(name)
         state.update({name: replace(state[name], array=array) for name, array in made.items()})
 
     def _in_order(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
@@ -128,6 +132,14 @@ class Lowering:
                 self.loop(item, state, after, mask)
 
     def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
+        """A loop, after which nothing is known of what it stored."""
+        recent, self.recent = self.recent, Recent()
+        self._loop(loop, state, live, mask)
+        self.recent = recent
+        for name in written(loop.body):
+            recent.forget(name)
+
+    def _loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
         """A loop; one of a single known iteration is done in place."""
         first, end = self.scalar(loop.first), self.scalar(loop.end)
         self.note_range(loop)
@@ -155,26 +167,40 @@ class Lowering:
                 state[name] = self.empty(self.program.places[name])
         kept = {name: state[name].lengths for name in names}
 
-        def body(counter: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        def body(counter: jax.Array, carry: tuple[tuple[jax.Array, ...], ...]) -> tuple[tuple[jax.Array, ...], ...]:
+            values, own = carry
             inner = dict(state)
             inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
             for name in written(loop.body) - set(names):
                 inner.pop(name, None)
             self.symbols[loop.counter] = counter
-            self.inside(loop.body, inner, set(names))
-            return tuple(inner[name].array for name in names)
+            own = self.inside(loop, inner, set(names), own)
+            return tuple(inner[name].array for name in names), own
 
-        start = tuple(state[name].array for name in names)
-        results = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
+        start = tuple(state[name].array for name in names), self.starts(loop, first, state)
+        results, _ = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
         state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
-    def inside(self, items: Sequence[Item], state: State, live: set[str]) -> None:
-        """Run the body of a loop."""
+    def starts(self, loop: For, first: Scalar, state: State) -> tuple[jax.Array, ...]:
+        """What the first iteration of a loop finds in the slots that each one passes to the next."""
+        self.symbols[loop.counter] = first
+        loads = (Load(r.place, r.before, self.program.places[r.place].type) for r in registers(loop))
+        return tuple(self.load(load, state).array for load in loads)
+
+    def inside(self, loop: For, state: State, live: set[str], passed: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Run the body of a loop, given what the iteration before passes on; what this one passes on."""
         beliefs, self.beliefs = self.beliefs, None
         self.looping += 1
-        self.items(items, state, live, None)
+        self.recent = Recent()
+        own = list(registers(loop))
+        for register, value in zip(own, passed, strict=True):
+            lengths = self.lengths(self.program.places[register.place].type.shape)
+            self.recent.store(register.place, register.before, Padded(value, lengths))
+        self.items(loop.body, state, live, None)
+        made = tuple(self.recent.values[register.place, register.now].array for register in own)
         self.looping -= 1
         self.beliefs = beliefs
+        return made
 
     def note_range(self, loop: For) -> None:
         """Remember between which values a counter lies."""
@@ -191,21 +217,21 @@ class Lowering:
                 state[name] = self.empty(self.program.places[name])
         kept = {name: state[name].lengths for name in names}
 
-        def goes_on(carry: tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]) -> jax.Array:
-            counter, done, _ = carry
+        def goes_on(carry: tuple[jax.Array, jax.Array, Any, Any]) -> jax.Array:
+            counter, done, _, _ = carry
             return (counter < jnp.int32(end)) & ~done
 
-        def body(carry: tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]) -> Any:
-            counter, _, values = carry
+        def body(carry: tuple[jax.Array, jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]) -> Any:
+            counter, _, values, own = carry
             inner = dict(state)
             inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
             self.symbols[loop.counter] = counter
-            self.inside(loop.body, inner, {*names, stop.done.place})
+            own = self.inside(loop, inner, {*names, stop.done.place}, own)
             done = self.load(stop.done, inner).array
-            return counter + jnp.int32(1), done, tuple(inner[name].array for name in names)
+            return counter + jnp.int32(1), done, tuple(inner[name].array for name in names), own
 
-        start = tuple(state[name].array for name in names)
-        counter, done, results = lax.while_loop(goes_on, body, (jnp.int32(first), jnp.bool_(False), start))
+        start = tuple(state[name].array for name in names), self.starts(loop, first, state)
+        counter, done, results, _ = lax.while_loop(goes_on, body, (jnp.int32(first), jnp.bool_(False), *start))
         state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
         self.symbols[loop.counter] = counter - jnp.int32(1)
         self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
@@ -245,6 +271,10 @@ class Lowering:
         place = self.program.places[load.place]
         if load.place not in state:
             state[load.place] = self.empty(place)
+        trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load) else None
+        known = self.recent.find(load)
+        if known is not None:
+            return Padded(known.array, self.lengths(load.type.shape), False, trusted)
         array = state[load.place].array
         key = (block.name if block is not None else "", load)
         fresh = key in self.reads.fresh
@@ -262,7 +292,6 @@ class Lowering:
                 array = self._rows(array, entry, at) if rows else self._several(array, entry, at, key)
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         array = _spread(array, axes, [axis for axis in range(len(place.whole)) if axis not in picked])
-        trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load) else None
         return Padded(array, self.lengths(load.type.shape), fresh, trusted)
 
     def _is_shared(self, place: Place, load: Load) -> bool:
@@ -316,6 +345,7 @@ class Lowering:
         whole = state[store.place]
         index = [self.scalar(term) for term in store.index]
         array = whole.array
+        self.recent.store(store.place, store.index, Padded(new, value.lengths) if mask is None else None)
         if array.size == 0:
             return
         order, count = self.order(place), len(index)
