@@ -7,6 +7,7 @@ a block with `>>>` prompts is a doctest, any other is executed. A block that can
 
 import doctest
 import io
+import os
 import re
 import textwrap
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from typing import Any
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# A cache of its own: what a user has calibrated or tuned on this machine must not decide about tests.
+os.environ.setdefault("POLYRHYTHM_CACHE", str(Path(__file__).parent / "build" / "test-cache"))
 
 PYTHON_BLOCK = re.compile(r"^( *)```python *\n(.*?)^\1``` *$", re.MULTILINE | re.DOTALL)
 

@@ -1,8 +1,8 @@
 """How many steps of a parallel loop run at once: one mechanism behind loops, vectors and tiles.
 
 A chunk of one step is a loop, a chunk of all steps a vector, and anything between a tile: a run-time number of
-chunks of a static size, the last one partly empty. The compiler chooses: all steps at once as long as the largest
-values of all of them fit into what a run may take, else the largest power of two that does. A user may choose.
+chunks of a static size, the last one partly empty. The compiler chooses by a cost model (`loops/cost.py`) among those
+whose largest values fit into what a run may take. A user may choose, or have it measured with `tune=True`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ class Chunk:
     """How many steps of a dim run at once; None is all of them."""
 
     steps: int | None
+
+    def __str__(self) -> str:
+        return {None: "pr.vector()", 1: "pr.loop()"}.get(self.steps, f"pr.tile({self.steps})")
 
 
 def loop() -> Chunk:

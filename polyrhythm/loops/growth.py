@@ -11,7 +11,8 @@ larger bound. What comes before the loop must be the same at c as well, or be a 
 of all steps from inputs alone. It goes as far as the capacity does, and on when that grows. What comes after the loop
 runs when T itself, or what an early end has made of it, fits.
 
-It pays when what is read with a growing length is large: the least capacity is such that a step reads `WORTHWHILE`.
+It pays when what is read with a growing length is large: the least capacity is such that a step reads what the cost
+model says is worth a further call (`worthwhile` in `cost.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +24,10 @@ from polyrhythm.ir.conditions import Compare, Condition, Junction, conjunction, 
 from polyrhythm.ir.ops.record import attribute_terms
 from polyrhythm.ir.sets import facts, solutions
 from polyrhythm.ir.terms import Atom, FloorDiv, Symbol, Term
+from polyrhythm.loops.cost import LEAST, worthwhile
 from polyrhythm.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
 from polyrhythm.loops.liveness import live_before, written
 from polyrhythm.loops.units import Unit, units
-
-WORTHWHILE = 1 << 17
-"""Bytes read at a step, from which on it pays to have smaller buffers before."""
-
-LEAST = 128
-"""The least capacity, however much a step reads."""
 
 NOMINAL = 16
 """What an axis of unknown length counts for in the estimate."""
@@ -144,7 +140,7 @@ def _growth(program: LoopProgram, every: Sequence[Unit], number: int, bound: Sym
     read = _growing_bytes(program, loop, bound)
     if read == 0:
         return None
-    least = max(LEAST, 1 << (-(-WORTHWHILE // read) - 1).bit_length())
+    least = max(LEAST, 1 << (-(-worthwhile(program.machine) // read) - 1).bit_length())
     conditions = [every[n].condition for n in (*companions, number)]
     unchanged = (*unchanged, *_mentioning(conditions, bound))
     known = tuple(_facts(program, bound))

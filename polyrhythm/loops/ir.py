@@ -18,6 +18,7 @@ from polyrhythm.ir.graph import Requirement
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.ir.types import Shape, TensorType
 from polyrhythm.lang.chunks import Chunk
+from polyrhythm.loops.cost import Machine
 from polyrhythm.source import Source
 
 
@@ -172,7 +173,8 @@ class LoopProgram:
     """A whole program: its places, its inputs and outputs by place, and what to do.
 
     `bounds` are the bounds and sizes it needs; `found` those it finds itself. `budget` is how many bytes a run may
-    take; `chunks` how many steps of a dim, by its name, run at once where a user has chosen.
+    take; `chunks` how many steps of a dim, by its name, run at once where that has been chosen; `machine` is what the
+    other choices follow from.
     """
 
     places: Mapping[str, Place]
@@ -184,6 +186,7 @@ class LoopProgram:
     requirements: tuple[Requirement, ...] = ()
     budget: int | None = None
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
 
 
 def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:

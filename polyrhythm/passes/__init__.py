@@ -35,8 +35,13 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 """Every pass by its name, in order; some run twice."""
 
-NAMES = (*dict.fromkeys(name for name, _ in PASSES), "hoist")
-"""The names by which passes can be left out; `hoist` is done where blocks are made (`schedule/hoisting.py`)."""
+LATER = ("hoist", "fuse", "unroll", "vector", "grow")
+"""What is done after the graph: contractions leave recurrences (`schedule/hoisting.py`), operations become blocks
+(`schedule/blocks.py`), short loops are written out (`loops/unroll.py`), independent steps run at once and buffers grow
+with the steps (`loops/cost.py`, `loops/growth.py`)."""
+
+NAMES = (*dict.fromkeys(name for name, _ in PASSES), *LATER)
+"""The names by which passes can be left out."""
 
 
 def optimised(

@@ -15,7 +15,8 @@ class Note:
     """One thing that a pass did to a line of the user's, or refused to do.
 
     `operations` are computations saved at each point, `bytes` what need not be written any more, over all points.
-    Either may be negative: a lift may keep more to compute faster.
+    Either may be negative: a lift may keep more to compute faster. `launches` are operations that are no longer started
+    by themselves at each point.
     """
 
     by: str
@@ -25,6 +26,7 @@ class Note:
     operations: int = 0
     bytes: Term = ZERO
     refused: bool = False
+    launches: int = 0
 
 
 @dataclass

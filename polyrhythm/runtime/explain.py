@@ -14,7 +14,7 @@ from polyrhythm.schedule.dependences import Dependence
 from polyrhythm.schedule.scheduler import Item, Loop
 
 
-def explain(compiled: Compiled) -> str:
+def explain(compiled: Compiled, tuned: Sequence[str] = ()) -> str:
     """Outputs, order, loops and storage, each with its reason, and the lines they come from."""
     parts = [
         ("outputs", _outputs(compiled)),
@@ -22,6 +22,7 @@ def explain(compiled: Compiled) -> str:
         ("passes", _passes(compiled)),
         ("order", list(_loops(compiled.schedule, compiled.dependences))),
         ("loops", show(compiled.loops, details=False).rstrip("\n").split("\n")),
+        ("tuned", tuned),
         ("storage", str(Memory(compiled.loops)).split("\n")),
         ("lines", _lines(compiled)),
         ("compiled in", [f"{phase} {seconds * 1000:.1f} ms" for phase, seconds in compiled.seconds.items()]),
@@ -55,8 +56,10 @@ def _passes(compiled: Compiled) -> list[str]:
 
 def _saved(notes: Sequence[Note]) -> str:
     operations = sum(note.operations for note in notes)
+    launches = sum(note.launches for note in notes)
     written = sum((note.bytes for note in notes), ZERO)
     saved = [f"{operations} operation{'s' if operations != 1 else ''} a point"] if operations > 0 else []
+    saved += [f"{launches} launch{'es' if launches != 1 else ''} a point"] if launches > 0 else []
     costs = written is not ZERO and all(coefficient < 0 for _, coefficient in written.monomials)
     if written is not ZERO and not costs:
         saved.append(f"{written} bytes")

@@ -18,16 +18,21 @@ from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
 from polyrhythm.loops.build import build
 from polyrhythm.loops.checker import check_program
-from polyrhythm.loops.ir import LoopProgram
+from polyrhythm.loops.cost import Machine
+from polyrhythm.loops.ir import For, LoopProgram, walk
 from polyrhythm.loops.private import with_private
 from polyrhythm.loops.unroll import marked
 from polyrhythm.passes import Note, optimised
+from polyrhythm.schedule import fusing
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
 from polyrhythm.schedule.effects import contradiction
 from polyrhythm.schedule.hoisting import notes_of
 from polyrhythm.schedule.scheduler import Item, ScheduleError, schedule
 from polyrhythm.schedule.storage import Storage, plan_storage
+
+NEVER = 1e6
+"""Seconds of a call that nothing makes up for."""
 
 
 @dataclass
@@ -43,6 +48,7 @@ class Compiled:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     unlifted: Callable[[], Compiled] | None = None  # the same program without what takes all steps of a dim at once
+    without: tuple[str, ...] = ()
 
 
 def compile_tensors(
@@ -66,29 +72,36 @@ def compile_tensors(
     with _timed(seconds, "passes"):
         graph, notes = optimised(graph, without, compiled_loops=compiled_loops)
     with _timed(seconds, "blocks"):
-        blocks = make_blocks(graph, "hoist" not in without)
+        blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
+        notes += fusing.notes_of(graph, blocks)
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)
     again = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift")) if lifted else None
-    return replace(_ordered(graph, blocks, dependences, None, seconds), notes=notes, unlifted=again)
+    ordered = _ordered(graph, blocks, dependences, None, seconds, without)
+    return replace(ordered, notes=notes, unlifted=again, without=tuple(without))
 
 
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
     if compiled.unlifted is not None:
         compiled = compiled.unlifted()
-    variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {})
+    variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {}, compiled.without)
     if variant.schedule == compiled.schedule:
         return compiled
-    loops = replace(variant.loops, budget=compiled.loops.budget, chunks=compiled.loops.chunks)
+    given = compiled.loops
+    loops = replace(variant.loops, budget=given.budget, chunks=given.chunks, machine=given.machine)
     return replace(variant, loops=loops)
 
 
-def limited(compiled: Compiled, budget: int | str | None, chunks: Mapping[Dim, Chunk]) -> Compiled:
-    """The same program with a limit to its memory, and with what the user chose to run at once."""
+def limited(compiled: Compiled, budget: int | str | None, chunks: Mapping[Dim, Chunk], machine: Machine) -> Compiled:
+    """The same program with a limit to its memory, what the user chose to run at once, and the machine's rates."""
     chosen: dict[str, Chunk] = {}
+    if "vector" in compiled.without:
+        chosen = {item.counter.name: Chunk(1) for item in walk(compiled.loops.body) if isinstance(item, For)}
+    if "grow" in compiled.without:
+        machine = replace(machine, call=NEVER)
     for dim, chunk in chunks.items():
         symbol = compiled.graph.declared.get(dim.symbol) if isinstance(dim, Dim) else None
         if symbol is None or not isinstance(chunk, Chunk):
@@ -98,7 +111,7 @@ def limited(compiled: Compiled, budget: int | str | None, chunks: Mapping[Dim, C
             )
         chosen[symbol.name] = chunk
     limit = None if budget is None else parsed_bytes(budget)
-    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen))
+    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen, machine=machine))
 
 
 def _ordered(
@@ -107,6 +120,7 @@ def _ordered(
     dependences: list[Dependence],
     first: Symbol | None,
     seconds: dict[str, float],
+    without: Collection[str],
 ) -> Compiled:
     with _timed(seconds, "schedule"):
         try:
@@ -116,7 +130,8 @@ def _ordered(
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
-        loops = with_private(marked(build(graph, blocks, items, storage)), items, dependences)
+        built = build(graph, blocks, items, storage)
+        loops = with_private(built if "unroll" in without else marked(built), items, dependences)
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds)

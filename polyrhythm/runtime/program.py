@@ -14,6 +14,7 @@ from polyrhythm.lang.chunks import Chunk
 from polyrhythm.lang.index import Bound, Dim
 from polyrhythm.lang.structure import flattened
 from polyrhythm.lang.tensor import Tensor
+from polyrhythm.loops.cost import Machine
 from polyrhythm.loops.show import show
 from polyrhythm.runtime import calling, probing
 from polyrhythm.runtime.checkpoints import Checkpoints
@@ -41,6 +42,7 @@ class Options:
     torch_compile: str | None = None
     memory_budget: int | str | None = None
     schedule: Mapping[Dim, Chunk] = field(default_factory=dict)
+    tune: bool = False
 
 
 def compile(
@@ -55,6 +57,7 @@ def compile(
     torch_compile: str | None = None,
     memory_budget: int | str | None = None,
     schedule: Mapping[Dim, Chunk] | None = None,
+    tune: bool = False,
 ) -> Program:
     """Compile some outputs into a program.
 
@@ -67,7 +70,8 @@ def compile(
     `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
     what a run may take: fewer steps run at once, or the tensor that needs too much is named. `schedule` says how many
     steps of a dim run at once where they are independent, `pr.loop()`, `pr.vector()` or `pr.tile(256)`; otherwise the
-    compiler chooses.
+    compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with bounds of a size,
+    which then takes longer; what it finds is kept for later processes.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -80,7 +84,8 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    options = Options(backend, check_nan, progress, tuple(without), torch_compile, memory_budget, dict(schedule or {}))
+    chunks = dict(schedule or {})
+    options = Options(backend, check_nan, progress, tuple(without), torch_compile, memory_budget, chunks, tune)
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
     return Program(wanted, options)
 
@@ -111,12 +116,17 @@ class Program:
                 "torch_compile is for the torch backend, without check_nan",
                 fix='use backend="torch", or leave torch_compile out',
             )
+        if options.tune and options.backend != "jax":
+            raise UnsupportedError(
+                f"there is nothing to tune on {options.backend}, which runs one step after the other",
+                fix='use backend="jax", or leave out tune=True',
+            )
         self.wanted, self.options = wanted, options
         compiled_loops = options.backend == "jax"
         self.compiled = compile_tensors(
             wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without, compiled_loops
         )
-        self.compiled = limited(self.compiled, options.memory_budget, options.schedule)
+        self.compiled = limited(self.compiled, options.memory_budget, options.schedule, machine_of(options))
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):
@@ -225,7 +235,7 @@ class Program:
 
     def explain(self) -> str:
         """What the compiler made of the program, and why, as text."""
-        return explain(self.compiled)
+        return explain(self.compiled, self.backend.explained() if self.options.tune else [])
 
     def as_torch(self) -> Callable[..., Any]:
         """The program as a torch function: tensors by name in, tensors out, no gradients through it."""
@@ -259,9 +269,22 @@ def make_backend(compiled: Compiled, options: Options, compilations: list[Compil
         from polyrhythm.backends.torch.backend import TorchBackend
 
         return TorchBackend(compiled.loops, options.check_nan, options.torch_compile)
+    if options.tune:
+        from polyrhythm.backends.jax.tuning import TunedBackend
+
+        return TunedBackend(compiled.loops, compilations)  # type: ignore[arg-type]
     from polyrhythm.backends.jax.backend import JaxBackend
 
     return JaxBackend(compiled.loops, compilations)  # type: ignore[arg-type]
+
+
+def machine_of(options: Options) -> Machine:
+    """The rates that choices follow from: those of this machine where they have been measured."""
+    if options.backend != "jax":
+        return Machine()
+    from polyrhythm.backends.jax.calibration import known
+
+    return known()
 
 
 __all__ = ["BACKENDS", "Options", "Program", "compile"]

@@ -94,12 +94,15 @@ def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:
                 yield Read(statement, position, access)
 
 
-def make_blocks(graph: Graph, hoist: bool = True) -> dict[str, Block]:
-    """The blocks of a graph, by name. Inputs are outside and have none. With `hoist` contractions stay apart."""
+def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str, Block]:
+    """The blocks of a graph, by name. Inputs are outside and have none. With `hoist` contractions stay apart.
+
+    Without `fuse` every operation is a block of its own.
+    """
     domains = {node.name: _domains(node) for node in graph}
     remade = _remade(graph)
     apart = hoisted(graph) if hoist else {}
-    home = _homes(graph, domains, apart)
+    home = _homes(graph, domains, apart, fuse)
     members: dict[tuple[str, int], list[Statement]] = {}
     for node in graph:  # the order of the graph is an order of evaluation within a block
         for number, definition in enumerate(node.definitions):
@@ -143,7 +146,7 @@ def _kept(graph: Graph) -> set[str]:
 
 
 def _homes(
-    graph: Graph, domains: Mapping[str, list[Condition | None]], apart: Mapping[str, frozenset[Symbol]]
+    graph: Graph, domains: Mapping[str, list[Condition | None]], apart: Mapping[str, frozenset[Symbol]], fuse: bool
 ) -> dict[tuple[str, int], tuple[str, int]]:
     """For each definition, the one that names its block. What is apart joins only what is apart along the same dims."""
     readers: dict[str, list[tuple[str, int, Access]]] = {node.name: [] for node in graph}
@@ -161,7 +164,7 @@ def _homes(
         if node.name in calls:
             home[node.name, 0] = (calls[node.name], 0)
             continue
-        if node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
+        if not fuse or node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
             continue
         current = tuple(Term.of(symbol) for symbol in node.symbols)
         targets = set()

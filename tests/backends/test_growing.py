@@ -25,7 +25,7 @@ LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 21)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers of four steps are large enough to grow."""
     monkeypatch.setattr("polyrhythm.loops.growth.LEAST", 4)
-    monkeypatch.setattr("polyrhythm.loops.growth.WORTHWHILE", 1)
+    monkeypatch.setattr("polyrhythm.loops.growth.worthwhile", lambda machine: 1)
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -11,31 +12,35 @@ from types import CodeType, ModuleType
 
 from tests.drill.bugs import Bug
 
+Change = Callable[[str], str | ast.Module]
+"""The source of a module to what is compiled instead."""
+
 
 class _Changed(SourceFileLoader):
     """Loads a module with one place of its source changed."""
 
-    bug: Bug
+    change: Change
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(changed(self.bug, self.get_data(self.path).decode()), self.path, "exec")
+        return compile(self.change(self.get_data(self.path).decode()), self.path, "exec")
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, bug: Bug) -> None:
-        self.bug = bug
+    def __init__(self, module: str, change: Change) -> None:
+        self.module, self.change = module, change
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self.bug.module:
+        if fullname != self.module:
             return None
         found = PathFinder.find_spec(fullname, path)
         assert found is not None
         assert found.origin is not None
         loader = _Changed(fullname, found.origin)
-        loader.bug = self.bug
-        return spec_from_file_location(fullname, found.origin, loader=loader)
+        loader.change = self.change
+        places = found.submodule_search_locations
+        return spec_from_file_location(fullname, found.origin, loader=loader, submodule_search_locations=places)
 
 
 def changed(bug: Bug, source: str) -> str:
@@ -45,7 +50,7 @@ def changed(bug: Bug, source: str) -> str:
     return source.replace(bug.old, bug.new)
 
 
-def inject(bug: Bug) -> None:
-    """From now on the module is imported with the bug; it must not have been imported before."""
-    assert bug.module not in sys.modules, f"{bug.module} is imported already"
-    sys.meta_path.insert(0, _Finder(bug))
+def inject(module: str, change: Change) -> None:
+    """From now on the module is imported with the change; it must not have been imported before."""
+    assert module not in sys.modules, f"{module} is imported already"
+    sys.meta_path.insert(0, _Finder(module, change))

@@ -1,45 +1,56 @@
 """`python -m tests.drill.one NUMBER SECONDS`: one bug is put in, then random programs until one shows it.
 
 Prints what found it: a wrong result, a graph against the grammar, a program that the checker of loops refuses, or
-an error where a right compiler has none. Exits with 1 if nothing did in time.
+an error where a right compiler has none. Exits with 1 if nothing did in time. With `control` for the number nothing is
+put in, and every lane runs: then nothing may be found.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 from tests.drill.bugs import BUGS
-from tests.drill.inject import inject
+from tests.drill.inject import changed, inject
+
+CONTROL = "control"
 
 
 def main() -> int:
-    bug, limit = BUGS[int(sys.argv[1])], float(sys.argv[2])
-    inject(bug)
+    bug, limit = None if sys.argv[1] == CONTROL else BUGS[int(sys.argv[1])], float(sys.argv[2])
+    if bug is not None:
+        inject(bug.module, partial(changed, bug))
     # Only now may the package be imported.
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from hypothesis import strategies as st
 
+    from tests.fuzz.__main__ import rightly_refused
     from tests.fuzz.programs import programs
-    from tests.fuzz.subsets import Case, check_gradients, check_subset
+    from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.monotonic(), 0
-    lanes = {"numpy": (1, 0, 0), "torch": (0, 1, 0), "jax": (0, 0, 1)}
+    lanes = {"numpy": (1, 0, 0), "torch": (0, 1, 0), "jax": (0, 0, 1), CONTROL: (1, 4, 6)}
+    seen_in = CONTROL if bug is None else bug.lane
 
     def examples(case: Case) -> None:
         nonlocal tried
         if time.monotonic() - began > limit:
             return
         tried += 1
-        if bug.lane == "gradients":
-            check_gradients(case)
-        else:
-            check_subset(case, lanes.get(bug.lane, (0, 0, 0)))
+        try:
+            if seen_in in ("gradients", CONTROL):
+                check_gradients(case)
+            if seen_in != "gradients":
+                check_subset(case, lanes.get(seen_in, (0, 0, 0)))
+        except Exception as error:
+            if not rightly_refused(case[0], error):
+                raise
 
     number = 0
     while time.monotonic() - began < limit:
         number += 1
-        lane = "float" if bug.lane == "gradients" else ("int", "float")[number % 2]
+        lane = "float" if seen_in == "gradients" else ("int", "float")[number % 2]
         run = settings(
             max_examples=12,
             deadline=None,
@@ -47,7 +58,7 @@ def main() -> int:
             derandomize=False,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )(given(st.tuples(programs(lane), st.just(())))(examples))
+        )(given(st.tuples(programs(lane), subsets() if bug is None else st.just(())))(examples))
         try:
             seed(number)(run)()
         except Exception as error:

@@ -26,8 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.work import work_of
 from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.ir.terms import Symbol, Term, product
+from polyrhythm.loops.cost import chunk_for
 from polyrhythm.loops.ir import Block, Compute, For, Item, Load, LoopProgram, Place, Steps, Store, blocks_of, walk
 from polyrhythm.loops.liveness import live_before, written
 
@@ -184,10 +186,15 @@ def _all_finite(arrays: Sequence[jax.Array]) -> jax.Array:
 
 
 def chunk_of(lowering: Lowering, loop: For) -> int | None:
-    """How many lanes run at once: what the user says, else as many as there is room for; None is all of them."""
+    """How many lanes run at once: what was chosen, else the best by the cost model of those that fit; None is all."""
     chosen = lowering.program.chunks.get(loop.counter.name)
     if chosen is not None:
         return chosen.steps
+    return chunk_for(lowering.program.machine, work_of(lowering, loop), most_lanes(lowering, loop))
+
+
+def most_lanes(lowering: Lowering, loop: For) -> int:
+    """How many lanes there is room for."""
     largest, compute = _largest_value(lowering, loop)
     room = MOST_BYTES
     if lowering.program.budget is not None:
@@ -202,9 +209,8 @@ def chunk_of(lowering: Lowering, loop: For) -> int | None:
                 at=compute.at,
             )
     count = lowering.capacity(loop.end - loop.first)
-    if largest * count * (1 if lowering.program.budget is None else VALUES_AT_ONCE) <= room:
-        return None
-    return 1 << max(0, (room // (largest * VALUES_AT_ONCE)).bit_length() - 1)
+    fits = largest * count * (1 if lowering.program.budget is None else VALUES_AT_ONCE) <= room
+    return count if fits else max(1, room // (largest * VALUES_AT_ONCE))
 
 
 def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:

@@ -1,0 +1,72 @@
+"""How much the steps of a parallel loop do, for the cost model: operations, and the bytes that move.
+
+XLA fuses elementwise operations, so their values do not move. What counts is what goes into a contraction, a reduction
+or another operation that is not elementwise, and what comes out of one; and what all steps read alike.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from polyrhythm.ir.ops import elementwise
+from polyrhythm.ir.terms import product
+from polyrhythm.ir.types import TensorType
+from polyrhythm.loops.cost import Lanes
+from polyrhythm.loops.ir import Block, For, Item, Load, Local, Steps
+
+if TYPE_CHECKING:
+    from polyrhythm.backends.jax.lowering import Lowering
+
+FUSED = frozenset(op.name for op in elementwise.OPS) | {"broadcast", "constant", "index", "iota", "cast", "reshape"}
+
+
+def work_of(lowering: Lowering, loop: For) -> Lanes:
+    """What the steps of a loop do, at the capacities of a trace."""
+    ranges = dict(lowering.ranges)
+    operations = own = 0
+    shared: dict[str, int] = {}
+
+    def visit(items: tuple[Item, ...], repeats: int) -> None:
+        nonlocal operations, own
+        for item in items:
+            if isinstance(item, Block):
+                count, moved = _block(lowering, loop, item, shared)
+                operations += repeats * count
+                own += repeats * moved
+            elif isinstance(item, For):
+                lowering.note_range(item)
+                visit(item.body, repeats * max(1, lowering.capacity(item.end - item.first)))
+            else:
+                visit(item.body, repeats)
+
+    visit(loop.body, 1)
+    lowering.ranges.clear()
+    lowering.ranges.update(ranges)
+    return Lanes(lowering.capacity(loop.end - loop.first), max(1, operations), own, sum(shared.values()))
+
+
+def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) -> tuple[int, int]:
+    """The operations of a block that are not fused, and the bytes of a step that go into them and come out."""
+    moving: dict[str, TensorType] = {}
+    operations = 0
+    types = {compute.result: compute.type for compute in block.body}
+    for compute in block.body:
+        for operand in compute.operands:
+            if isinstance(operand, Load) and not _follows(operand, loop):
+                place = lowering.program.places[operand.place]
+                shared[operand.place] = math.prod(lowering.room(place)) * place.type.dtype.itemsize
+        if compute.op not in FUSED:
+            operations += 1
+            moving[compute.result] = compute.type
+            moving.update({o.name: types[o.name] for o in compute.operands if isinstance(o, Local)})
+    return operations, sum(_bytes(lowering, kind) for kind in moving.values())
+
+
+def _follows(load: Load, loop: For) -> bool:
+    """Whether each step of a loop reads a slot of its own."""
+    return any(not isinstance(entry, Steps) and loop.counter in entry.symbols for entry in load.index)
+
+
+def _bytes(lowering: Lowering, kind: TensorType) -> int:
+    return lowering.capacity(product(kind.shape)) * kind.dtype.itemsize

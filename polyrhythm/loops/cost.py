@@ -1,0 +1,89 @@
+"""What a choice costs on a machine: a few rates, and the choices that follow from them.
+
+How many independent steps run at once, a *chunk*, is a trade. Each chunk starts its operations anew and reads again
+what all steps share, which speaks for large ones. What a chunk computes and reads back should stay in the cache, which
+speaks for small ones. `seconds_of` adds this up: bytes over the rate of where they lie, operations times what it takes
+to start one. `chunk_for` compares powers of two. The model is rough, so all steps at once, which needs no loop, is
+given up only where a tile is predicted to be clearly faster.
+
+The rates are round figures until the machine is calibrated (`backends/jax/calibration.py`), so that the same program
+is compiled the same way everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAYS = 0.7
+"""The share of the time of all steps at once that a tile has to be predicted to take."""
+
+LEAST = 128
+"""The least capacity of a growing buffer, and how many steps have to make up for a further call."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The rates of a machine: seconds, bytes, and bytes a second.
+
+    `call` is what it takes to start one more program and to copy its state, `launch` to start an operation inside one.
+    Values of up to `cache` bytes move at the rate `near`, others at the rate `far`.
+    """
+
+    call: float = 2.3e-4
+    launch: float = 2e-6
+    near: float = 7e10
+    far: float = 3e10
+    cache: int = 1 << 25
+    calibrated: bool = False
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What the steps of a parallel loop do: how many there are, the operations of one, and the bytes.
+
+    `own` are the bytes that a step computes and reads back by itself, `shared` those that every chunk reads anew.
+    """
+
+    count: int
+    operations: int
+    own: int
+    shared: int
+
+
+def seconds_of(machine: Machine, lanes: Lanes, chunk: int) -> float:
+    """What all steps of a loop take, a chunk at a time.
+
+    >>> lanes = Lanes(count=1024, operations=8, own=1 << 16, shared=1 << 20)
+    >>> seconds_of(Machine(), lanes, 1) > seconds_of(Machine(), lanes, 1024) > seconds_of(Machine(), lanes, 128)
+    True
+    """
+    chunk = min(chunk, lanes.count)
+    rate = machine.near if lanes.shared + chunk * lanes.own <= machine.cache else machine.far
+    chunks = -(-lanes.count // max(1, chunk))
+    return chunks * (lanes.operations * machine.launch + lanes.shared / rate) + lanes.count * lanes.own / rate
+
+
+def chunk_for(machine: Machine, lanes: Lanes, most: int) -> int | None:
+    """How many steps run at once, `most` at most; None is all of them.
+
+    >>> chunk_for(Machine(), Lanes(1024, 8, own=1 << 10, shared=1 << 20), most=1024)
+    >>> chunk_for(Machine(), Lanes(4096, 8, own=1 << 16, shared=1 << 20), most=4096)
+    256
+    >>> chunk_for(Machine(), Lanes(1024, 8, own=1 << 10, shared=1 << 20), most=100)
+    64
+    """
+    tiles = [1 << bits for bits in range(max(1, min(most, lanes.count)).bit_length()) if 1 << bits < lanes.count]
+    best = min(reversed(tiles), key=lambda chunk: seconds_of(machine, lanes, chunk), default=None)
+    if lanes.count > most:
+        return best
+    whole = seconds_of(machine, lanes, lanes.count)
+    return best if best is not None and seconds_of(machine, lanes, best) < PAYS * whole else None
+
+
+def worthwhile(machine: Machine) -> int:
+    """The bytes read at a step from which on smaller buffers pay: so that `LEAST` steps make up for a further call.
+
+    >>> worthwhile(Machine())
+    125781
+    """
+    return int(machine.near * machine.call / LEAST)

@@ -1,0 +1,76 @@
+"""`explain` tells which operations became one block, what that saves, and why others did not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+
+HERE = "tests/schedule/test_fusing.py"
+REFUSED = "  fuse: refused block at "
+
+
+def explained(outputs: object, **options: object) -> list[str]:
+    return pr.compile(outputs, backend="numpy", **options).explain().split("\n")  # type: ignore[arg-type]
+
+
+def test_operations_of_one_point_are_one_block() -> None:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    inner = pr.tanh(x)
+    outer = inner * x
+    (line,) = [line for line in explained(outer) if line.startswith("  fuse: ") and "(inner = " in line]
+    assert line.startswith(f"  fuse: block at {HERE}:")
+    assert "(inner = pr.tanh(x)): computed in one block with the value of " in line
+    assert line.endswith("(outer = inner * x); saves 1 launch a point, 12*T bytes")
+
+
+def test_what_is_read_elsewhere_too_stays_apart() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    inner = pr.tanh(x)
+    both = inner * 2 + inner[T - 1 - t]
+    (line,) = [line for line in explained(both) if line.startswith(REFUSED)]
+    assert line.startswith(f"  fuse: refused block at {HERE}:")
+    assert "(inner = pr.tanh(x)): " in line
+    assert line.endswith("reads it elsewhere, at [T - t - 1]")
+
+
+def test_what_two_outputs_read_stays_apart() -> None:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    inner = pr.tanh(x)
+    (line,) = [line for line in explained((inner, inner * 2)) if line.startswith(REFUSED)]
+    assert line.endswith("(inner = pr.tanh(x)): 2 readers are in different blocks")
+
+
+def test_a_contraction_that_runs_ahead_stays_apart() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (64,), (t,))
+    h = pr.recurrent((64,), ((t, T + 1),))
+    h[0] = 0.0
+    ahead = x @ pr.input("w", (64, 64))
+    h[t + 1] = pr.tanh(ahead + h)
+    (line,) = [line for line in explained(h[T]) if line.startswith(REFUSED)]
+    assert line.endswith('(ahead = x @ pr.input("w", (64, 64))): it runs before the recurrence that reads it')
+
+
+@pytest.mark.parametrize(
+    ("left_out", "backend"), [("fuse", "numpy"), ("fuse", "jax"), ("vector", "jax"), ("grow", "jax")]
+)
+def test_leaving_it_out_changes_no_result(left_out: str, backend: str) -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (2,), (t,))
+    y = pr.recurrent((2,), ((t, T + 1),))
+    y[0] = 1.0
+    y[t + 1] = pr.tanh(0.5 * y + x * y[0 : t + 1].sum(0))
+    given: dict[str, Any] = {"x": np.random.default_rng(0).normal(size=(9, 2)).astype("float32")}
+    outputs = {"y": y, "z": pr.exp(x) * 2}
+    program = pr.compile(outputs, backend=backend, without=[left_out])
+    for name, want in pr.evaluate(outputs, given).items():
+        np.testing.assert_allclose(program(**given)[name], want, rtol=1e-5, atol=1e-6)
+    blocks, usual = (len(p.compiled.blocks) for p in (program, pr.compile(outputs, backend=backend)))
+    assert blocks > usual if left_out == "fuse" else blocks == usual
