@@ -11,7 +11,7 @@ TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test lint fuzz drill docs studies bench bench-training constraints clean
+.PHONY: help demo test lint fuzz drill mutants docs studies bench ablation bench-training constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -34,6 +34,9 @@ fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=
 drill: .venv/test.stamp  ## deliberate miscompilations, each to be found by the fuzzer
 	$(VENV)/python -m tests.drill
 
+mutants: .venv/test.stamp  ## a random sample of small changes to the compiler, each to be noticed by a test
+	$(VENV)/python -m tests.mutants
+
 docs: .venv/test.stamp  ## run every example in the documentation
 	$(VENV)/python -m pytest -q polyrhythm docs README.md
 
@@ -42,6 +45,9 @@ studies: .venv/test.stamp  ## the studies of streaming programs, into build/stud
 
 bench: .venv/test.stamp  ## time programs against hand-written peers, into build/benchmarks
 	$(VENV)/python -m benchmarks
+
+ablation: .venv/test.stamp  ## every pass left out in turn, and what that costs, into build/benchmarks
+	$(VENV)/python -m benchmarks.ablation
 
 bench-training: .venv/test.stamp  ## time training steps against hand-written JAX and torch; part of bench
 	$(VENV)/python -m benchmarks training

@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, loops, prefill, training
+from benchmarks import attention, decode_growth, loops, prefill, training
 from benchmarks.harness import report
 
-MODULES = {"loops": loops, "attention": attention, "prefill": prefill, "training": training}
+MODULES = {
+    "loops": loops,
+    "attention": attention,
+    "decode_growth": decode_growth,
+    "prefill": prefill,
+    "training": training,
+}
 
 
 def main() -> None:

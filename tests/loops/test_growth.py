@@ -48,6 +48,26 @@ def test_every_iteration_is_done_once_at_a_capacity_that_holds_it() -> None:
         assert stretches[-1].capacity == largest
 
 
+def test_what_a_step_reads_is_in_proportion_to_the_steps_before_it() -> None:
+    growth = growth_of(attention())
+    assert growth is not None
+    for steps in (2048, 4096, 1 << 15):
+        stretches = growth.stretches({"T": steps}, steps)
+        read = sum((s.end - s.first) * s.capacity for s in stretches)
+        needed = steps * (steps + 1) / 2
+        assert needed < read < 1.5 * needed  # with one capacity it is twice what is needed
+        for stretch in stretches[1:]:
+            assert stretch.capacity == pytest.approx((stretch.first + stretch.end) / 2 * 4 / 3)
+
+
+def test_what_a_step_with_a_window_reads_and_keeps_does_not_depend_on_the_steps_before_it() -> None:
+    plan = pr.compile(attention(slice(pr.max(0, t - 7), t + 1)), backend="numpy").memory
+    assert plan.kept({"T": 100}) == plan.kept({"T": 100_000})
+    assert plan.temporary({"T": 100}) == plan.temporary({"T": 100_000})
+    growing = pr.compile(attention(), backend="numpy").memory
+    assert growing.kept({"T": 100_000}) - growing.kept({"T": 99_999}) == WIDTH * 4
+
+
 @pytest.mark.parametrize(
     "outputs",
     [

@@ -98,14 +98,13 @@ def prefix(module: str) -> str:
 
 def preloaded() -> None:
     """Import what the package and the tests import, so that children need not; nothing of the package itself."""
-    import hypothesis
     import islpy
     import jax.numpy
     import numpy
     import pytest
     import torch
 
-    assert "polyrhythm" not in sys.modules, (hypothesis, islpy, jax, numpy, pytest, torch)
+    assert "polyrhythm" not in sys.modules, (islpy, jax, numpy, pytest, torch)
 
 
 def judged(mutant: Mutant | None, key: str, limit: float) -> tuple[str | None, float]:
@@ -144,7 +143,18 @@ def _run_child(mutant: Mutant | None, key: str, writer: int) -> None:
         import pytest
 
         first = _First()
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no"]
+        options = [
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--no-header",
+            "--tb=no",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",
+        ]
         code = pytest.main([*options, *NEAR[key], *ALWAYS], plugins=[first])
         said = "" if code == 0 else first.failed or f"pytest ends with {int(code)}"
     except BaseException as error:

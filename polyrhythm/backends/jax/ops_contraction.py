@@ -123,7 +123,9 @@ def _without(word: str, labels: set[str]) -> str:
 def _squeezed(value: Padded, word: str, labels: set[str]) -> Padded:
     axes = [axis for axis, label in enumerate(word) if label in labels]
     lengths = tuple(n for axis, n in enumerate(value.lengths) if axis not in axes)
-    return replace(value, array=lax.squeeze(value.array, axes), lengths=lengths)
+    # A value that was kept may have more room than its length in this iteration.
+    array = fit(value.array, [1 if axis in axes else size for axis, size in enumerate(value.array.shape)])
+    return replace(value, array=lax.squeeze(array, axes), lengths=lengths)
 
 
 def _capacities(operands: Sequence[Padded], words: Sequence[str], output: str, result: Result) -> dict[str, int]:
