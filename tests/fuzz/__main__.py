@@ -18,10 +18,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-import polyrhythm as pr
 from tests.fuzz.check import COUNTS, Mismatch, check
 from tests.fuzz.features import features, table
-from tests.fuzz.mutate import confirm_refusal, judge, mutants
+from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
@@ -29,21 +28,6 @@ from tests.fuzz.special import hosted, ragged, stopped
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
-
-
-def rightly_refused(program: Program, error: Exception) -> bool:
-    """Guards are drawn so that they hold at small bounds; a program may still be wrong at larger ones.
-
-    Then the checker refuses it, and its counterexample must be one for the brute force too.
-    """
-    cause = error.__cause__
-    if not isinstance(cause, pr.errors.OutOfRangeError):
-        return False
-    try:
-        confirm_refusal(program, cause)
-    except AssertionError:
-        return False
-    return True
 
 
 class Session:

@@ -217,3 +217,18 @@ def confirm_refusal(program: Program, error: pr.errors.PolyrhythmError) -> str:
             # Where one value has several faults, evaluation meets only the first.
             return f"{name} (brute force: {', '.join(sorted(found))})"
     raise AssertionError(f"{error}\nbut the brute force finds no such problem at {tried[:9]}\n{definition(program)}")
+
+
+def rightly_refused(program: Program, error: Exception) -> bool:
+    """Guards are drawn so that they hold at small bounds; a program may still be wrong at larger ones.
+
+    Then the checker refuses it, and its counterexample must be one for the brute force too.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, pr.errors.OutOfRangeError):
+        return False
+    try:
+        confirm_refusal(program, cause)
+    except AssertionError:
+        return False
+    return True

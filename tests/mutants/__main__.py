@@ -18,7 +18,7 @@ import signal
 import sys
 import warnings
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,13 @@ def main() -> int:
 
 def drawn(count: int, seed: int) -> list[Mutant]:
     """The sample: the same one for the same source and seed."""
-    every = [m for name, source in modules(ROOT / "polyrhythm", FOLDERS) for m in mutants_of(name, source)]
-    return random.Random(seed).sample(every, count)
+    return random.Random(seed).sample(every_mutant(), count)
+
+
+@cache
+def every_mutant() -> list[Mutant]:
+    """The mutants of all files that are asked for."""
+    return [m for name, source in modules(ROOT / "polyrhythm", FOLDERS) for m in mutants_of(name, source)]
 
 
 def prefix(module: str) -> str:
