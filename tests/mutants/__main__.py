@@ -1,10 +1,10 @@
-"""`python -m tests.mutants [--count 200] [--seed 5]`: a random sample of mutants against a chosen list of tests.
+"""`python -m tests.mutants [--count 200] [--seed 5]`: a random sample of mutants against chosen tests.
 
 A parent loads what the package imports, though not the package, and forks a child for each mutant; the child imports
-the package with the change in it and runs the tests near the changed file, then programs on all backends and random
-programs, until one fails. First comes a child without a change, which must pass everything; a mutant that takes much
-longer than that does not end, and counts as found. Results go to `build/mutants.json` one by one, so that a run can be
-stopped and goes on where it was. `docs/mutants.md` explains those that nothing noticed.
+the package with the change in it and runs tests until one fails. First all mutants meet a short list, the most telling
+tests of their folder; those that nothing notices then meet a long one. Each list must pass without a change, and a
+mutant that takes much longer than that does not end, and counts as found. Results go to `build/mutants.json` one by
+one, so that a run can be stopped and goes on where it was. `docs/mutants.md` explains those that nothing noticed.
 """
 
 from __future__ import annotations
@@ -28,29 +28,37 @@ from tests.mutants.operators import Mutant, applied, modules, mutants_of
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("passes", "schedule", "loops", "backends")
 OUT = Path("build/mutants.json")
+
 SLACK = 20
 """Processor seconds more than twice those of a run without a change, after which a mutant counts as endless."""
 
-NEAR = {
-    "polyrhythm.passes": ("tests/passes",),
-    "polyrhythm.schedule": ("tests/schedule",),
-    "polyrhythm.loops.checker": ("tests/loops/test_legality.py", "tests/loops/test_legality_mutants.py"),
-    "polyrhythm.loops": ("tests/loops", "tests/backends/test_growing.py"),
-    "polyrhythm.backends.torch": ("tests/backends/test_torch_ops.py",),
-    "polyrhythm.backends.jax": (
-        "tests/backends/test_jax_ops.py",
-        "tests/backends/test_lanes.py",
-        "tests/backends/test_chunks.py",
-        "tests/backends/test_growing.py",
-        "tests/backends/test_copies.py",
-        "tests/runtime/test_streams.py",
-    ),
-    "polyrhythm.backends": ("tests/runtime/test_calls.py", "tests/runtime/test_streams.py"),
-}
-"""The tests that are tried first, by the longest prefix of the module."""
+PROGRAMS = "tests/runtime/test_programs.py"
+RANDOM = ("tests/fuzz/test_passes.py", "tests/fuzz/test_programs.py")
 
-ALWAYS = ("tests/runtime/test_programs.py", "tests/fuzz/test_passes.py", "tests/fuzz/test_programs.py")
-"""What is tried after that."""
+SHORT: dict[str, tuple[str, ...]] = {
+    "polyrhythm.passes": (PROGRAMS, *(f"tests/passes/test_{n}.py" for n in ("structure", "lift", "narrow", "share"))),
+    "polyrhythm.schedule": (PROGRAMS, "tests/schedule/test_hoisting.py"),
+    "polyrhythm.loops.checker": (PROGRAMS, "tests/loops/test_legality.py"),
+    "polyrhythm.loops": (PROGRAMS, "tests/loops/test_growth.py", "tests/loops/test_segments.py"),
+    "polyrhythm.backends.torch": (PROGRAMS, "tests/backends/test_torch_ops.py"),
+    "polyrhythm.backends.jax": (PROGRAMS, "tests/backends/test_lanes.py", "tests/backends/test_chunks.py"),
+    "polyrhythm.backends": (PROGRAMS,),
+}
+"""The tests that every mutant meets, by the longest prefix of the module."""
+
+LONG: dict[str, tuple[str, ...]] = {
+    "polyrhythm.passes": ("tests/passes", *RANDOM),
+    "polyrhythm.schedule": ("tests/schedule", "tests/test_memory_plan.py", *RANDOM),
+    "polyrhythm.loops.checker": ("tests/loops/test_legality_mutants.py", *RANDOM),
+    "polyrhythm.loops": ("tests/loops", "tests/backends/test_growing.py", *RANDOM),
+    "polyrhythm.backends.torch": RANDOM,
+    "polyrhythm.backends.jax": ("tests/backends", "tests/runtime", *RANDOM),
+    "polyrhythm.backends": ("tests/runtime", *RANDOM),
+}
+"""The tests that those meet which nothing has noticed so far."""
+
+KEYWORD = {"polyrhythm.backends.torch": "torch", "polyrhythm.backends.jax": "not torch and not numpy"}
+"""Which of the programs matter, where not those of all backends but torch."""
 
 
 def main() -> int:
@@ -59,30 +67,55 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--list", action="store_true", help="print the sample and stop")
+    parser.add_argument("--short", action="store_true", help="leave out the long list")
     arguments = parser.parse_args()
     sample = drawn(arguments.count, arguments.seed)
     if arguments.list:
         print("\n".join(mutant.name for mutant in sample))
         return 0
-    known: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    preloaded()
-    limits: dict[str, float] = {}
-    for number, mutant in enumerate(sample):
-        if mutant.name in known:
-            continue
-        key = prefix(mutant.module)
-        if key not in limits:
-            verdict, seconds = judged(None, key, 0)
-            assert verdict is None, f"without a change: {verdict}"
-            limits[key] = 2 * seconds + SLACK
-        verdict, seconds = judged(mutant, key, limits[key])
-        known[mutant.name] = {"found": verdict, "seconds": round(seconds, 1)}
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(known, indent=1) + "\n")
-        print(f"{number + 1:4} {seconds:5.0f} s  {verdict or 'SURVIVED'}  {mutant.name}", flush=True)
-    found = Counter(known[mutant.name]["found"] is not None for mutant in sample)
+    run = Run(arguments.out)
+    for lists in (SHORT,) if arguments.short else (SHORT, LONG):
+        for mutant in sample:
+            run.judge(mutant, lists)
+    found = Counter(run.found(mutant) is not None for mutant in sample)
     print(f"{found[True]} of {len(sample)} found; {found[False]} survived")
     return 0
+
+
+class Run:
+    """What is known of mutants so far, kept in a file."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.known: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+        self.limits: dict[tuple[str, ...], int] = {}
+        preloaded()
+
+    def found(self, mutant: Mutant) -> str | None:
+        """What noticed a mutant."""
+        verdict: str | None = self.known.get(mutant.name, {}).get("found")
+        return verdict
+
+    def judge(self, mutant: Mutant, lists: dict[str, tuple[str, ...]]) -> None:
+        """Run a list of tests on a mutant, unless that is done or needless."""
+        stage = "short" if lists is SHORT else "long"
+        entry = self.known.setdefault(mutant.name, {"found": None})
+        if entry["found"] is not None or stage in entry:
+            return
+        key = prefix(mutant.module)
+        tests = (*lists[key], "-k", KEYWORD[key]) if lists is SHORT and key in KEYWORD else lists[key]
+        if lists is SHORT and key not in KEYWORD:
+            tests = (*tests, "-k", "not torch")
+        if tests not in self.limits:
+            verdict, seconds = judged(None, tests, 0)
+            assert verdict is None, f"without a change: {verdict}"
+            print(f"{stage} list of {key}: {seconds:.0f} s without a change", flush=True)
+            self.limits[tests] = int(2 * seconds + SLACK)
+        verdict, seconds = judged(mutant, tests, self.limits[tests])
+        entry.update({"found": verdict, stage: round(seconds, 1)})
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        self.out.write_text(json.dumps(self.known, indent=1) + "\n")
+        print(f"{stage} {seconds:5.0f} s  {verdict or 'SURVIVED'}  {mutant.name}", flush=True)
 
 
 def drawn(count: int, seed: int) -> list[Mutant]:
@@ -98,7 +131,7 @@ def every_mutant() -> list[Mutant]:
 
 def prefix(module: str) -> str:
     """The longest prefix of a module that tests are near to."""
-    return max((name for name in NEAR if module == name or module.startswith(f"{name}.")), key=len)
+    return max((name for name in SHORT if module == name or module.startswith(f"{name}.")), key=len)
 
 
 def preloaded() -> None:
@@ -112,7 +145,7 @@ def preloaded() -> None:
     assert "polyrhythm" not in sys.modules, (islpy, jax, numpy, pytest, torch)
 
 
-def judged(mutant: Mutant | None, key: str, limit: float) -> tuple[str | None, float]:
+def judged(mutant: Mutant | None, tests: tuple[str, ...], limit: int) -> tuple[str | None, float]:
     """What noticed a mutant, or None; and the processor seconds it took."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -122,8 +155,8 @@ def judged(mutant: Mutant | None, key: str, limit: float) -> tuple[str | None, f
         os.close(reader)
         os.setsid()
         if limit:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
-        _run_child(mutant, key, writer)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+        _run_child(mutant, tests, writer)
     os.close(writer)
     with os.fdopen(reader) as pipe:
         said = pipe.read()
@@ -135,32 +168,21 @@ def judged(mutant: Mutant | None, key: str, limit: float) -> tuple[str | None, f
     return said or None, seconds
 
 
-def _run_child(mutant: Mutant | None, key: str, writer: int) -> None:
+def _run_child(mutant: Mutant | None, tests: tuple[str, ...], writer: int) -> None:
     """Run the tests with the change in the package; write what failed. Does not return."""
     said = "the tests cannot be run"
     try:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        os.nice(5)
         if mutant is not None:
             inject(mutant.module, partial(applied, mutant))
         import pytest
 
         first = _First()
-        options = [
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "--no-header",
-            "--tb=no",
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",
-        ]
-        code = pytest.main([*options, *NEAR[key], *ALWAYS], plugins=[first])
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no"]
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        code = pytest.main([*options, *tests], plugins=[first])
         said = "" if code == 0 else first.failed or f"pytest ends with {int(code)}"
     except BaseException as error:
         said = f"{type(error).__name__}"
