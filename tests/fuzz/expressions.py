@@ -33,7 +33,7 @@ from tests.fuzz.program import (
     Value,
     add,
 )
-from tests.fuzz.reads import Access, Position, Tensor, chained, zero
+from tests.fuzz.reads import Position, Tensor, chained, zero
 from tests.fuzz.scope import Scope
 
 Shape = tuple[int, ...]
@@ -98,18 +98,9 @@ class Expressions(Dynamic):
         if shape or dtype == "bool" or self.chance(30):
             return Array(self._values(dtype, shape), dtype)
         if scope.dims and self.chance(60):
-            value = self.counted(scope)
+            value = Value(self.small_index(scope))
             return value if dtype == "int32" else Apply("*", (value, Literal(0.25)))
         return Array(self._values(dtype, shape), dtype)
-
-    def counted(self, scope: Scope) -> Expr:
-        """An index as a value, sometimes read at another step than the current one."""
-        value = Value(self.small_index(scope))
-        if not self.chance(25):
-            return value
-        over = [d for d in dims_of(value, self.sketch()) if d in scope.dims]
-        expr, needs = chained(self, scope, Access(value, ()), self.pick(over))
-        return self.guarded(scope, expr, needs, Literal(1), ())
 
     def _values(self, dtype: str, shape: Shape) -> Any:
         if shape:

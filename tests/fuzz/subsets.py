@@ -81,8 +81,8 @@ def repeated(program: Program) -> Program:
 def twins(program: Program) -> Program:
     """The program with outputs in which passes find much to do.
 
-    They read an input alike but at different steps, which no pass may take for the same; cast back and forth, choose
-    by what always holds, and accumulate.
+    They read an input alike but at different steps, which no pass may take for the same; read an index at another step;
+    cast back and forth, choose by what always holds, and accumulate.
     """
     sizes = dict(program.bounds)
     more: list[tuple[str, Expr]] = []
@@ -107,6 +107,8 @@ def twins(program: Program) -> Program:
         if len(x.spans) == 1:
             turned = Arith("-", add(x.spans[0].extent, -1), step)
             more.append((f"{x.name}_turned", Apply(both, (Read(Apply(both, (here, here)), (turned,)), here))))
+            left = Arith("-", add(Sym(x.spans[0].dim.upper()), -1), step)
+            more.append((f"{x.name}_left", Apply("+", (Read(Value(step), (left,)), Value(step)))))
         if len(x.spans) == 1 and x.dtype != "bool":
             up, down, most = (f"{x.name}_{name}" for name in ("up", "down", "most"))
             recurrents += [_accumulated(x, up, "+"), _accumulated(x, most, "maximum"), _accumulated(x, down, "+", True)]
