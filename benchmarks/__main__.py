@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, decode_growth, loops, prefill, training
+from benchmarks import attention, compile_time, decode_growth, loops, prefill, training
 from benchmarks.harness import report
 
 MODULES = {
@@ -14,6 +14,7 @@ MODULES = {
     "decode_growth": decode_growth,
     "prefill": prefill,
     "training": training,
+    "compile_time": compile_time,
 }
 
 

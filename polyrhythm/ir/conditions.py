@@ -110,7 +110,7 @@ class Junction(Condition):
         return frozenset().union(*(part.symbols for part in self.parts))
 
     def _substituted(self, mapping: Mapping[Symbol, Term]) -> Condition:
-        return _junction(self.word, tuple([part.substitute(mapping) for part in self.parts]))
+        return _replaced(self, tuple([(symbol, mapping[symbol]) for symbol in self.symbols if symbol in mapping]))
 
     def evaluate(self, lookup: Callable[[Symbol], int]) -> bool:
         combine = all if self.word == "and" else any
@@ -130,11 +130,13 @@ TRUE: Condition = Junction("and", ())
 FALSE: Condition = Junction("or", ())
 
 
+@lru_cache(1 << 15)
 def ge(a: Term | int, b: Term | int) -> Condition:
     """`a >= b`"""
     return _compare(">=", Term.of(a) - Term.of(b))
 
 
+@lru_cache(1 << 15)
 def gt(a: Term | int, b: Term | int) -> Condition:
     """`a > b`"""
     return _compare(">=", Term.of(a) - Term.of(b) - 1)
@@ -150,11 +152,13 @@ def lt(a: Term | int, b: Term | int) -> Condition:
     return gt(b, a)
 
 
+@lru_cache(1 << 15)
 def eq(a: Term | int, b: Term | int) -> Condition:
     """`a == b`"""
     return _compare("==", Term.of(a) - Term.of(b))
 
 
+@lru_cache(1 << 15)
 def ne(a: Term | int, b: Term | int) -> Condition:
     """`a != b`"""
     return _compare("!=", Term.of(a) - Term.of(b))
@@ -210,6 +214,12 @@ def _compare(relation: Relation, term: Term) -> Condition:
     if common != 1:
         term = _sum(term.constant // common, [(m, c // common) for m, c in term.monomials])
     return Compare(relation, term)  # type: ignore[no-any-return]
+
+
+@lru_cache(1 << 15)
+def _replaced(junction: Junction, changes: tuple[tuple[Symbol, Term], ...]) -> Condition:
+    mapping = dict(changes)
+    return _junction(junction.word, tuple([part.substitute(mapping) for part in junction.parts]))
 
 
 @lru_cache(1 << 15)

@@ -304,6 +304,8 @@ def _started(bound: Symbol, limit: Symbol) -> Condition:
 
 def operand_type(access: Access, source: Node) -> TensorType:
     """The type of what an access reads: its ranges as leading axes, then the shape of one step."""
+    if not access.ranges and all(length.is_constant for length in source.shape):
+        return source.type
     points = {s: step for s, step in source.steps(access).items() if isinstance(step, Term)}
     leading = tuple(step.length for step in access.ranges)
     return TensorType(leading + tuple(n.substitute(points) for n in source.shape), source.dtype)

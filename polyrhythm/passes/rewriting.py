@@ -22,6 +22,8 @@ no two of them are the same, and none is seen through."""
 
 def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:
     """A definition in terms of other symbols."""
+    if all(mapping.get(symbol, symbol.term) is symbol.term for symbol in definition.symbols):
+        return definition
     attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}
     operands = tuple(access.substitute(mapping) for access in definition.operands)
     return Definition(definition.domain.substitute(mapping), definition.op, operands, attributes, definition.at)

@@ -94,7 +94,7 @@ class _Way:
         return next(dim for dim in self.dims.values() if dim is not None)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Group:
     """Blocks that share a loop, with the ways it can be one, best first; or one block alone, without any."""
 
@@ -112,7 +112,7 @@ class _Scheduler:
         self.first = first
         self.loops = 0
         # With the dependence, so that its id is not given to another.
-        self.smallest: dict[tuple[int, Term, Term], tuple[Dependence, int | None]] = {}
+        self.distances: dict[tuple[int, Term, Term], tuple[Dependence, Term]] = {}
 
     def nest(
         self,
@@ -294,7 +294,7 @@ class _Scheduler:
         apart: dict[str, list[tuple[str, int]]] = {name: [] for name in group.members}
         for d in among:
             if d.source in inside and d.reader in inside:
-                distance = ranks[d.reader] - ranks[d.source].substitute(d.steps)
+                distance = self._distance(d, ranks[d.reader], ranks[d.source])
                 if not distance.is_constant:
                     return False
                 apart[d.source].append((d.reader, -distance.constant))
@@ -350,7 +350,7 @@ class _Scheduler:
         """The earliest shift of each member, and the distances that it respects; None if there is none."""
         distances = []
         for d in among:
-            smallest = self._smallest(d, ranks[d.reader], ranks[d.source])
+            smallest = least(self._distance(d, ranks[d.reader], ranks[d.source]), d.condition)
             if smallest is None:
                 return None
             distances.append((d.source, d.reader, smallest - d.gap))
@@ -365,12 +365,12 @@ class _Scheduler:
                 return shifts, distances
         return None
 
-    def _smallest(self, d: Dependence, reader: Term, source: Term) -> int | None:
-        """The least distance of a dependence between two ranks; groups that grow ask for the same again and again."""
+    def _distance(self, d: Dependence, reader: Term, source: Term) -> Term:
+        """The distance of a dependence between two ranks; groups that grow ask for the same again and again."""
         key = id(d), reader, source
-        if key not in self.smallest:
-            self.smallest[key] = d, least(reader - source.substitute(d.steps), d.condition)
-        return self.smallest[key][1]
+        if key not in self.distances:
+            self.distances[key] = d, reader - source.substitute(d.steps)
+        return self.distances[key][1]
 
     def _shorten(
         self, members: Sequence[str], shifts: dict[str, int], distances: Sequence[tuple[str, str, int]]

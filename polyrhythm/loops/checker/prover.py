@@ -106,13 +106,18 @@ class Piece:
 class Solution:
     """Some unknowns as terms of the rest; what the equations say besides; and the unknowns that are left."""
 
-    values: dict[Symbol, Term]
+    values: Mapping[Symbol, Term]
     left: Condition
     unknowns: tuple[Symbol, ...]
 
 
-def solve(equations: Iterable[tuple[Term, Term]], unknowns: Sequence[Symbol]) -> Solution:
+def solve(equations: Iterable[tuple[Term, Term]], unknowns: Iterable[Symbol]) -> Solution:
     """Solve what can be solved by inspection: an unknown that occurs once, alone, with coefficient 1 or -1."""
+    return _solve(tuple(equations), tuple(unknowns))
+
+
+@lru_cache(1 << 14)
+def _solve(equations: tuple[tuple[Term, Term], ...], unknowns: tuple[Symbol, ...]) -> Solution:
     open_unknowns = set(unknowns)
     values: dict[Symbol, Term] = {}
     pending = [a - b for a, b in equations if a is not b]
