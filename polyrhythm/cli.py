@@ -107,6 +107,16 @@ def train(
         raise typer.Exit(1) from None
 
 
+@app.command()
+def calibrate() -> None:
+    """Measure the rates of this machine, from which the compiler chooses how much runs at once."""
+    from polyrhythm.backends.jax.calibration import calibrate
+
+    machine = calibrate()
+    print(f"a call {machine.call * 1e6:.0f} us, an operation in a loop {machine.launch * 1e6:.2f} us")
+    print(f"{machine.near / 1e9:.0f} GB/s up to {machine.cache >> 20} MB, {machine.far / 1e9:.0f} GB/s beyond")
+
+
 def _streamed(model: Any, prompts: list[str], tokens: int, choosing: dict[str, Any]) -> list[str]:
     """Show text as it comes: of one prompt as running text, of several line by line with the number of the prompt."""
     texts = ["" for _ in prompts]

@@ -6,20 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from polyrhythm.ir.terms import ZERO
 from polyrhythm.lang.describe import described
+from polyrhythm.loops.notes import notes_of
 from polyrhythm.loops.show import show
 from polyrhythm.passes import Note
 from polyrhythm.runtime.memory import Memory
 from polyrhythm.runtime.pipeline import Compiled
+from polyrhythm.schedule import fusing
 from polyrhythm.schedule.dependences import Dependence
 from polyrhythm.schedule.scheduler import Item, Loop
 
 
-def explain(compiled: Compiled, tuned: Sequence[str] = ()) -> str:
-    """Outputs, order, loops and storage, each with its reason, and the lines they come from."""
+def explain(compiled: Compiled, compiled_loops: bool, tuned: Sequence[str] = ()) -> str:
+    """Outputs, order, loops and storage, each with its reason, and the lines they come from.
+
+    `compiled_loops` says that the backend compiles loops, and so may run their steps at once.
+    """
     parts = [
         ("outputs", _outputs(compiled)),
         ("needs", [f"{r.condition}: {r.why}" for r in compiled.graph.requirements]),
-        ("passes", _passes(compiled)),
+        ("passes", _passes(compiled, compiled_loops)),
         ("order", list(_loops(compiled.schedule, compiled.dependences))),
         ("loops", show(compiled.loops, details=False).rstrip("\n").split("\n")),
         ("tuned", tuned),
@@ -39,10 +44,11 @@ def _outputs(compiled: Compiled) -> list[str]:
     return lines
 
 
-def _passes(compiled: Compiled) -> list[str]:
+def _passes(compiled: Compiled, compiled_loops: bool) -> list[str]:
     """What each pass did to which line and what that saved, then what it refused; the same on one line is counted."""
     counted: dict[tuple[str, str, str, bool], list[Note]] = {}
-    for note in compiled.notes:
+    later = (*fusing.notes_of(compiled.graph, compiled.blocks), *notes_of(compiled.loops, compiled_loops))
+    for note in (*compiled.notes, *later):
         counted.setdefault((note.by, note.rule, str(note.at or ""), note.refused), []).append(note)
     lines = []
     for (by, rule, _, refused), notes in counted.items():

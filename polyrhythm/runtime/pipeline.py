@@ -23,7 +23,6 @@ from polyrhythm.loops.ir import For, LoopProgram, walk
 from polyrhythm.loops.private import with_private
 from polyrhythm.loops.unroll import marked
 from polyrhythm.passes import Note, optimised
-from polyrhythm.schedule import fusing
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
 from polyrhythm.schedule.effects import contradiction
@@ -74,7 +73,6 @@ def compile_tensors(
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
-        notes += fusing.notes_of(graph, blocks)
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)

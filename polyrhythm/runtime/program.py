@@ -235,7 +235,8 @@ class Program:
 
     def explain(self) -> str:
         """What the compiler made of the program, and why, as text."""
-        return explain(self.compiled, self.backend.explained() if self.options.tune else [])
+        tuned = self.backend.explained() if self.options.tune else []
+        return explain(self.compiled, self.options.backend == "jax", tuned)
 
     def as_torch(self) -> Callable[..., Any]:
         """The program as a torch function: tensors by name in, tensors out, no gradients through it."""

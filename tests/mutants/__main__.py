@@ -18,6 +18,7 @@ import signal
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ SLACK = 20
 PROGRAMS = "tests/runtime/test_programs.py"
 RANDOM = ("tests/fuzz/test_passes.py", "tests/fuzz/test_programs.py")
 
+HOSTED = tuple(f"polyrhythm.backends.jax.{n}" for n in ("packs", "driver", "host_calls", "regions", "steps"))
+"""The modules for programs that call host functions, or go step by step."""
+
 SHORT: dict[str, tuple[str, ...]] = {
     "polyrhythm.passes": (PROGRAMS, *(f"tests/passes/test_{n}.py" for n in ("structure", "lift", "narrow", "share"))),
     "polyrhythm.schedule": (PROGRAMS, "tests/schedule/test_hoisting.py"),
@@ -42,6 +46,9 @@ SHORT: dict[str, tuple[str, ...]] = {
     "polyrhythm.loops": (PROGRAMS, "tests/loops/test_growth.py", "tests/loops/test_segments.py"),
     "polyrhythm.backends.torch": (PROGRAMS, "tests/backends/test_torch_ops.py"),
     "polyrhythm.backends.jax": (PROGRAMS, "tests/backends/test_lanes.py", "tests/backends/test_chunks.py"),
+    "polyrhythm.backends.jax.ops": ("tests/backends/test_jax_ops.py",),
+    **dict.fromkeys(HOSTED, (PROGRAMS, "tests/runtime/test_calls.py", "tests/runtime/test_streams.py")),
+    "polyrhythm.backends.jax.growing": ("tests/backends/test_growing.py",),
     "polyrhythm.backends": (PROGRAMS,),
 }
 """The tests that every mutant meets, by the longest prefix of the module."""
@@ -52,13 +59,17 @@ LONG: dict[str, tuple[str, ...]] = {
     "polyrhythm.loops.checker": ("tests/loops/test_legality_mutants.py", *RANDOM),
     "polyrhythm.loops": ("tests/loops", "tests/backends/test_growing.py", *RANDOM),
     "polyrhythm.backends.torch": RANDOM,
-    "polyrhythm.backends.jax": ("tests/backends", "tests/runtime", *RANDOM),
+    "polyrhythm.backends.jax": ("tests/runtime", "tests/backends", *RANDOM),
     "polyrhythm.backends": ("tests/runtime", *RANDOM),
 }
 """The tests that those meet which nothing has noticed so far."""
 
-KEYWORD = {"polyrhythm.backends.torch": "torch", "polyrhythm.backends.jax": "not torch and not numpy"}
-"""Which of the programs matter, where not those of all backends but torch."""
+KEYWORD = {
+    "polyrhythm": "not torch and not jax",
+    "polyrhythm.backends.torch": "torch",
+    "polyrhythm.backends.jax": "not torch and not numpy",
+}
+"""Which programs of the short list matter: on NumPy if the backend does not, since passes and loops are the same."""
 
 
 def main() -> int:
@@ -102,10 +113,10 @@ class Run:
         entry = self.known.setdefault(mutant.name, {"found": None})
         if entry["found"] is not None or stage in entry:
             return
-        key = prefix(mutant.module)
-        tests = (*lists[key], "-k", KEYWORD[key]) if lists is SHORT and key in KEYWORD else lists[key]
-        if lists is SHORT and key not in KEYWORD:
-            tests = (*tests, "-k", "not torch")
+        key = prefix(mutant.module, lists)
+        tests = lists[key]
+        if lists is SHORT:
+            tests = (*tests, "-k", KEYWORD[prefix(mutant.module, KEYWORD)])
         if tests not in self.limits:
             verdict, seconds = judged(None, tests, 0)
             assert verdict is None, f"without a change: {verdict}"
@@ -129,13 +140,18 @@ def every_mutant() -> list[Mutant]:
     return [m for name, source in modules(ROOT / "polyrhythm", FOLDERS) for m in mutants_of(name, source)]
 
 
-def prefix(module: str) -> str:
-    """The longest prefix of a module that tests are near to."""
-    return max((name for name in SHORT if module == name or module.startswith(f"{name}.")), key=len)
+def prefix(module: str, known: Mapping[str, object]) -> str:
+    """The longest prefix of a module among those known."""
+    return max((name for name in known if module.startswith(name)), key=len)
 
 
 def preloaded() -> None:
-    """Import what the package and the tests import, so that children need not; nothing of the package itself."""
+    """Import what the package and the tests import, so that children need not; nothing of the package itself.
+
+    What XLA compiles is kept, since most mutants change the code of few programs.
+    """
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "build" / "mutants-cache"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     import islpy
     import jax.numpy
     import numpy

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.mutants.__main__ import FOLDERS, ROOT, drawn, prefix
+from tests.mutants.__main__ import FOLDERS, ROOT, SHORT, drawn, prefix
 from tests.mutants.operators import applied, modules, mutants_of
 
 SOURCE = '''
@@ -60,8 +60,9 @@ def test_the_sample_is_the_same_every_time() -> None:
         ("polyrhythm.loops.checker.reads", "polyrhythm.loops.checker"),
         ("polyrhythm.loops.ir", "polyrhythm.loops"),
         ("polyrhythm.backends.numpy", "polyrhythm.backends"),
-        ("polyrhythm.backends.jax", "polyrhythm.backends.jax"),
+        ("polyrhythm.backends.jax.vector", "polyrhythm.backends.jax"),
+        ("polyrhythm.backends.jax.ops_shapes", "polyrhythm.backends.jax.ops"),
     ],
 )
 def test_the_nearest_tests_come_first(module: str, near: str) -> None:
-    assert prefix(module) == near
+    assert prefix(module, SHORT) == near

@@ -74,3 +74,19 @@ def test_leaving_it_out_changes_no_result(left_out: str, backend: str) -> None:
         np.testing.assert_allclose(program(**given)[name], want, rtol=1e-5, atol=1e-6)
     blocks, usual = (len(p.compiled.blocks) for p in (program, pr.compile(outputs, backend=backend)))
     assert blocks > usual if left_out == "fuse" else blocks == usual
+
+
+def test_loops_are_explained_by_what_their_steps_share() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (256,), (t,))
+    h = pr.recurrent((256,), ((t, T + 1),))
+    h[0] = 0.0
+    h[t + 1] = pr.tanh(x + h[0 : t + 1].mean(0))
+    free = pr.exp(x)
+    lines = pr.compile({"h": h[T], "free": free}).explain().split("\n")
+    (apart,) = [line for line in lines if line.startswith("  vector: steps at")]
+    assert "(free = pr.exp(x)): the T steps of t are independent: at once, or in tiles" in apart
+    (refused,) = [line for line in lines if line.startswith("  vector: refused steps at")]
+    assert refused.endswith("a step of t reads what the one before has left in h")
+    (grown,) = [line for line in lines if line.startswith("  grow: ")]
+    assert "(h[t + 1] = pr.tanh(x + h[0 : t + 1].mean(0))): buffers of T begin with 128 steps and double" in grown
