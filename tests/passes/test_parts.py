@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import polyrhythm as pr
 from polyrhythm.ir.ops.contraction import parse_spec
@@ -91,3 +92,22 @@ def test_what_a_later_iteration_reads_is_not_private() -> None:
     for _ in range(3):
         expected = expected + expected.sum()
     np.testing.assert_allclose(program(x=given, bounds={I: 3}), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_the_gradient_of_an_embedding_is_one_scatter(backend: str) -> None:
+    """No step keeps a table of its own."""
+    t, T = pr.dim("t")
+    b, B = pr.dim("b")
+    table = pr.input("table", (5, 3))
+    letters = pr.input("letters", (2,), (b, t), "int32")
+    taken = pr.tanh(pr.take(table, letters, 0))
+    outputs = pr.grad((taken * taken)[0:B, 0:T].sum(), table)
+    program = pr.compile(outputs, backend=backend)
+    assert {note.what for note in program.compiled.notes} & {"a sum over b, t is one scatter"}
+    kept = [place for place in program.backend.program.places.values() if place.kind == "buffer"]
+    assert all(len(place.whole) <= 4 for place in kept)
+    rng = np.random.default_rng(0)
+    given: dict[str, Any] = {"table": rng.normal(size=(5, 3)).astype("float32")}
+    given["letters"] = rng.integers(-1, 7, (2, 6, 2)).astype("int32")
+    np.testing.assert_allclose(program(**given), pr.evaluate(outputs, given), rtol=1e-5)

@@ -22,6 +22,7 @@ from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.loops.growth import find_growth
+from polyrhythm.loops.guards import joined
 from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
 from polyrhythm.loops.unroll import expanded
 
@@ -61,7 +62,7 @@ class JaxBackend:
 
     def __post_init__(self) -> None:
         check_libraries(self.program, "jax")
-        self.program = expanded(self.program)
+        self.program = joined(expanded(self.program))
         self.inputs = input_places(self.program)
         self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
         self.others = [s for s in self.program.bounds if s not in self.sizing]

@@ -8,7 +8,7 @@ as values; XLA updates them in place because each is written and then read from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,23 +19,26 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.backends.jax import ops
+from polyrhythm.backends.jax.in_place import in_place
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_opaque import called
-from polyrhythm.backends.jax.ops_padded import fit_axis
+from polyrhythm.backends.jax.ops_padded import Start, fit_axis, moved
 from polyrhythm.backends.jax.reads import Key, Reads, known_reads
 from polyrhythm.backends.jax.registers import Recent, registers
-from polyrhythm.backends.jax.vector import chunk_of, run_lanes, split
+from polyrhythm.backends.jax.vector import chunk_of, own_element, run_lanes, split
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval, most
+from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import map_attribute
 from polyrhythm.ir.terms import FloorDiv, Symbol, Term
 from polyrhythm.ir.types import Array
-from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Place, Steps, Store
+from polyrhythm.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Place, Steps, Store, walk
 from polyrhythm.loops.liveness import carried, live_before, written
 
 Scalar = int | jax.Array
 State = dict[str, Padded]
 Calls = dict[Any, tuple[Any, ...]]
+Attributes = dict[str, Any]
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Lowering:
     given_reads: Reads | None = None
     lanes: tuple[str, ...] = ()  # the names of the axes along which iterations run at once, outermost first
     lane: Symbol | None = None  # the counter of the innermost of them
+    begins: Mapping[Symbol, int] = field(default_factory=dict)  # where the counters of lanes begin, if that is known
     own: frozenset[str] = frozenset()  # the places of which each lane has its own
     exactly: bool = False  # one step after the other, with nothing trusted to be finite
     trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
@@ -122,14 +126,38 @@ class Lowering:
             if isinstance(item, Block):
                 self.block(item, state, mask)
             elif isinstance(item, If):
-                holds = self.condition(item.condition)
-                if isinstance(holds, bool):
-                    if holds:
-                        self.items(item.body, state, after, mask)
-                else:
-                    self.items(item.body, state, after, holds if mask is None else mask & holds)
+                self.guarded(item, state, after, mask)
             else:
                 self.loop(item, state, after, mask)
+
+    def guarded(self, item: If, state: State, live: set[str], mask: jax.Array | None) -> None:
+        """Items under a guard. Loops outside of all others are skipped where it does not hold; the rest is masked."""
+        holds = self.condition(item.condition)
+        if isinstance(holds, bool):
+            if holds:
+                self.items(item.body, state, live, mask)
+            return
+        loops = [inner for inner in walk(item.body) if isinstance(inner, For)]
+        finding = any(loop.stop is not None for loop in loops)
+        if mask is not None or self.lanes or self.looping or finding or not loops:
+            self.items(item.body, state, live, holds if mask is None else mask & holds)
+            return
+        names = sorted(written(item.body) & live)
+        for name in names:
+            if name not in state:
+                state[name] = self.empty(self.program.places[name])
+        before, symbols, ranges = dict(state), dict(self.symbols), dict(self.ranges)
+
+        def then(_: Any) -> dict[str, jax.Array]:
+            inner = dict(before)
+            alone = replace(self, symbols=symbols, ranges=ranges, given_reads=self.reads, beliefs=None)
+            alone.items(item.body, inner, live, None)
+            return {name: inner[name].array for name in names}
+
+        made = lax.cond(holds, then, lambda values: values, {name: state[name].array for name in names})
+        for name in written(item.body):
+            self.recent.forget(name)
+        state.update({name: replace(state[name], array=array) for name, array in made.items()})
 
     def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
         """A loop, after which nothing is known of what it stored."""
@@ -244,11 +272,11 @@ class Lowering:
             operands = [
                 values[o.name] if isinstance(o, Local) else self.load(o, state, block) for o in compute.operands
             ]
-            values[compute.result] = self.compute(compute, operands, calls)
+            values[compute.result] = self.compute(compute, operands, block, calls)
         for store in block.stores:
             self.store(store, values[store.value], state, mask)
 
-    def compute(self, compute: Compute, operands: Sequence[Padded], calls: Calls | None = None) -> Padded:
+    def compute(self, compute: Compute, operands: Sequence[Padded], block: Block, calls: Calls | None = None) -> Padded:
         """One operation. `calls` remembers what opaque functions returned in this block, all results at once."""
 
         def settle(term: Any) -> Any:
@@ -258,27 +286,51 @@ class Lowering:
         attributes = {key: v.value if isinstance(v, Array) else v for key, v in attributes.items()}
         if compute.op == "random_bits":
             attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
+        shape = compute.type.shape
+        capacities, lengths = tuple(self.capacity(n) for n in shape), self.lengths(shape)
+        starts: Mapping[int, Start] = {}
+        if any(operand.starts for operand in operands):
+            types = {other.result: other.type for other in block.body}
+            kinds = tuple(types[o.name] if isinstance(o, Local) else o.type for o in compute.operands)
+            signature = TABLE[compute.op].signature(kinds, compute.attributes)
+            operands, starts, capacities = in_place(compute.op, signature, operands, capacities, lengths)
+        if compute.op == "slice" and self.begins:
+            operands, attributes = self._at_own(operands, attributes, compute)
         if compute.op == "opaque" and calls is not None:
             call = attributes["function"], compute.operands
             calls[call] = calls.get(call) or called(operands, attributes)
             attributes["returned"] = calls[call]
-        shape = compute.type.shape
-        capacities = tuple(self.capacity(n) for n in shape)
-        return ops.apply(compute.op, operands, attributes, capacities, self.lengths(shape), compute.type.dtype)
+        made = ops.apply(compute.op, operands, attributes, capacities, lengths, compute.type.dtype)
+        return replace(made, starts=starts) if starts else made
+
+    def _at_own(self, operands: Sequence[Padded], attributes: Attributes, compute: Compute) -> tuple[Any, Attributes]:
+        """A slice of one element at the counter of a lane: taken beforehand, the rest is a slice from 0 on."""
+        (x,) = operands
+        starts = list(attributes["starts"])
+        for axis, term in enumerate(map(Term.of, compute.attributes["starts"])):
+            counter = next((s for s in term.symbols if s in self.begins), None)
+            if counter is None or not (term - Term.of(counter)).is_constant or x.array.shape[axis] == 0:
+                continue
+            if attributes["lengths"][axis] == 1 and compute.attributes["steps"][axis] == 1:
+                offset = (term - Term.of(counter)).constant
+                array = own_element(x.array, axis, jnp.int32(self.symbols[counter]), self.begins[counter], offset)
+                x, starts[axis] = Padded(array, (*x.lengths[:axis], 1, *x.lengths[axis + 1 :])), 0
+        return [x], {**attributes, "starts": tuple(starts)}
 
     def load(self, load: Load, state: State, block: Block | None = None) -> Padded:
         """Select slots axis by axis; what remains has the lengths of the value read."""
         place = self.program.places[load.place]
         if load.place not in state:
             state[load.place] = self.empty(place)
-        trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load) else None
         known = self.recent.find(load)
         if known is not None:
+            trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load, ()) else None
             return Padded(known.array, self.lengths(load.type.shape), False, trusted)
         array = state[load.place].array
         key = (block.name if block is not None else "", load)
         fresh = key in self.reads.fresh
         axes = list(self.order(place))  # the axes of the place that the array still has
+        starts: dict[int, Start] = {}
         for axis, entry in enumerate(load.index):
             at = axes.index(axis)
             if isinstance(entry, Term):
@@ -286,19 +338,36 @@ class Lowering:
                 axes.remove(axis)
             elif key in self.reads.unordered:
                 array = lax.slice_in_dim(array, 0, self.capacity(entry.length), axis=at)
+            elif self._stays(array, entry, at, key):
+                starts[axis] = Start(entry.start, jnp.int32(self.scalar(entry.start)))
+                fresh = False
             else:
                 rows = key in self.reads.strided and array.shape[at] % entry.step == 0
                 fresh = fresh and (rows or entry.step == 1)  # a gather may go beyond, to a slot of other steps
                 array = self._rows(array, entry, at) if rows else self._several(array, entry, at, key)
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
-        array = _spread(array, axes, [axis for axis in range(len(place.whole)) if axis not in picked])
-        return Padded(array, self.lengths(load.type.shape), fresh, trusted)
+        left = [axis for axis in range(len(place.whole)) if axis not in picked]
+        array = _spread(array, axes, left)
+        trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load, starts) else None
+        begins = {left.index(axis): start for axis, start in starts.items()}
+        return Padded(array, self.lengths(load.type.shape), fresh, trusted, begins)
 
-    def _is_shared(self, place: Place, load: Load) -> bool:
+    def _stays(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> bool:
+        """Whether a range is read where it lies, though it begins somewhere: half of the axis or more may be meant."""
+        if entry.ring is not None or entry.step != 1 or isinstance(self.scalar(entry.start), int):
+            return False
+        if key in self.reads.contiguous and self.lane not in entry.start.symbols:
+            return False  # one slice
+        if isinstance(self.scalar(entry.length), int):
+            return False  # as long for all, and what lies around it need not be looked at
+        return array.shape[axis] <= 2 * self.capacity(entry.length)
+
+    def _is_shared(self, place: Place, load: Load, kept: Container[int]) -> bool:
         """Whether all lanes read the same array, up to different lengths perhaps."""
         if self.lane is None or self.exactly or place.name in self.own:
             return False
-        starts = (entry if isinstance(entry, Term) else entry.start for entry in load.index)
+        entries = [entry for axis, entry in enumerate(load.index) if axis not in kept]
+        starts = (entry if isinstance(entry, Term) else entry.start for entry in entries)
         return not any(self.lane in start.symbols for start in starts)
 
     def _rows(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
@@ -331,7 +400,7 @@ class Lowering:
         """Keep a value; under a mask the old contents stay where it is false."""
         place = self.program.places[store.place]
         room = tuple(self.capacity(n) for n in place.type.shape)
-        new = fitted(value.array, room)
+        new = self.from_zero(value, place.type.shape)
         if place.kind == "variable":
             lengths = value.lengths
             if mask is not None:
@@ -356,6 +425,10 @@ class Lowering:
             slot = jnp.where(mask, slot, old_slot)
         array = lax.dynamic_update_slice(array, slot, start, allow_negative_indices=False)
         state[store.place] = Padded(array, whole.lengths)
+
+    def from_zero(self, value: Padded, shape: Sequence[Term]) -> jax.Array:
+        """The array of a value with all axes beginning at 0, at the capacities of a shape."""
+        return fitted(moved(value, value.starts).array, tuple(self.capacity(n) for n in shape))
 
     def order(self, place: Place) -> tuple[int, ...]:
         """The axes of a place in the order it keeps them; those of length one may be left out."""

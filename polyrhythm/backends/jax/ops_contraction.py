@@ -42,13 +42,12 @@ class _Labelled:
         first = self.labels.index(label)
         second = self.labels.index(label, first + 1)
         kept = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
-        lengths = tuple(self.value.lengths[axis] for axis in (*kept, first))
         # Stored as one axis, every n + 1st element is on the diagonal.
         array = lax.transpose(self.value.array, (*kept, first, second))
         *rest, n, _ = array.shape
         array = lax.reshape(array, (*rest, n * n))
         array = lax.slice(array, [0] * array.ndim, array.shape, (*[1] * len(rest), n + 1))
-        self.value = replace(self.value, array=array, lengths=lengths)
+        self.value = self.value.with_axes(array, (*kept, first))
         self.labels = "".join(self.labels[axis] for axis in kept) + label
 
     def axes(self, labels: str) -> tuple[int, ...]:
@@ -76,9 +75,9 @@ class _Labelled:
         self.value = widened(self.value)
         self.mask(labels)
         total = lax.reduce(self.value.array, np.zeros((), self.value.array.dtype), lax.add, axes)
-        lengths = tuple(n for axis, n in enumerate(self.value.lengths) if axis not in axes)
+        left = [axis for axis in range(len(self.labels)) if axis not in axes]
         # Finite numbers may have an infinite sum: the promise ends here.
-        self.value = Padded(total, lengths)
+        self.value = replace(self.value.with_axes(total, left), finite=False, trusted=None)
         self.labels = "".join(label for label in self.labels if label not in labels)
 
 
@@ -122,10 +121,9 @@ def _without(word: str, labels: set[str]) -> str:
 
 def _squeezed(value: Padded, word: str, labels: set[str]) -> Padded:
     axes = [axis for axis, label in enumerate(word) if label in labels]
-    lengths = tuple(n for axis, n in enumerate(value.lengths) if axis not in axes)
     # A value that was kept may have more room than its length in this iteration.
     array = fit(value.array, [1 if axis in axes else size for axis, size in enumerate(value.array.shape)])
-    return replace(value, array=lax.squeeze(array, axes), lengths=lengths)
+    return value.with_axes(lax.squeeze(array, axes), [axis for axis in range(len(word)) if axis not in axes])
 
 
 def _capacities(operands: Sequence[Padded], words: Sequence[str], output: str, result: Result) -> dict[str, int]:

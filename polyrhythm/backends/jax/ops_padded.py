@@ -7,13 +7,17 @@ long as each element is computed alone, so an elementwise operation pays nothing
 elements first masks those beyond the length with its neutral element. Where all lengths are plain integers
 nothing is masked: the code is what one would write by hand.
 
+An axis may also *begin* later than at 0: what is read from a step on, `x[t:T]`, is the whole buffer where it lies, with
+garbage before the start as well. Moving it would copy it, for every lane of a loop done at once. Operations that
+do the same at every position keep the start (`in_place.py`); for all others the axis is moved to begin at 0.
+
 All index arithmetic is int32, also when 64-bit types are enabled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import jax
@@ -22,6 +26,7 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.errors import PolyrhythmError
+from polyrhythm.ir.terms import Term
 
 Length = int | jax.Array
 """A static length, or a traced int32 scalar."""
@@ -38,19 +43,33 @@ class IndexRangeError(PolyrhythmError):
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where an axis begins: the position of its first element. Starts of one block with equal terms are equal."""
+
+    term: Term
+    value: jax.Array = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Padded:
     """A value: its elements in an array whose shape is the capacities, and the lengths in use.
 
-    A length that is an int is static and equals the capacity. `finite` is a promise of whoever made the array:
-    what lies beyond the lengths is finite, as in a buffer that began as zeros. It saves a copy in contractions.
-    `trusted` is there where many lanes read this one array, each up to a length of its own: to mask it would copy it
-    for every lane. Who takes it to be finite instead says so by calling it.
+    A length that is an int is static and equals the capacity. `starts` has the axes that do not begin at 0. `finite`
+    is a promise of whoever made the array: what lies outside the lengths is finite, as in a buffer that began as zeros.
+    It saves a copy in contractions. `trusted` is there where many lanes read this one array, each up to a length of its
+    own: to mask it would copy it for every lane. Who takes it to be finite instead says so by calling it.
     """
 
     array: jax.Array
     lengths: tuple[Length, ...]
     finite: bool = False
     trusted: Callable[[], None] | None = None
+    starts: Mapping[int, Start] = field(default_factory=dict)
+
+    def with_axes(self, array: jax.Array, axes: Sequence[int]) -> Padded:
+        """Another array whose axes are some of these, in this order."""
+        starts = {new: self.starts[old] for new, old in enumerate(axes) if old in self.starts}
+        return replace(self, array=array, lengths=tuple(self.lengths[axis] for axis in axes), starts=starts)
 
 
 @dataclass(frozen=True)
@@ -125,12 +144,19 @@ def positions(shape: Sequence[int], axis: int) -> jax.Array:
     return lax.broadcasted_iota(np.int32, tuple(shape), axis)
 
 
-def is_inside(shape: Sequence[int], lengths: Sequence[Length], axes: Iterable[int]) -> jax.Array | None:
+def is_inside(
+    shape: Sequence[int], lengths: Sequence[Length], axes: Iterable[int], starts: Mapping[int, Start] | None = None
+) -> jax.Array | None:
     """Where all elements lie inside the lengths along some axes; None if they do everywhere."""
     mask = None
     for axis in axes:
         if not is_static(lengths[axis]):
-            along = lax.lt(positions(shape, axis), jnp.broadcast_to(lengths[axis], tuple(shape)))
+            place, end = positions(shape, axis), lengths[axis]
+            if starts and axis in starts:
+                end = starts[axis].value + end
+            along = lax.lt(place, jnp.broadcast_to(end, tuple(shape)))
+            if starts and axis in starts:
+                along = lax.bitwise_and(along, lax.ge(place, jnp.broadcast_to(starts[axis].value, tuple(shape))))
             mask = along if mask is None else lax.bitwise_and(mask, along)
     return mask
 
@@ -138,7 +164,7 @@ def is_inside(shape: Sequence[int], lengths: Sequence[Length], axes: Iterable[in
 def masked(operand: Padded, axes: Iterable[int], fill: Any) -> jax.Array:
     """The array with garbage along some axes replaced."""
     array = operand.array
-    mask = is_inside(array.shape, operand.lengths, axes)
+    mask = is_inside(array.shape, operand.lengths, axes, operand.starts)
     if mask is None:
         return array
     return lax.select(mask, array, lax.full_like(array, scalar(fill, array.dtype)))
@@ -160,6 +186,17 @@ def shifted(array: jax.Array, axis: int, offset: Length, capacity: int, fill: An
     starts = [start if i == axis else np.int32(0) for i in range(array.ndim)]
     whole = lax.dynamic_update_slice(lax.full(shape, value), array, starts, allow_negative_indices=False)
     return fit_axis(whole, axis, capacity)
+
+
+def moved(operand: Padded, axes: Iterable[int]) -> Padded:
+    """The operand with some axes moved to begin at 0."""
+    array, starts = operand.array, dict(operand.starts)
+    for axis in axes:
+        if axis in starts:
+            size = array.shape[axis]
+            places = starts.pop(axis).value + lax.iota(np.int32, size)
+            array = jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
+    return replace(operand, array=array, starts=starts, trusted=operand.trusted if array is operand.array else None)
 
 
 def as_index(value: Length) -> jax.Array:

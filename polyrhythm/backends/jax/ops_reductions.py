@@ -50,7 +50,7 @@ def _fitted(operand: Padded, reduced: Sequence[int], result: Result) -> Padded:
     """The operand with the capacities of the result along the axes that stay."""
     kept = iter(result.capacities)
     capacities = [n if axis in reduced else next(kept) for axis, n in enumerate(operand.array.shape)]
-    return Padded(fit(operand.array, capacities), operand.lengths)
+    return replace(operand, array=fit(operand.array, capacities))
 
 
 def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:

@@ -153,8 +153,10 @@ def _operands(lowering: Lowering, block: Block, state: State) -> tuple[jax.Array
             for operand in compute.operands
         ]
         if compute.op == "host":
-            return tuple(operand.array for operand in operands)
-        values[compute.result] = lowering.compute(compute, operands)
+            kinds = {other.result: other.type for other in block.body}
+            types = [o.type if isinstance(o, Load) else kinds[o.name] for o in compute.operands]
+            return tuple(lowering.from_zero(o, kind.shape) for o, kind in zip(operands, types, strict=True))
+        values[compute.result] = lowering.compute(compute, operands, block)
     raise AssertionError("a host block calls the host")
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.work import work_of
 from polyrhythm.errors import MemoryBudgetError
+from polyrhythm.ir.intervals import interval
 from polyrhythm.ir.terms import Symbol, Term, product
 from polyrhythm.loops.cost import chunk_for
 from polyrhythm.loops.ir import Block, Compute, For, Item, Load, LoopProgram, Place, Steps, Store, blocks_of, walk
@@ -105,11 +106,11 @@ def run_lanes(
     lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar, chunk: int | None
 ) -> None:
     """Run all lanes, or a chunk of them at a time, and store what they made."""
-    count = lowering.capacity(loop.end - loop.first)
+    begin, count = _span(lowering, loop, first)
     if count == 0:
         return
     if chunk is None or chunk >= count:
-        _run_chunk(lowering, loop, lanes, state, (first, end, count))
+        _run_chunk(lowering, loop, lanes, state, (begin, count), (first, end))
         return
     for cut in (*lanes.read, *lanes.written):
         if cut.place not in state:
@@ -121,29 +122,52 @@ def run_lanes(
         finite, values = carry
         inner = dict(state)
         inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
-        start = jnp.int32(first) + number * jnp.int32(chunk)
+        start = jnp.int32(begin) + number * jnp.int32(chunk)
         one = replace(lowering, beliefs=[finite], given_reads=lowering.reads)
-        _run_chunk(one, loop, lanes, inner, (start, end, chunk))
+        _run_chunk(one, loop, lanes, inner, (start, chunk), (first, end))
         assert one.beliefs is not None
         return jnp.stack(one.beliefs).all(), tuple(inner[name].array for name in names)
 
-    chunks = (jnp.int32(end) - jnp.int32(first) + jnp.int32(chunk - 1)) // jnp.int32(chunk)
-    begin = (jnp.bool_(True), tuple(state[name].array for name in names))
-    finite, results = jax.lax.fori_loop(jnp.int32(0), chunks, body, begin)
+    chunks = (jnp.int32(end) - jnp.int32(begin) + jnp.int32(chunk - 1)) // jnp.int32(chunk)
+    carry = (jnp.bool_(True), tuple(state[name].array for name in names))
+    finite, results = jax.lax.fori_loop(jnp.int32(0), chunks, body, carry)
     assert lowering.beliefs is not None
     lowering.beliefs.append(finite)
     state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
 
-def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: tuple[Scalar, Scalar, int]) -> None:
-    """Run `count` lanes from `first` on, and store what those before `end` made."""
-    first, end, count = span
-    counters = jnp.int32(first) + jnp.arange(count, dtype=jnp.int32)
-    rows = {cut.name: _rows(lowering, state, cut, first, count) for cut in (*lanes.read, *lanes.written)}
+def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
+    """Where lanes begin, and how many there are.
+
+    A loop that begins at the counter of a loop around it has lanes from the least of all beginnings on, if these are
+    not many more: what they read then lies at the same place for all.
+    """
+    count = lowering.capacity(loop.end - loop.first)
+    least = interval(loop.first, lowering.ranges)[0]
+    if not isinstance(first, int) and least.is_constant:
+        whole = lowering.capacity(loop.end - least)
+        if whole <= 2 * count:
+            return least.constant, whole
+    return first, count
+
+
+def _run_chunk(
+    lowering: Lowering,
+    loop: For,
+    lanes: Lanes,
+    state: State,
+    span: tuple[Scalar, int],
+    inside: tuple[Scalar, Scalar],
+) -> None:
+    """Run lanes from a first on, some number of them, and store what those inside the loop made."""
+    begin, count = span
+    counters = jnp.int32(begin) + jnp.arange(count, dtype=jnp.int32)
+    rows = {cut.name: _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
+    begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
     axis = f"lanes {len(lowering.lanes)}"
     trusted: set[str] = set()
 
-    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], list[jax.Array]]:
         symbols = {**lowering.symbols, loop.counter: counter}
         inside = replace(
             lowering,
@@ -153,9 +177,10 @@ def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: 
             given_reads=lowering.reads,
             lanes=(*lowering.lanes, axis),
             lane=loop.counter,
+            begins=begins,
             own=frozenset(written(lanes.body)).union(rows),
             trusted=trusted,
-            beliefs=None,
+            beliefs=[],
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
@@ -165,15 +190,44 @@ def _run_chunk(lowering: Lowering, loop: For, lanes: Lanes, state: State, span: 
             if (lanes.places[name].kind == "variable" or name in lanes.private) and name not in rows:
                 local.pop(name, None)
         inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
-        return {cut.name: local[cut.name].array for cut in lanes.written}
+        assert inside.beliefs is not None
+        return {cut.name: local[cut.name].array for cut in lanes.written}, inside.beliefs
 
-    made = jax.vmap(lane, axis_name=axis)(counters, rows)
+    made, beliefs = jax.vmap(lane, axis_name=axis)(counters, rows)
+    assert lowering.beliefs is not None
+    lowering.beliefs += [belief.all() for belief in beliefs]  # those of loops inside, of every lane
     if trusted:
-        assert lowering.beliefs is not None
         lowering.beliefs.append(_all_finite([state[name].array for name in trusted]))
-    inside_loop = counters < jnp.int32(end)
+    inside_loop = counters < jnp.int32(inside[1])
+    if not isinstance(inside[0], int):
+        inside_loop &= counters >= jnp.int32(inside[0])
     for cut in lanes.written:
-        _store_rows(lowering, state, cut, made[cut.name], first, inside_loop)
+        _store_rows(lowering, state, cut, made[cut.name], begin, inside_loop)
+
+
+def own_element(array: jax.Array, axis: int, counter: jax.Array, begin: int, offset: int) -> jax.Array:
+    """The element that each lane has at its own position along an axis, as an axis of length one.
+
+    The lanes are counted from `begin` on, and the lane of counter c is at c + offset. For all lanes together it is the
+    array with that axis first, where a gather would look for every element.
+    """
+
+    def one(array: jax.Array, counter: jax.Array) -> jax.Array:
+        place = jax.lax.clamp(np.int32(0), counter + np.int32(offset), np.int32(array.shape[axis] - 1))
+        return jax.lax.dynamic_slice_in_dim(array, place, 1, axis, allow_negative_indices=False)
+
+    element = jax.custom_batching.custom_vmap(one)
+
+    @element.def_vmap
+    def _(size: int, batched: Sequence[bool], array: jax.Array, counter: jax.Array) -> tuple[jax.Array, bool]:
+        if not batched[1]:
+            return own_element(array, axis + 1, counter, begin, offset), True
+        if batched[0]:
+            return jax.vmap(one)(array, counter), True
+        rows = jnp.moveaxis(_along(array, axis, begin + offset, size), axis, 0)
+        return jnp.expand_dims(rows, axis + 1), True
+
+    return element(array, counter)
 
 
 def _all_finite(arrays: Sequence[jax.Array]) -> jax.Array:
@@ -315,16 +369,19 @@ def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int)
     if cut.place not in state:
         state[cut.place] = lowering.empty(place)
     array = lowering.with_all_axes(place, state[cut.place].array)
-    start = first + lowering.scalar(cut.offset)
-    size = array.shape[cut.axis]
-    if size == 0:
-        rows = jnp.zeros((*array.shape[: cut.axis], count, *array.shape[cut.axis + 1 :]), array.dtype)
-    elif isinstance(start, int) and start >= 0 and start + count <= size:
-        rows = jax.lax.slice_in_dim(array, start, start + count, axis=cut.axis)
-    else:
-        places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
-        rows = jnp.take(array, jnp.clip(places, 0, size - 1), axis=cut.axis, mode="clip")
+    rows = _along(array, cut.axis, first + lowering.scalar(cut.offset), count)
     return jnp.moveaxis(rows, cut.axis, 0)
+
+
+def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
+    """Some elements along an axis; beyond its ends any will do."""
+    size = array.shape[axis]
+    if size == 0:
+        return jnp.zeros((*array.shape[:axis], count, *array.shape[axis + 1 :]), array.dtype)
+    if isinstance(start, int) and start >= 0 and start + count <= size:
+        return jax.lax.slice_in_dim(array, start, start + count, axis=axis)
+    places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
+    return jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
 
 
 def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:

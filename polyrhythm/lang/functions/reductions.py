@@ -283,8 +283,11 @@ def _safe_root(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, axis: Axis) -> tuple[Tensor, Tensor]:
-    """x less its greatest element along an axis, and that element; an infinite one counts as 0, lest NaN appear."""
-    peak = max(x, axis, keepdims=True)
+    """x less its greatest element along an axis, and that element; an infinite one counts as 0, lest NaN appear.
+
+    What is made of both does not depend on the element, whatever it is: there is nothing to differentiate.
+    """
+    peak = apply("detach", max(x, axis, keepdims=True))
     peak = where(isfinite(peak), peak, 0)
     return x - peak, peak
 
