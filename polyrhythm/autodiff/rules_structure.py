@@ -84,6 +84,23 @@ def _cumulative(s: Step) -> Results:
     return [s.g.zeros().apply("scatter_along", record, s.g, axis=axis)]
 
 
+def _linear_scan(s: Step) -> Results:
+    """From `y[k] = a[k] * y[k - 1] + b[k]`: the gradient of b comes back by `d[k] = g[k] + a[k + 1] * d[k + 1]`."""
+    axis, reverse = s["axis"], s["reverse"]
+    following = _moved(s.x[0], axis, 1 if reverse else -1)
+    back = following.apply("linear_scan", s.g, axis=axis, reverse=not reverse)
+    return [back * _moved(s.y, axis, -1 if reverse else 1), back]
+
+
+def _moved(x: Value, axis: int, by: int) -> Value:
+    """The elements one position further along an axis, or back; zero comes in."""
+    none = tuple(ZERO for _ in x.shape)
+    one = tuple(ONE if i == axis else ZERO for i in range(len(x.shape)))
+    padded = x.apply("pad", before=one if by > 0 else none, after=one if by < 0 else none, value=0.0)
+    starts = one if by < 0 else none
+    return padded.apply("slice", starts=starts, lengths=x.shape, steps=(1,) * len(x.shape))
+
+
 def _first(zero: Value, axis: int, reverse: bool) -> Value:
     """The first zero met along an axis."""
     count = zero.apply("cast", dtype=np.dtype("int32")).apply("cumulative", monoid="sum", axis=axis, reverse=reverse)
@@ -264,6 +281,7 @@ def _nothing(s: Step) -> Results:
 STRUCTURE: dict[str, Rule] = {
     "reduce": _reduce,
     "cumulative": _cumulative,
+    "linear_scan": _linear_scan,
     "argreduce": _nothing,
     "argsort": _nothing,
     "einsum": _einsum,

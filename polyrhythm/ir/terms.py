@@ -75,10 +75,13 @@ class Interned:
 _POOL = Interned._pool
 
 
-def _forget(reference: KeyedRef[tuple[Any, ...], Interned]) -> None:
-    """Drop an object that nobody holds any more, unless an equal one has taken its place."""
-    if _POOL.get(reference.key) is reference:
-        del _POOL[reference.key]
+def _forget(reference: KeyedRef[tuple[Any, ...], Interned], pool: dict[Any, Any] = _POOL) -> None:
+    """Drop an object that nobody holds any more, unless an equal one has taken its place.
+
+    The pool is a default, because names of the module are gone when the interpreter ends.
+    """
+    if pool.get(reference.key) is reference:
+        del pool[reference.key]
 
 
 class Symbol(Interned):

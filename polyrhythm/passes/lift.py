@@ -5,25 +5,31 @@ minima, and truth values by `and` and `or`; a recurrence that counts down is one
 last value is read it is a plain reduction. Legal because the monoids are associative: floats may round differently, as
 in any reduction, and 16-bit floats, which would round less often, are left alone.
 
+`y[t + 1] = a[t + 1] * y + b[t + 1]`, a discounted sum or a running mean, is a *linear scan* of the factors a and the
+elements b, which computes the same numbers in the same order, in one operation.
+
 Not done, with a note that says so:
 - where an element depends on the recurrence itself, since all elements must be there first;
 - where steps of the result are wanted one by one: cutting them out again costs as much as the steps did;
 - where that would keep all steps of elements that are now made and used one by one;
-- for a backend that compiles loops: there a step of such a loop takes a few nanoseconds, and measured with 100,000
-  steps XLA takes as long for the sum and twice as long for the running sum (`docs/decisions.md`).
+- for a backend that compiles loops: there a step of such a loop takes a few nanoseconds, and neither the sums of XLA
+  nor an associative scan are faster (measured in `docs/decisions.md`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import TRUE, conjunction, eq, negation
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, Step
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.ir.sets import proves
 from polyrhythm.ir.terms import ZERO, Symbol, Term
-from polyrhythm.ir.types import TensorType
+from polyrhythm.ir.types import Array, TensorType
 from polyrhythm.lang.progress import components
 from polyrhythm.passes.dead import wanted
 from polyrhythm.passes.notes import Notes, bytes_of
@@ -35,25 +41,41 @@ LOGICAL = {"and": "all", "or": "any", "maximum": "any", "minimum": "all"}
 
 
 @dataclass(frozen=True)
+class _Step:
+    """What a step of a recurrence does to its neighbour: multiply by a factor if there is one, combine with an element.
+
+    `by` are the plain nodes that do so.
+    """
+
+    monoid: str
+    element: Access
+    factor: Access | None
+    by: tuple[str, ...]
+
+    @property
+    def operands(self) -> tuple[Access, ...]:
+        """All that is read besides the neighbour."""
+        return (self.element,) if self.factor is None else (self.element, self.factor)
+
+
+@dataclass(frozen=True)
 class _Accumulation:
-    """A recurrent tensor that combines its neighbour along a dim with one more element."""
+    """A recurrent tensor whose steps along a dim combine its neighbour with one more element."""
 
     node: Node
     symbol: Symbol
     reverse: bool
-    monoid: str
     start: Definition
-    element: Access
+    step: _Step
     at: Definition
+
+    @property
+    def rule(self) -> str:
+        return f"running-{self.step.monoid}" if self.step.factor is None else "linear-scan"
 
     @property
     def extent(self) -> Term:
         return next(dim.extent for dim in self.node.dims if dim.symbol is self.symbol)
-
-    @property
-    def step(self) -> str:
-        """The node that combines."""
-        return self.at.operands[0].source if self.at.op == "broadcast" else self.node.name
 
     @property
     def last(self) -> Term:
@@ -87,8 +109,7 @@ def _accumulations(nodes: Nodes, node: Node) -> Iterator[_Accumulation]:
                     continue
                 found = _combined(nodes, node, step, dim.symbol, neighbour)
                 if found is not None and all(access.source != node.name for access in start.operands):
-                    monoid, element = found
-                    yield _Accumulation(node, dim.symbol, reverse, monoid, start, element, step)
+                    yield _Accumulation(node, dim.symbol, reverse, start, found, step)
                     return
 
 
@@ -99,28 +120,45 @@ def _is_first(node: Node, start: Definition, step: Definition, symbol: Symbol, f
     return proves(known[0], at_first) and proves(known[1], negation(at_first))
 
 
-def _combined(nodes: Nodes, node: Node, step: Definition, symbol: Symbol, neighbour: Term) -> tuple[str, Access] | None:
-    """The monoid and the element, if a step combines the neighbour with an element."""
+def _combined(nodes: Nodes, node: Node, step: Definition, symbol: Symbol, neighbour: Term) -> _Step | None:
+    """What a step does, if it combines the neighbour with an element."""
     inner: Definition | None = step
+    by: tuple[str, ...] = ()
     if step.op == "broadcast":
         if nodes.type_of(step.operands[0]) != node.type:
             return None
-        inner = nodes.seen_through(step.operands[0])
+        inner, by = nodes.seen_through(step.operands[0]), (step.operands[0].source,)
     table = LOGICAL if node.dtype == dtypes.BOOL else MONOIDS
     if inner is None or inner.op not in table or len(inner.operands) != 2:
         return None
     before = Access(node.name, tuple(neighbour if s is symbol else Term.of(s) for s in node.symbols))
     for mine, other in (inner.operands, inner.operands[::-1]):
-        if mine == before and other.source != node.name and nodes.type_of(other).dtype == node.dtype:
-            return table[inner.op], other
+        if other.source == node.name or nodes.type_of(other).dtype != node.dtype:
+            continue
+        if mine == before:
+            return _Step(table[inner.op], other, None, by)
+        factor = _factor(nodes, node, mine, before) if inner.op == "add" else None
+        if factor is not None:
+            return _Step("sum", other, factor, (*by, mine.source))
+    return None
+
+
+def _factor(nodes: Nodes, node: Node, scaled: Access, before: Access) -> Access | None:
+    """What the neighbour is multiplied by, if that is what is read."""
+    product = nodes.seen_through(scaled) if scaled.source != node.name else None
+    if product is None or product.op != "mul" or nodes.type_of(scaled) != node.type:
+        return None
+    for mine, factor in (product.operands, product.operands[::-1]):
+        if mine == before and factor.source != node.name:
+            return factor
     return None
 
 
 def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: Notes) -> Graph:
-    node, rule = found.node, f"running-{found.monoid}"
+    node = found.node
     why = _refusal(graph, found, circles, notes)
     if why is not None:
-        notes.refused(rule, found.at.at or node.at, why)
+        notes.refused(found.rule, found.at.at or node.at, why)
         return graph
     nodes = Nodes(graph)
     elements = _elements(nodes, found)
@@ -129,27 +167,60 @@ def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: 
         Range(ZERO, found.extent) if s is found.symbol else Term.of(s) for s in node.symbols
     )
     access, at = Access(elements, steps), found.at.at
-    if _is_last_only(graph, found):
-        made = Definition(TRUE, "reduce", (access,), {"monoid": found.monoid, "axes": (0,)}, at)
-        total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
-        nodes.nodes[total.name] = total
-        whole = Access(total.name, current(total))
-        again = Definition(TRUE, "broadcast", (whole,), {"shape": node.shape}, at)
+    last = _is_last_only(graph, found)
+    running = None
+    if found.step.factor is not None or not last:
+        shape = TensorType((found.extent, *node.shape), node.dtype)
+        name = nodes.fresh(f"{node.name}_running")
+        made = _scan(nodes, found, access)
+        running = nodes.nodes[name] = Node(name, others, shape, (made,), False, TRUE, node.at)
+    if last:
+        total = _total(nodes, found, access if running is None else None, running, others)
+        again = Definition(TRUE, "broadcast", (total,), {"shape": node.shape}, at)
         limited = conjunction(node.domain, eq(Term.of(found.symbol), found.last))
         nodes.nodes[node.name] = replace(node, definitions=(again,), recurrent=False, domain=limited)
-        if found.step != node.name:  # it read other steps, and only this tensor read it
-            del nodes.nodes[found.step]
-        notes.did("reduction", at or node.at, f"the last step is one {found.monoid}", 0, bytes_of(node))
+        for name in found.step.by:  # they read other steps, and only this tensor read them
+            del nodes.nodes[name]
+        rule = "reduction" if running is None else found.rule
+        what = f"one {found.step.monoid}" if running is None else "that of one linear scan"
+        notes.did(rule, at or node.at, f"the last step is {what}", 0, bytes_of(node))
         return nodes.done()
-    shape = TensorType((found.extent, *node.shape), node.dtype)
-    run = {"monoid": found.monoid, "axis": 0, "reverse": found.reverse}
-    made = Definition(TRUE, "cumulative", (access,), run, at)
-    running = Node(nodes.fresh(f"{node.name}_running"), others, shape, (made,), False, TRUE, node.at)
+    assert running is not None
     for reader in graph:
         nodes.nodes[reader.name] = _reading(reader, found, running.name)
-    nodes.nodes[running.name] = running
-    notes.did(rule, at or node.at, f"a recurrence over {found.symbol} is one running {found.monoid}")
+    what = f"running {found.step.monoid}" if found.step.factor is None else "linear scan"
+    notes.did(found.rule, at or node.at, f"a recurrence over {found.symbol} is one {what}")
     return nodes.done()
+
+
+def _scan(nodes: Nodes, found: _Accumulation, elements: Access) -> Definition:
+    """The operation whose result has all steps of an accumulation along its first axis."""
+    if found.step.factor is None:
+        run = {"monoid": found.step.monoid, "axis": 0, "reverse": found.reverse}
+        return Definition(TRUE, "cumulative", (elements,), run, found.at.at)
+    factors = Access(_factors(nodes, found, found.step.factor), elements.steps)
+    return Definition(TRUE, "linear_scan", (factors, elements), {"axis": 0, "reverse": found.reverse}, found.at.at)
+
+
+def _total(
+    nodes: Nodes, found: _Accumulation, elements: Access | None, running: Node | None, others: tuple[NodeDim, ...]
+) -> Access:
+    """What everything accumulates to: a reduction of the elements, or the end of what runs."""
+    node, at = found.node, found.at.at
+    if elements is not None:
+        made = Definition(TRUE, "reduce", (elements,), {"monoid": found.step.monoid, "axes": (0,)}, at)
+    else:
+        assert running is not None
+        place = Definition(TRUE, "index", (), {"value": found.last}, at)
+        index = Node(nodes.fresh(f"{node.name}_last"), (), TensorType((), dtypes.INT32), (place,), False, TRUE, node.at)
+        nodes.nodes[index.name] = index
+        # By `take`, which gives something for an axis without steps too: nobody reads it there.
+        made = Definition(
+            TRUE, "take", (Access(running.name, current(running)), Access(index.name, ())), {"axis": 0}, at
+        )
+    total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
+    nodes.nodes[total.name] = total
+    return Access(total.name, current(total))
 
 
 def _reading(reader: Node, found: _Accumulation, running: str) -> Node:
@@ -168,16 +239,28 @@ def _reading(reader: Node, found: _Accumulation, running: str) -> Node:
 def _elements(nodes: Nodes, found: _Accumulation) -> str:
     """The node of what is accumulated: the start at the first step, the other operand at the rest."""
     node = found.node
-    one = Definition(found.at.domain, "broadcast", (found.element,), {"shape": node.shape}, found.at.at)
+    one = Definition(found.at.domain, "broadcast", (found.step.element,), {"shape": node.shape}, found.at.at)
     name = nodes.fresh(f"{node.name}_elements")
     nodes.nodes[name] = replace(node, name=name, definitions=(found.start, one), recurrent=False, domain=TRUE)
     return name
 
 
+def _factors(nodes: Nodes, found: _Accumulation, factor: Access) -> str:
+    """The node of the factors; at the first step, which has none, zero."""
+    node = found.node
+    zero = Definition(TRUE, "constant", (), {"value": Array(np.zeros((), node.dtype))}, found.at.at)
+    nothing = Node(nodes.fresh(f"{node.name}_zero"), (), TensorType((), node.dtype), (zero,), False, TRUE, node.at)
+    nodes.nodes[nothing.name] = nothing
+    first = Definition(found.start.domain, "broadcast", (Access(nothing.name, ()),), {"shape": node.shape}, found.at.at)
+    rest = Definition(found.at.domain, "broadcast", (factor,), {"shape": node.shape}, found.at.at)
+    name = nodes.fresh(f"{node.name}_factors")
+    nodes.nodes[name] = replace(node, name=name, definitions=(first, rest), recurrent=False, domain=TRUE)
+    return name
+
+
 def _refusal(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: Notes) -> str | None:
     node = found.node
-    sources = [found.element.source, *(access.source for access in found.start.operands)]
-    if any(circles[source] == circles[node.name] for source in sources):
+    if any(circles[a.source] == circles[node.name] for a in (*found.step.operands, *found.start.operands)):
         return "an element depends on the recurrence itself"
     bounds = found.extent.symbols
     if any(symbol in graph.stops or symbol.over for symbol in bounds):
@@ -185,7 +268,7 @@ def _refusal(graph: Graph, found: _Accumulation, circles: dict[str, int], notes:
     if any(s in node.symbols for length in node.shape for s in length.symbols):
         return "its shape differs from step to step"
     if _is_last_only(graph, found):
-        if not _is_whole(graph, found.element.source, found.symbol):
+        if not all(_is_whole(graph, access.source, found.symbol) for access in found.step.operands):
             return "its elements are made step by step, and all would have to be kept"
     elif not _is_read_whole(graph, found):
         return "its steps are wanted one by one"
@@ -224,9 +307,9 @@ def _outside(graph: Graph, found: _Accumulation) -> list[Access] | None:
     """The reads of a tensor other than by its own step; None if it is wanted from outside."""
     if found.node.name in wanted(graph):
         return None
-    step = found.step
-    readers = (node for node in graph if node.name not in (step, found.node.name))
+    own = (*found.step.by, found.node.name)
+    readers = (node for node in graph if node.name not in own)
     reads = [a for node in readers for d in node.definitions for a in d.operands if a.source == found.node.name]
-    shared = sum(a.source == step for node in graph for d in node.definitions for a in d.operands)
-    alone = step not in wanted(graph) and shared == 1
-    return reads if step == found.node.name or alone else None
+    counts = Counter(a.source for node in graph for d in node.definitions for a in d.operands)
+    kept = wanted(graph)
+    return reads if all(name not in kept and counts[name] == 1 for name in found.step.by) else None

@@ -106,6 +106,11 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
         (lambda x: x.cummax(0, reverse=True), [normal(6, 2)]),
         (lambda x: -((-x).cummax(0)), [normal(5)]),
     ],
+    "linear_scan": [
+        (lambda a, b: apply("linear_scan", a, b, axis=0, reverse=False), [normal(5), normal(5)]),
+        (lambda a, b: apply("linear_scan", a, b, axis=1, reverse=True), [normal(2, 4), normal(2, 4)]),
+        (lambda a, b: apply("linear_scan", a, b, axis=0, reverse=True), [normal(1, 2), normal(1, 2)]),
+    ],
     "einsum": [
         (lambda x, y: x @ y, [normal(2, 3), normal(3, 4)]),
         (lambda x, y: x @ y, [normal(3), normal(2, 3, 4)]),

@@ -27,6 +27,7 @@ from tests.fuzz.program import (
     Index,
     InputDecl,
     Int,
+    Literal,
     Name,
     Piece,
     Program,
@@ -114,17 +115,26 @@ def twins(program: Program) -> Program:
             recurrents += [_accumulated(x, up, "+"), _accumulated(x, most, "maximum"), _accumulated(x, down, "+", True)]
             more += [(f"{name}_all", Apply("cumsum", (Read(Name(name), (Slice(),)),), (0,))) for name in (up, down)]
             more.append((f"{most}_last", Read(Name(most), (add(x.spans[0].extent, -1),))))
+            fade, grow = (f"{x.name}_{name}" for name in ("fade", "grow"))
+            factor = Literal(0.5) if x.dtype == "float32" else Literal(2)
+            recurrents += [_accumulated(x, fade, "+", True, factor), _accumulated(x, grow, "+", False, factor)]
+            more.append((f"{fade}_all", Apply("cumsum", (Read(Name(fade), (Slice(),)),), (0,))))
+            more.append((f"{grow}_last", Read(Name(grow), (add(x.spans[0].extent, -1),))))
     outputs = (*program.outputs, *more)
     return replace(program, outputs=outputs, recurrents=(*program.recurrents, *recurrents))
 
 
-def _accumulated(x: InputDecl, name: str, op: str, backwards: bool = False) -> RecurrentDecl:
-    """What an input adds up to, from its first step on or from its last."""
+def _accumulated(
+    x: InputDecl, name: str, op: str, backwards: bool = False, factor: Literal | None = None
+) -> RecurrentDecl:
+    """What an input adds up to, from its first step on or from its last; with a factor for what was before."""
     step, end = Sym(x.spans[0].dim), add(x.spans[0].extent, -1)
     after: tuple[Index, ...] = (add(step, 1),)
     left: tuple[Index, ...] | Compare = Compare("<", step, end) if backwards else after
     more = Name(x.name) if backwards else Read(Name(x.name), after)
-    before = Read(Name(name), after) if backwards else Name(name)
+    before: Expr = Read(Name(name), after) if backwards else Name(name)
+    if factor is not None:
+        before = Apply("*", (before, factor))
     start: Index = end if backwards else Int(0)
     pieces = (Piece((start,), Read(Name(x.name), (start,))), Piece(left, Apply(op, (before, more))))
     return RecurrentDecl(name, x.shape, x.spans, x.dtype, pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,101 @@ def test_all_steps_are_a_running_reduction(monoid: str, reverse: bool) -> None:
     graph, notes = after([(y[0:T] * y[0:T]).sum(0)], {"x": X})
     assert f"running-{monoid}" in rules(notes)
     assert "cumulative" in operations(graph)
+
+
+def discounted(x: pr.Tensor, t: pr.Dim, T: pr.Bound, factor: pr.Tensor | float, reverse: bool) -> pr.Tensor:
+    """`y[t] = x[t] + factor * y[t - 1]`, or from the other end."""
+    y = pr.recurrent((3,), (t,))
+    factor = factor if isinstance(factor, pr.Tensor) else pr.constant(np.float32(factor))
+    varies = t.symbol in factor.symbols
+    if reverse:
+        y[T - 1] = x[T - 1]
+        y[t < T - 1] = factor * y[t + 1] + x
+    else:
+        y[0] = x[0] * 2
+        y[t + 1] = x[t + 1] + y * (factor[t + 1] if varies else factor)
+    return y
+
+
+FACTORS: dict[str, Callable[[pr.Tensor], Any]] = {
+    "number": lambda w: 0.9,
+    "each": lambda w: w,
+    "scalar": lambda w: w.sum(0),
+}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_linear_recurrence_is_one_scan(factor: str, reverse: bool, last: bool) -> None:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
+    if last and factor == "scalar":
+        w = pr.input("w", (), (t,))
+        y = discounted(x, t, T, w, reverse)
+    else:
+        y = discounted(x, t, T, FACTORS[factor](w), reverse)
+    wanted = y[0 if reverse else T - 1] if last else (y[0:T] * y[0:T]).sum(0)
+    given = {"x": X, "w": X[:, 0] if last and factor == "scalar" else X}
+    graph, notes = after([wanted, x, w], given)
+    assert "linear-scan" in rules(notes)
+    assert "linear_scan" in operations(graph)
+    assert not any(node.recurrent for node in graph)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_linear_recurrences_of_any_length(backend: str, steps: int, reverse: bool) -> None:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
+    y, z = discounted(x, t, T, w, reverse), discounted(x, t, T, w, reverse)
+    outputs = {"all": y[0:T] * 2, "end": pr.where(T > 0, z[0 if reverse else T - 1], pr.zeros((3,)))}
+    program = pr.compile(outputs, backend=backend, progress=False)
+    assert any(note.rule == "linear-scan" and not note.refused for note in program.compiled.notes)
+    rng = np.random.default_rng(steps)
+    given: dict[str, Any] = {name: rng.normal(size=(steps, 3)).astype(np.float32) for name in ("x", "w")}
+    found = program(**given)
+    expected = np.zeros((steps, 3), np.float32)
+    order = range(steps)[::-1] if reverse else range(steps)
+    before = None
+    for k in order:
+        own = given["x"][k] * (2 if before is None and not reverse else 1)
+        before = expected[k] = own if before is None else own + given["w"][k] * before
+    np.testing.assert_allclose(found["all"], 2 * expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["end"], np.zeros(3) if before is None else before, rtol=1e-5, atol=1e-6)
+    oracle = pr.evaluate(outputs, given)
+    for name in outputs:
+        np.testing.assert_allclose(found[name], oracle[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_reads_the_scan_step_by_step() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = discounted(x, t, T, 0.9, reverse=True)
+    (slope,) = pr.grad((y[0:T] * y[0:T]).sum(), [x])
+    graph, notes = after([slope[0:T] * 2], {"x": X})
+    # The way back from the first step on is a circle of plain nodes, whose steps are wanted one by one.
+    assert rules(notes).count("linear-scan") == 1
+    (scan,) = (d for node in graph for d in node.definitions if d.op == "linear_scan")
+    assert scan.attributes["reverse"]
+
+
+def test_not_where_a_factor_depends_on_the_recurrence() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = pr.recurrent((3,), (t,))
+    y[0] = x[0]
+    y[t + 1] = y * pr.sigmoid(y.sum(0)) + x[t + 1]
+    assert reasons([y[T - 1]]) == ["an element depends on the recurrence itself"]
+
+
+def test_large_factors_do_no_harm() -> None:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
+    given: dict[str, Any] = {"x": np.zeros((6, 3), np.float32), "w": np.full((6, 3), 1e30, np.float32)}
+    program = pr.compile(discounted(x, t, T, w, False)[0:T] * 2, backend="numpy", progress=False)
+    assert (program(**given) == 0).all()
 
 
 def test_truth_values() -> None:

@@ -1,8 +1,9 @@
-"""Operations along axes: reductions, arguments of extrema, cumulative reductions, sorting.
+"""Operations along axes: reductions, arguments of extrema, cumulative reductions, linear scans, sorting.
 
 An axis of unknown length is masked with the monoid's identity where elements beyond it would take part. A forward
-cumulative reduction needs no mask: an element depends on those before it only. Arguments of extrema need none but
-the identity either: of equal elements the first wins, and garbage comes last.
+cumulative reduction needs no mask: an element depends on those before it only; a linear scan begins where its factor
+is made zero, beyond the garbage. Arguments of extrema need none but the identity either: of equal elements the first
+wins, and garbage comes last.
 """
 
 from __future__ import annotations
@@ -12,10 +13,20 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_inside, masked, positions
+from polyrhythm.backends.jax.ops_padded import (
+    Implementation,
+    Padded,
+    Result,
+    as_index,
+    fit,
+    is_inside,
+    masked,
+    positions,
+)
 from polyrhythm.ir import dtypes
 
 Array = jax.Array
@@ -84,6 +95,27 @@ def _cumulative(operands: Sequence[Padded], attributes: Mapping[str, Any], resul
     return lax.convert_element_type(_CUMULATIVE[monoid](array, axis, reverse=reverse), result.dtype)
 
 
+def _linear_scan(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    axis, reverse = attributes["axis"], attributes["reverse"]
+    a, b = (widened(Padded(fit(x.array, result.capacities), x.lengths)) for x in operands)
+    if result.is_empty:
+        return result.zeros()
+    place = positions(a.array.shape, axis)
+    last = jnp.broadcast_to(as_index(a.lengths[axis] - 1), place.shape)
+    goes_on = lax.lt(place, last) if reverse else lax.gt(place, lax.full_like(place, 0))
+    factors = lax.select(goes_on, a.array, lax.full_like(a.array, 0))
+    elements = masked(b, (axis,), 0) if reverse else b.array
+
+    def step(value: Array, pair: tuple[Array, ...]) -> tuple[Array, Array]:
+        value = pair[0] * value + pair[1]
+        return value, value
+
+    along = tuple(lax.transpose(x, (axis, *(i for i in range(x.ndim) if i != axis))) for x in (factors, elements))
+    _, found = lax.scan(step, lax.full_like(along[1][0], 0), along, reverse=reverse)
+    back = (*range(1, axis + 1), 0, *range(axis + 1, found.ndim))
+    return lax.convert_element_type(lax.transpose(found, back), result.dtype)
+
+
 def _argsort(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     axis = attributes["axis"]
     x = widened(Padded(fit(operands[0].array, result.capacities), operands[0].lengths))
@@ -101,5 +133,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "reduce": _reduce,
     "argreduce": _argreduce,
     "cumulative": _cumulative,
+    "linear_scan": _linear_scan,
     "argsort": _argsort,
 }

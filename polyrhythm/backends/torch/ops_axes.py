@@ -16,6 +16,7 @@ from polyrhythm.backends.torch.ops_carriers import (
     unordered,
 )
 from polyrhythm.ir import dtypes
+from polyrhythm.ir.ops import TABLE
 
 Tensor = torch.Tensor
 
@@ -73,6 +74,22 @@ def _cumulative(x: Tensor, monoid: str, axis: int, reverse: bool) -> Tensor:
     return element_of(monoid, result.flip(axis) if reverse else result, x.dtype)
 
 
+@torch.library.custom_op("polyrhythm::linear_scan", mutates_args=())
+def _stepped(a: Tensor, b: Tensor, axis: int, reverse: bool) -> Tensor:
+    """The steps one by one; one operation to `torch.compile`, which would otherwise write them all out."""
+    values = TABLE["linear_scan"].numpy(a.numpy(), b.numpy(), axis=axis, reverse=reverse)
+    return torch.from_numpy(values)
+
+
+@_stepped.register_fake
+def _(a: Tensor, b: Tensor, axis: int, reverse: bool) -> Tensor:
+    return torch.empty_like(b)
+
+
+def _linear_scan(a: Tensor, b: Tensor, axis: int, reverse: bool) -> Tensor:
+    return restored(_stepped(summed(a).contiguous(), summed(b).contiguous(), axis, reverse), b.dtype)
+
+
 def _argsort(x: Tensor, axis: int, descending: bool) -> Tensor:
     keys = ordered(x)
     if descending:
@@ -89,6 +106,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "reduce": _reduce,
     "argreduce": _argreduce,
     "cumulative": _cumulative,
+    "linear_scan": _linear_scan,
     "argsort": _argsort,
     "einsum": _einsum,
 }

@@ -1,8 +1,12 @@
-"""Operations along axes: reductions by a monoid, arguments of extrema, cumulative reductions, sorting.
+"""Operations along axes: reductions by a monoid, arguments of extrema, cumulative reductions, linear scans, sorting.
 
 Sums and products of 16-bit floats are accumulated in float32 and rounded once; those of integers keep their dtype
 and wrap. Over an empty axis a reduction gives the monoid's identity; an argument of an extremum does not exist
 there, and the checks refuse one. NaN wins every maximum and minimum and is sorted last.
+
+A linear scan of factors a and elements b is `y[k] = a[k] * y[k - 1] + b[k]` along an axis, from `y[0] = b[0]`;
+reversed it comes from the other end. It is computed step by step, as it is written, so that factors whose product
+overflows do no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +16,15 @@ import numpy as np
 from polyrhythm.errors import AxisError, EmptyAxisError
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import Condition
-from polyrhythm.ir.ops.checks import check_axis, check_kind, same_length, show
+from polyrhythm.ir.ops.checks import (
+    check_axis,
+    check_kind,
+    check_rank,
+    check_same_dtype,
+    check_same_length,
+    same_length,
+    show,
+)
 from polyrhythm.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
 from polyrhythm.ir.terms import ZERO
 from polyrhythm.ir.types import TensorType
@@ -112,6 +124,49 @@ def _cumulative_signature(operands: Types, attributes: Attributes) -> Signature:
     return Signature((axes,), axes, tuple(along if axis == attributes["axis"] else PARALLEL for axis in axes))
 
 
+def _linear_scan_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    a, b = operands
+    check_kind("linear_scan", b, ("int", "float"))
+    check_same_dtype("linear_scan", a, b)
+    check_axis("linear_scan", attributes["axis"], b)
+    check_rank("linear_scan", a, b.rank, f"elements of shape {show(b.shape)} need as many factors; these are")
+    for axis in range(b.rank):
+        check_same_length("linear_scan", a, axis, b, axis, given)
+    return b
+
+
+def _linear_scan(a: np.ndarray, b: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    wide = dtypes.accumulator(b.dtype)
+    result = np.empty(b.shape, wide)
+    order = slice(None, None, -1) if reverse else slice(None)
+    factors, elements = (np.moveaxis(x.astype(wide, copy=False), axis, 0)[order] for x in (a, b))
+    values = np.moveaxis(result, axis, 0)[order]
+    with np.errstate(all="ignore"):
+        if values.size == len(values) > 0:  # single numbers are stepped through faster than arrays of one
+            values[...] = np.reshape(_numbers(factors.ravel(), elements.ravel()), values.shape)
+        else:
+            for k in range(len(values)):
+                if k == 0:
+                    values[k] = elements[k]
+                else:
+                    np.multiply(factors[k], values[k - 1], out=values[k])
+                    values[k] += elements[k]
+        return result.astype(b.dtype, copy=False)
+
+
+def _numbers(factors: np.ndarray, elements: np.ndarray) -> np.ndarray:
+    """The linear scan of single numbers, in their own arithmetic."""
+    values = list(elements)
+    for k, factor in enumerate(factors[1:], 1):
+        values[k] = factor * values[k - 1] + values[k]
+    return np.array(values, elements.dtype)
+
+
+def _linear_scan_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = tuple(range(operands[1].rank))
+    return Signature((axes, axes), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
+
+
 def _argsort_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
     check_axis("argsort", attributes["axis"], operands[0])
     return TensorType(operands[0].shape, dtypes.INT32)
@@ -135,5 +190,6 @@ OPS: tuple[Op, ...] = (
     Op("reduce", _reduce_type, _reduce, _reduce_signature),
     Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature),
     Op("cumulative", _cumulative_type, _cumulative, _cumulative_signature),
+    Op("linear_scan", _linear_scan_type, _linear_scan, _linear_scan_signature),
     Op("argsort", _argsort_type, _argsort, _argsort_signature),
 )

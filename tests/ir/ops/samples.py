@@ -122,6 +122,10 @@ def _reductions() -> list[Sample]:
     for d in ANY:
         for word in ("max", "min"):
             found.append(Sample("argreduce", (tensor(d, i, j + 1, k),), {"which": word, "axis": 1}))
+        for reverse in (False, True):
+            if d != "bool":
+                steps = {"axis": 1, "reverse": reverse}
+                found.append(Sample("linear_scan", (tensor(d, i, j, k), tensor(d, i, j, k)), steps))
         for descending in (False, True):
             found.append(Sample("argsort", (tensor(d, i, j),), {"axis": 1, "descending": descending}))
     return found
