@@ -5,8 +5,8 @@ blocks keep scheduling fast. A plain node joins the block of its readers when th
 dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
 operands (constants, index values) are made anew in every block that reads them.
 
-Contractions that a recurrence reads but does not feed stay out of its block (`hoisting.py`), so that the scheduler can
-give them a loop of their own, in which all steps are one large contraction.
+Contractions that a recurrence reads but does not feed, or that read but do not feed it, stay out of its block
+(`hoisting.py`), so that the scheduler can give them a loop of their own, in which all steps are one contraction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Block:
     """Statements computed together at every point of `domain`, in order.
 
     `piece_of` names the recurrent tensor of which this is one definition; `host` marks a call of a host function.
-    `apart` are the dims along which the block should run before the recurrence that reads it, all steps at once.
+    `apart` are the dims along which the block should run before or after a recurrence, all steps at once.
     """
 
     name: str

@@ -259,10 +259,14 @@ class _Scheduler:
         limit later, or if another definition of the same tensor is in the loop already and this one has no more steps
         than are kept there; or if both loops are parallel and an outer loop keeps values for all steps in any case.
         In that case two parallel loops stay apart too unless they have the same steps: one would be cut into pieces.
-        Contractions that are much faster for all steps at once are worth the room for what they make (`hoisting.py`).
+        Contractions that are much faster for all steps at once stay out of the loop of a recurrence that reads them, or
+        that they read (`hoisting.py`).
         """
-        if self.first is not None or not self._is_parallel(fresh, ranks, among):
+        if self.first is not None:
             return True
+        if not self._is_parallel(fresh, ranks, among):
+            apart = any(symbol in self.blocks[name].apart for name in target.members)
+            return not (apart and self._is_parallel(target, ranks, among))
         steps = self._most_steps(fresh, symbol)
         crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
         if self._is_parallel(_Group(list(ranks)), ranks, among):

@@ -1,0 +1,57 @@
+"""Sums over steps of scattered values are scattered at once; sums of products are in `test_training_products.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+
+LETTERS, WIDTH = 6, 3
+
+
+def gradient(rows: int, base: float = 0.0) -> pr.Tensor:
+    """A sum over two dims of what rows of letters add to a table."""
+    b, B = pr.dim("b")
+    t, T = pr.dim("t")
+    letters = pr.input("letters", (rows,), (b, t), "int32")
+    added = pr.tanh(pr.input("x", (rows, WIDTH), (b, t)))
+    table = pr.scatter_add(pr.zeros((LETTERS, WIDTH)) + base, letters, added, 0)
+    return table[0:B, 0:T].sum((0, 1))
+
+
+def scatters(outputs: Any) -> list[tuple[str, ...]]:
+    """The dims of each table that the program makes."""
+    graph = pr.compile(outputs, backend="numpy").compiled.graph
+    return [tuple(map(str, n.symbols)) for n in graph if any(d.op == "scatter_add" for d in n.definitions)]
+
+
+@pytest.mark.parametrize(("rows", "base", "dims"), [(2, 0.0, ()), (2, 1.0, ("b", "t"))])
+def test_a_table_is_filled_once(rows: int, base: float, dims: tuple[str, ...]) -> None:
+    """Not where it does not begin with zeros."""
+    assert scatters(gradient(rows, base)) == [dims]
+
+
+def test_the_gradient_of_an_embedding() -> None:
+    t, T = pr.dim("t")
+    table = pr.input("table", (LETTERS, WIDTH))
+    read = pr.take(table, pr.input("letters", (2,), (t,), "int32"), 0)
+    assert scatters(pr.grad(pr.square(read)[0:T].sum(), table)) == [()]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("steps", [(0, 2), (3, 4)])
+def test_the_sum_is_the_same(backend: str, steps: tuple[int, int]) -> None:
+    """With letters that are not in the table, and without any steps."""
+    outputs = gradient(2)
+    random = np.random.default_rng(0)
+    letters = random.integers(-1, LETTERS + 2, (*steps, 2)).astype("int32")
+    inputs = {"letters": letters, "x": random.normal(size=(*steps, 2, WIDTH)).astype("float32")}
+    found = pr.compile(outputs, backend=backend)(**dict[str, Any](inputs))
+    want = np.zeros((LETTERS, WIDTH))
+    for letter, row in zip(letters.reshape(-1), inputs["x"].reshape(-1, WIDTH), strict=True):
+        if 0 <= letter < LETTERS:
+            want[letter] += np.tanh(row)
+    np.testing.assert_allclose(np.asarray(found), want, rtol=1e-5, atol=1e-5)
