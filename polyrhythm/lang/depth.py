@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from polyrhythm.ir.conditions import Condition, conjunction, eq
@@ -73,6 +74,7 @@ def depths(component: Sequence[Vertex], own: Sequence[Need[Vertex]], dims: Dims[
     return found
 
 
+@lru_cache(1 << 12)
 def most_steps(domain: Condition, symbol: Symbol) -> int | None:
     """The most steps that lie between the first and the last of a dim in a domain; None where there is no limit.
 

@@ -61,6 +61,8 @@ class Nodes:
             return None
         if node.definitions[0].op in SITED:
             return None
+        if access.steps == current(node):
+            return node.definitions[0]
         steps = {s: step for s, step in node.steps(access).items() if isinstance(step, Term)}
         return substituted(node.definitions[0], steps)
 

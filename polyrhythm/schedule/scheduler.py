@@ -109,6 +109,7 @@ class _Group:
 class _Scheduler:
     def __init__(self, blocks: Mapping[str, Block], first: Symbol | None) -> None:
         self.blocks = blocks
+        self.position = {name: number for number, name in enumerate(blocks)}
         self.first = first
         self.loops = 0
         # With the dependence, so that its id is not given to another.
@@ -125,6 +126,7 @@ class _Scheduler:
         kept = {s for d in settled for s in remaining[d.source] if s in remaining[d.reader]}
         groups = self._groups(names, dependences, remaining, kept)
         groups = self._merged(groups, dependences, kept)
+        groups = self._gathered(groups, dependences, kept)
         groups = _old_before_new(groups, dependences, settled)
         return tuple(self._loop(g, dependences, remaining) if g.is_loop else g.members[0] for g in groups)
 
@@ -183,6 +185,32 @@ class _Scheduler:
             at += 1
         return groups
 
+    def _gathered(self, groups: list[_Group], dependences: Sequence[Dependence], kept: set[Symbol]) -> list[_Group]:
+        """Loops of the same single step that do not wait for each other become one.
+
+        So do the beginnings of the parameters of a network, `p[0, i + 1] = p[U, i]`.
+        """
+        steps = {group: self._single_step(group) for group in groups}
+        late = 1
+        while late < len(groups):
+            own = steps[groups[late]]
+            alike = [n for n in range(late) if own is not None and steps[groups[n]] is own]
+            before = _before(groups, dependences) if alike else {}
+            for at in alike:
+                if not _reaches(before, late, at) and self._join(groups[late], groups[at], dependences, kept):
+                    groups[at : late + 1] = [groups[n] for n in _around(before, at, late)]
+                    break
+            else:
+                late += 1
+        return groups
+
+    def _single_step(self, group: _Group) -> Condition | None:
+        """The one step that a loop has, if it is the same for all its members."""
+        if not group.is_loop or self._most_steps(group, group.ways[0].symbol) != 1:
+            return None
+        steps = {self._steps(name, group.ways[0].symbol) for name in group.members}
+        return steps.pop() if len(steps) == 1 else None
+
     def _siblings(
         self, component: Sequence[str], dependences: Sequence[Dependence], groups: Sequence[_Group]
     ) -> list[int]:
@@ -198,7 +226,7 @@ class _Scheduler:
 
         Of several dims those are kept that leave the fewest loops whose iterations wait for each other.
         """
-        members = sorted(component, key=list(self.blocks).index)
+        members = sorted(component, key=self.position.__getitem__)
         ways = []
         needs = [Need(d.reader, d.source, d.condition, d.steps) for d in own]
         for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
