@@ -153,6 +153,22 @@ def test_large_factors_do_no_harm() -> None:
     assert (program(**given) == 0).all()
 
 
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_stencils_need_no_lifting(steps: int) -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = pr.recurrent((3,), (t,))
+    y[(t > 0) & (t < T - 1)] = 0.25 * x[t - 1] + 0.5 * x + 0.25 * x[t + 1]
+    y[pr.otherwise] = x * 1.0
+    program = pr.compile(y, backend="numpy", progress=False)
+    assert all(line.startswith("for all") for line in str(program.schedule).splitlines() if line.startswith("for"))
+    given: dict[str, Any] = {"x": X[:1].repeat(steps, 0) * np.arange(1, steps + 1, dtype=np.float32)[:, None]}
+    padded = np.pad(given["x"], ((1, 1), (0, 0)))
+    expected = 0.25 * padded[:-2] + 0.5 * padded[1:-1] + 0.25 * padded[2:]
+    expected[[0, -1]] = given["x"][[0, -1]]
+    np.testing.assert_allclose(program(**given), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_truth_values() -> None:
     t, T = pr.dim("t")
     x = pr.input("x", (3,), (t,))
@@ -196,6 +212,9 @@ def test_not_for_a_backend_that_compiles_loops() -> None:
     x = pr.input("x", (3,), (t,))
     program = pr.compile(forwards(x, t, COMBINE["sum"])[T - 1], progress=False)
     assert "lift: refused running-sum" in program.explain()
+    linear = pr.compile(discounted(x, t, T, 0.9, True)[0:T] * 2, progress=False)
+    assert "lift: refused linear-scan" in linear.explain()
+    assert "this backend compiles loops, and steps as fast" in linear.explain()
     np.testing.assert_allclose(program(x=X), X.sum(0), rtol=1e-5)
 
 

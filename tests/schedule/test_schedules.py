@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import polyrhythm as pr
+from polyrhythm import optim
 from polyrhythm.runtime.pipeline import Compiled
 from polyrhythm.schedule.scheduler import Loop, Member
 from tests.schedule import programs
@@ -155,3 +156,21 @@ def test_an_effect_against_the_order_of_what_it_reads_is_named() -> None:
     second = pr.host(write, [first[T - 1 - t]], effect="file")
     with pytest.raises(pr.errors.EffectError, match=r"calls of read and write .* the effect 'file'"):
         compiled({"second": second})
+
+
+def test_the_beginnings_of_many_parameters_are_one_loop() -> None:
+    i, I = pr.dim("i")
+    u, U = pr.dim("u")
+    weights = optim.over(u, dict.fromkeys("abcd", 1.0), outer=i)
+    begun = sum((w[0, i] for w in weights.values()), pr.constant(0.0))
+    for w in weights.values():
+        w[u + 1] = w - 0.1 * begun
+    program = pr.compile([w[U, I - 1] for w in weights.values()], backend="numpy")
+    (outer,) = (item for item in program.compiled.schedule if isinstance(item, Loop))
+    # One for the first iteration, one for later ones, where each begins with what the last has left; then the updates.
+    assert sum(isinstance(item, Loop) for item in outer.body) == 2 + len(weights)
+    found, value = program(bounds={U: 2, I: 3}), 1.0
+    for _ in range(3):
+        value -= 2 * 0.1 * 4 * value
+    for result in found:
+        assert abs(float(result) - value) < 1e-5
