@@ -25,6 +25,8 @@ from benchmarks.harness import OURS, Fact, Result, duration, race, report
 from benchmarks.inside import Inside, inside
 from benchmarks.training_models import Shape, new_lstm, train_lstm
 from polyrhythm import rl
+from polyrhythm.loops.growth import find_growth
+from polyrhythm.loops.ir import For, walk
 from polyrhythm.loops.show import show
 from polyrhythm.passes import NAMES
 
@@ -130,7 +132,10 @@ def lengths(program: pr.Program) -> set[str]:
 def signature(program: pr.Program) -> Any:
     """What tells whether leaving out a pass made a difference."""
     loops = program.compiled.loops
-    return show(loops), tuple(loops.chunks.items()), loops.machine
+    growth = find_growth(loops)
+    parallel = [i.counter.name for i in walk(loops.body) if isinstance(i, For) and i.parallel and i.known is None]
+    chunks = [loops.chunks.get(dim) for dim in parallel]
+    return show(loops), chunks, growth.least if growth is not None else None
 
 
 def ablated(subject: Subject, rounds: int) -> tuple[Result, dict[str, Variant], list[str]]:

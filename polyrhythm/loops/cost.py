@@ -58,9 +58,10 @@ def seconds_of(machine: Machine, lanes: Lanes, chunk: int) -> float:
     True
     """
     chunk = min(chunk, lanes.count)
-    rate = machine.near if lanes.shared + chunk * lanes.own <= machine.cache else machine.far
-    chunks = -(-lanes.count // max(1, chunk))
-    return chunks * (lanes.operations * machine.launch + lanes.shared / rate) + lanes.count * lanes.own / rate
+    chunks, held = -(-lanes.count // max(1, chunk)), chunk * lanes.own
+    own = lanes.own / (machine.near if held <= machine.cache else machine.far)
+    shared = lanes.shared / (machine.near if held + lanes.shared <= machine.cache else machine.far)
+    return chunks * (lanes.operations * machine.launch + shared) + lanes.count * own
 
 
 def chunk_for(machine: Machine, lanes: Lanes, most: int) -> int | None:
@@ -68,7 +69,7 @@ def chunk_for(machine: Machine, lanes: Lanes, most: int) -> int | None:
 
     >>> chunk_for(Machine(), Lanes(1024, 8, own=1 << 10, shared=1 << 20), most=1024)
     >>> chunk_for(Machine(), Lanes(4096, 8, own=1 << 16, shared=1 << 20), most=4096)
-    256
+    512
     >>> chunk_for(Machine(), Lanes(1024, 8, own=1 << 10, shared=1 << 20), most=100)
     64
     """

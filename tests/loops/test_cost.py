@@ -16,6 +16,14 @@ def test_all_at_once_as_long_as_it_fits_the_cache() -> None:
     assert chunk_for(MACHINE, Lanes(513, 4, own=1 << 11, shared=0), most=513) == 512
 
 
+def test_the_fixed_figures_choose_as_was_measured() -> None:
+    """Causal attention of all steps, 4 heads of 64, and a network of two layers: see `docs/decisions.md`."""
+    lanes = [Lanes(1024, 4, 66592, 1 << 21), Lanes(2048, 4, 132128, 1 << 22), Lanes(4096, 4, 263200, 1 << 23)]
+    assert [chunk_for(Machine(), one, most=one.count) for one in lanes] == [256, 128, 64]
+    assert chunk_for(Machine(), Lanes(16384, 2, 9216, 1 << 21), most=16384) == 2048
+    assert not Machine().calibrated
+
+
 def test_what_all_steps_share_needs_room_too() -> None:
     assert chunk_for(MACHINE, Lanes(1024, 4, own=1 << 11, shared=1 << 19), most=1024) == 256
 
@@ -41,7 +49,8 @@ def test_no_choice_with_a_single_step(count: int) -> None:
 def test_seconds_by_hand() -> None:
     lanes = Lanes(10, 3, own=1000, shared=5000)
     assert seconds_of(MACHINE, lanes, 4) == pytest.approx(3 * (3e-6 + 5000 / 1e11) + 10_000 / 1e11)
-    assert seconds_of(replace(MACHINE, cache=8999), lanes, 4) == pytest.approx(3 * (3e-6 + 5000 / 1e10) + 10_000 / 1e10)
+    assert seconds_of(replace(MACHINE, cache=8999), lanes, 4) == pytest.approx(3 * (3e-6 + 5000 / 1e10) + 10_000 / 1e11)
+    assert seconds_of(replace(MACHINE, cache=3999), lanes, 4) == pytest.approx(3 * (3e-6 + 5000 / 1e10) + 10_000 / 1e10)
 
 
 def test_a_call_is_worth_what_some_steps_save() -> None:

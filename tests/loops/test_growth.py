@@ -95,6 +95,18 @@ def test_what_comes_before_must_be_the_same() -> None:
     assert stretches[-1] == Stretch(4096, stretches[-2].end, 4000)
 
 
+def test_a_prefix_of_a_fixed_length_must_fit() -> None:
+    """The first 700 steps are given, by a loop before: at smaller capacities it would do fewer."""
+    x = pr.recurrent((WIDTH,), (t,))
+    x[t < 700] = pr.input("given", (WIDTH,), (t,))
+    seen = x[0:t]
+    x[t >= 700] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd->s", seen).softmax(-1), seen))
+    growth = growth_of({"last": x[T - 1]})
+    assert growth is not None
+    assert growth.least == 512
+    assert growth.stretches({"T": 4000}, 4096)[0].capacity == 1024
+
+
 def test_little_is_read() -> None:
     x = pr.recurrent((), ((t, T + 1),))
     x[0] = 1.0

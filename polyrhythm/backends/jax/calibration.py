@@ -2,13 +2,15 @@
 
 A few small XLA programs, each timed several times, the fastest time of each: a call that copies its state, a loop of
 small products, and a pass over arrays of growing sizes. They take about a second, and are kept in a file beside the
-compiled programs. Without the file, or without a folder to keep it in, the fixed figures of `loops/cost.py` hold.
+compiled programs. Without the file, or without a folder to keep it in, the fixed figures of `loops/cost.py` hold. While
+others keep the machine busy the figures are theirs as much as ours: calibrate when it is idle.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,9 +29,6 @@ ROUNDS = 7
 SIZES = tuple(1 << bits for bits in range(20, 28))
 """Bytes of the arrays that are gone through; the last is far larger than any cache but that of large servers."""
 
-FALLS = 0.7
-"""The share of the highest rate below which an array no longer counts as lying in the cache."""
-
 
 def known() -> Machine:
     """The calibrated rates, or the fixed figures."""
@@ -45,10 +44,10 @@ def known() -> Machine:
 def calibrate() -> Machine:
     """Measure the rates, and keep them if there is a folder for it."""
     rates = {size: _rate(size) for size in SIZES}
-    near = max(rates.values())
-    inside = [size for size in SIZES if rates[size] >= FALLS * near]
-    beyond = [rate for size, rate in rates.items() if size > max(inside)]
-    far = beyond[-1] if beyond else near
+    far = rates[SIZES[-1]]
+    # Between the fastest cache and memory there are others: the last that is nearer to the fastest counts as near.
+    inside = [size for size in SIZES if rates[size] >= math.sqrt(max(rates.values()) * far)]
+    near = statistics.median(rates[size] for size in inside)
     machine = Machine(_call(), _launch(), near, far, max(inside), calibrated=True)
     path = _path()
     if path is not None:
