@@ -319,6 +319,21 @@ def test_a_point_read_is_a_dynamic_slice_of_the_whole() -> None:
     assert "pad" not in {equation.primitive.name for equation in jaxpr.eqns}
 
 
+def test_a_seed_alone_or_a_step_alone_may_be_traced() -> None:
+    """One counter is then derived while running, without steps or with the seed known."""
+    shape, numpy = (3, 2), TABLE["random_bits"].numpy
+
+    def draw(seed: Any, step: tuple[Any, ...]) -> jax.Array:
+        attributes = {"shape": shape, "site": "a", "seed": seed, "step": step}
+        return apply("random_bits", [], attributes, shape, shape, dtypes.UINT32).array
+
+    words = np.array([7, 9], np.uint32)
+    by_seed = jax.jit(lambda low, high: draw((low, high), ()))(*words)
+    np.testing.assert_array_equal(by_seed, numpy(shape=shape, site="a", seed=7 | 9 << 32, step=()))
+    by_step = jax.jit(lambda step: draw(7, (step,)))(np.int32(5))
+    np.testing.assert_array_equal(by_step, numpy(shape=shape, site="a", seed=7, step=(5,)))
+
+
 def test_seeds_and_steps_may_be_traced() -> None:
     shape, numpy = (3, 2), TABLE["random_bits"].numpy
 

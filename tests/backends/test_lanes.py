@@ -61,3 +61,18 @@ def test_products_of_numbers_that_are_not_finite(pair: tuple[float, float]) -> N
         with np.errstate(all="ignore"):
             expected = pr.evaluate(total, arrays)
         np.testing.assert_allclose(np.asarray(program(**dict[str, Any](arrays))), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 7])
+def test_every_other_step_of_values_with_axes(steps: int) -> None:
+    """Every other slot is read as a column of the axis seen as rows; the axes of a value come after it."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH, 2), (t,))
+    y = pr.recurrent((2, WIDTH), ((t, T + 1),))
+    y[0] = 0.0
+    y[t + 1] = pr.tanh(0.5 * y + x.swapaxes(0, 1))
+    outputs = {"even": y[0 : T + 1 : 2].sum(0), "odd": x[pr.min(1, T) : T : 2].sum(0)}
+    arrays = {"x": np.random.default_rng(steps).normal(size=(steps, WIDTH, 2)).astype("float32")}
+    found = pr.compile(outputs)(**dict[str, Any](arrays))
+    for name, want in pr.evaluate(outputs, arrays).items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-5, atol=1e-6)

@@ -243,3 +243,20 @@ def test_steps_of_a_batch_come_one_by_one_although_the_batch_is_the_first_dim(ba
     watched = pr.host(look, [h, pr.value(t)])
     for number, _ in enumerate(pr.compile({"h": watched}, backend=backend).stream(over=t, u=values)):
         assert max(seen) == number
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_what_comes_before_all_steps_is_done_once(backend: str) -> None:
+    calls: list[float] = []
+
+    def start() -> np.float32:
+        calls.append(1.0)
+        return np.float32(len(calls))
+
+    y = pr.recurrent((), ((t, T + 1),))
+    y[0] = pr.host(start, [], (), effect="count")
+    y[t + 1] = y + x
+    program = pr.compile({"y": y}, backend=backend)
+    steps, _ = assembled(program, t, {"x": np.ones(3, "float32")})
+    assert np.array(steps["y"]).tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert calls == [1.0]
