@@ -41,7 +41,7 @@ def trace(
     fixed: Mapping[Symbol, Term] | None = None,
 ) -> Graph:
     """The graph that computes some tensors, with some bounds fixed for good."""
-    stops = {d.symbol: _plain(done) for d, done in map(_stop, (until or {}).items())}
+    stops = {d.symbol: _copied(done) for d, done in map(_stop, (until or {}).items())}
     roots = [_plain(tensor) for tensor in (*outputs, *effects)]
     for dim in stops:
         if dim.bound in (fixed or {}):
@@ -49,7 +49,7 @@ def trace(
                 f"{dim.bound} cannot be fixed when compiling, since until ends {dim} as the program runs",
                 fix=f"give the most steps at the call, bounds={{{dim.bound}: ...}}",
             )
-    walk = _Walk(per_index=_per_index(stops))
+    walk = _Walk(per_index=_per_index(stops), ended=frozenset(dim.bound for dim in stops if dim.bound))
     walk.visit([*roots, *stops.values()])
     graph = walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops, fixed or {})
     if walk.per_index:
@@ -120,6 +120,11 @@ def _plain(tensor: Tensor) -> Tensor:
     """A tensor of its own for what is wanted over its whole domain, whatever else the expression is used for."""
     if isinstance(tensor, Recurrent) or (isinstance(tensor, Computed) and tensor.op == "input"):
         return tensor
+    return _copied(tensor)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A tensor with one definition, whatever the tensor is: a stopping condition is looked at in one place."""
     plain = apply("broadcast", tensor, shape=tensor.type.shape)
     plain.at = tensor.at
     return plain
@@ -135,6 +140,7 @@ class _Walk:
     lengths: dict[Symbol, Tensor] = field(default_factory=dict)
     sites: dict[Tensor, str] = field(default_factory=dict)
     per_index: Mapping[Symbol, tuple[Symbol, ...]] = field(default_factory=dict)
+    ended: frozenset[Symbol] = frozenset()
     rows: dict[Symbol, Symbol] = field(default_factory=dict)
     taken_apart: dict[View, Tensor] = field(default_factory=dict)
 
@@ -186,6 +192,9 @@ class _Walk:
             bound = self._rename_bound(symbol.bound) if symbol.bound else None
             over = tuple(self._rename(s) for s in symbol.over)
             limit = symbol.max
+            # A stopping condition may make a bound smaller than what is at most that bound at the call.
+            if limit is not None and not limit.symbols.isdisjoint(self.ended):
+                limit = None
             if limit is not None:
                 limit = limit.substitute({s: Term.of(self._rename(s)) for s in limit.symbols})
             name = _unique(symbol.name, {s.name for s in self.renamed.values()})

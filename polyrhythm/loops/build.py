@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, negation, parts_of
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt, negation, parts_of
 from polyrhythm.ir.graph import Access, Graph, Range, operand_type
 from polyrhythm.ir.intervals import interval
 from polyrhythm.ir.ops.record import map_attribute
@@ -103,7 +103,11 @@ class _Builder:
         if usual is None:
             yield from self._pieces(loop, inside, ranges, given, nominal)
             return
-        for case in (usual, negation(usual)):
+        cases = [usual, negation(usual)]
+        if self._stopper(loop, inside) is not None:
+            # A length that is found is no larger than what it was: what was too small for the usual case stays so.
+            cases.reverse()
+        for case in cases:
             known = conjunction(given, case)
             body = tuple(self._pieces(loop, inside, self._ranges(loop, inside, known), known, nominal))
             if body:
@@ -152,19 +156,39 @@ class _Builder:
     def _segment(
         self, loop: Loop, segment: Segment, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]
     ) -> Iterator[ir.Item]:
-        counter = loop.counter
+        counter, end = loop.counter, segment.end
         known = conjunction(given, segment.holds(counter))
         middle = (nominal_value(segment.first, nominal) + nominal_value(segment.end, nominal)) // 2
+        nominal = {**nominal, counter: middle}
         members = {name: inside[name] for name in segment.active}
-        body = self.items(loop.body, members, known, {**nominal, counter: middle})
+        stopper = self._stopper(loop, members)
+        stop = self._stop(loop, stopper) if stopper is not None else None
+        during = known
+        if stop is not None:
+            # An earlier piece may have found the length: then this one has no iterations left.
+            last = _last(stop, counter)
+            end, during = minimum(end, last), conjunction(known, lt(Term.of(counter), last))
+        body = self.items(loop.body, members, during, nominal)
         if body:
-            stopper = self._stopper(loop, members)
-            stop = self._stop(loop, stopper) if stopper is not None else None
-            end = segment.end
-            if stop is not None:
-                # An earlier piece may have found the length: then this one has no iterations left.
-                end = minimum(end, _last(stop, counter))
             yield _guards_outside(ir.For(counter, segment.first, end, body, stop, loop.parallel and stop is None))
+        if stop is not None:
+            members.pop(stopper)  # type: ignore[arg-type]
+            yield from self._left(loop, segment, members, conjunction(known, ge(Term.of(counter), last)), last, nominal)
+
+    def _left(
+        self,
+        loop: Loop,
+        segment: Segment,
+        members: Joined,
+        given: Condition,
+        first: Term,
+        nominal: Mapping[Symbol, int],
+    ) -> Iterator[ir.Item]:
+        """What members that lag behind a stopping condition have left to do of a piece when it has ended."""
+        if not points(given, ordered(given.symbols)).is_empty:
+            body = self.items(loop.body, members, given, nominal)
+            if body:
+                yield ir.For(loop.counter, maximum(segment.first, first), segment.end, body, None, loop.parallel)
 
     def _stopper(self, loop: Loop, members: Joined) -> str | None:
         """The member of a loop whose value ends it."""

@@ -14,6 +14,7 @@ from polyrhythm.passes.dead import drop_dead
 from polyrhythm.passes.lift import lift
 from polyrhythm.passes.narrow import narrow
 from polyrhythm.passes.notes import Note, Notes
+from polyrhythm.passes.separate import separate
 from polyrhythm.passes.share import share
 from polyrhythm.passes.simplify import simplify
 from polyrhythm.passes.split import split
@@ -31,6 +32,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", simplify),
     ("copies", propagate_copies),
     ("dead", drop_dead),
+    ("separate", separate),
     ("split", split),
 )
 """Every pass by its name, in order; some run twice."""

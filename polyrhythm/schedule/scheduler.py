@@ -252,6 +252,7 @@ class _Scheduler:
         early_members, late_members = set(fresh.members), set(target.members)
         among = _inside(dependences, early_members | late_members)
         crossing = [d for d in among if d.source in early_members and d.reader in late_members]
+        incoming = [d for d in dependences if d.reader in early_members and d.source not in members]
         ways = []
         for early in fresh.ways:
             for late in target.ways:
@@ -264,7 +265,7 @@ class _Scheduler:
                             continue
                         if self._earliest(members, among, ranks) is not None:
                             candidates.append(ranks)
-                if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept):
+                if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept, incoming):
                     ways.append(_Way(dims, candidates))
         if not ways:
             return False
@@ -279,6 +280,7 @@ class _Scheduler:
         ranks: Ranks,
         among: Sequence[Dependence],
         kept: set[Symbol],
+        incoming: Sequence[Dependence],
     ) -> bool:
         """Whether a common loop is better than two: not where it makes iterations wait and saves no storage.
 
@@ -289,6 +291,8 @@ class _Scheduler:
         In that case two parallel loops stay apart too unless they have the same steps: one would be cut into pieces.
         Contractions that are much faster for all steps at once stay out of the loop of a recurrence that reads them, or
         that they read (`hoisting.py`).
+        What reads ranges without a limit of values made before stays out too: those are kept whole, and its own take no
+        more.
         """
         if self.first is not None:
             return True
@@ -309,6 +313,8 @@ class _Scheduler:
         if steps is not None and steps <= FEW_STEPS:
             return True
         if symbol in kept and self._is_parallel(target, ranks, among):
+            return False
+        if any(_reads_without_limit(d, symbol) for d in incoming):
             return False
         distances = ((d, ranks[d.reader] - ranks[d.source].substitute(d.steps)) for d in crossing)
         return all(least(-distance, d.condition) is not None for d, distance in distances)
@@ -492,6 +498,15 @@ def _open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterato
         condition = conjunction(d.condition, eq(distance, 0))
         if not solutions(condition).is_empty:
             yield replace(d, condition=condition)
+
+
+def _reads_without_limit(dependence: Dependence, symbol: Symbol) -> bool:
+    """Whether a block reads a range along a dim that goes back, or ahead, as far as there are steps."""
+    step = dependence.steps.get(symbol)
+    if step is None or all(s.kind != "dim" or s is symbol for s in step.symbols):
+        return False
+    behind = Term.of(symbol) - step
+    return any(least(way, dependence.condition) is None for way in (behind, -behind))
 
 
 def _anchored(

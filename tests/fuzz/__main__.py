@@ -24,7 +24,7 @@ from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
-from tests.fuzz.special import hosted, ragged, stopped
+from tests.fuzz.special import begun, hosted, ragged, stopped
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
@@ -139,6 +139,7 @@ def main() -> int:
         (mutants(), session.mutant, 20),
         (ragged(), session.program, 10),
         (stopped(), session.program, 10),
+        (begun(), session.program, 10),
         (hosted(), session.program, 10),
     ]
     number = start

@@ -63,6 +63,11 @@ def features(program: Program) -> set[str]:
         found.add("ragged extent")
     if program.until:
         found.add("until")
+        names = {node.name for _, done in program.until for node in walk(done) if isinstance(node, Name)}
+        if any(r.name in names and r.dtype == "bool" for r in program.recurrents):
+            found.add("until by a recurrence")
+    if program.sizes:
+        found.add("steps given")
     return found
 
 

@@ -255,6 +255,7 @@ class Program:
     bounds: tuple[tuple[str, int], ...] = ()
     data_seed: int = 0
     until: tuple[tuple[str, Expr], ...] = ()
+    sizes: tuple[tuple[str, str], ...] = ()  # each with the bound that is its maximum
 
     def declared(self, name: str) -> InputDecl | RecurrentDecl | Let:
         """The declaration of a name."""

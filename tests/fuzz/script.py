@@ -190,6 +190,7 @@ def definition(program: Program) -> str:
         lines += [HOST_SOURCE, ""]
     ragged = [d for d in program.dims if d.extent is not None]
     lines += [_dim(d) for d in program.dims if d.extent is None]
+    lines += [f'{name} = pr.size("{name}", max={most})' for name, most in program.sizes]
     late = {d.name for d in ragged}
     inputs = [f"{d.name} = pr.input({d.name!r}, {d.shape}, {_spans(d.spans)}, {d.dtype!r})" for d in program.inputs]
     needs_ragged = [any(s.dim in late for s in d.spans) for d in program.inputs]

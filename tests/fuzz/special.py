@@ -15,7 +15,9 @@ from tests.fuzz.program import (
     Compare,
     DimDecl,
     Expr,
+    Extremum,
     Host,
+    Index,
     InputDecl,
     Int,
     Let,
@@ -125,6 +127,68 @@ def stopped(draw: Callable[[Any], Any]) -> Program:
         outputs.append(("rest", Apply("sum", (Read(Name("y"), (Slice(T, Sym("T")),), ("t",)),), (0,))))
     bounds = (("T", draws.pick([4, 1, 2, 5, 9])), *([("B", draws.number(1, 3))] if batched else []))
     return Program(dims, inputs, (y,), (), tuple(outputs), bounds, draws.number(0, 5), (("t", done),))
+
+
+def _seen(draws: Draws, source: str, dims: tuple[str, ...]) -> Expr:
+    """What a step sees of itself and those before it: all, a window, every second, the first few and a window."""
+    width = draws.number(1, 3)
+
+    def added(start: Index, stop: Index, step: int = 1) -> Expr:
+        entries = tuple(Slice(start, stop, step) if d == "t" else Sym(d) for d in dims)
+        return Apply("sum", (Read(Name(source), entries),), (0,))
+
+    near = Extremum("max", Int(0), add(T, 1 - width))
+    kind = draws.number(0, 3)
+    if kind == 0:
+        return added(Int(0), add(T, 1))
+    if kind == 1:
+        return added(near, add(T, 1))
+    if kind == 2:
+        return added(Arith("%", T, Int(2)), add(T, 1), 2)
+    first = draws.number(1, 3)
+    early = added(Int(0), Extremum("min", Int(first), add(T, 1)))
+    return Apply("+", (early, added(Extremum("max", Int(first), add(T, 1 - width)), add(T, 1))))
+
+
+@st.composite
+def begun(draw: Callable[[Any], Any]) -> Program:
+    """Steps that are given up to one that the call decides, and made from those before afterwards; it may end early."""
+    draws = Draws(draw)
+    layers = draws.chance(50)
+    before = Compare("<", T, Sym("P"))
+    small = Literal(7)
+    recurrents, lets = [], []
+    if layers:
+        top: Expr = Read(Name("h"), (Sym("L"), add(T, -1)))
+        above = Apply("%", (Apply("+", (_seen(draws, "h", ("l", "t")), Name("h"))), small))
+        pieces = (Piece((Int(0), T), Name("y")), Piece((add(Sym("l"), 1), T), above))
+        recurrents.append(RecurrentDecl("h", (), (Span("l", 1), Span("t")), "int32", pieces))
+    else:
+        lets.append(Let("z", _seen(draws, "y", ("t",))))
+        top = Read(Name("z"), (add(T, -1),))
+    made = Apply("%", (Apply("+", (Apply("*", (top, Literal(3))), Literal(1))), small))
+    pieces = (Piece(before, Name("x")), Piece(Compare(">=", T, Sym("P")), made))
+    recurrents.append(RecurrentDecl("y", (), (Span("t"),), "int32", pieces))
+    outputs: list[tuple[str, Expr]] = [("y", Name("y"))]
+    if draws.chance(40):
+        whole = Read(Name("h" if layers else "z"), ((Sym("L"),) if layers else ()) + (Slice(),))
+        outputs.append(("total", Apply("sum", (whole,), (0,))))
+    until: tuple[tuple[str, Expr], ...] = ()
+    if draws.chance(60):
+        done: Expr = Apply("==", (Name("y"), Array(draws.number(0, 6), "int32")))
+        if draws.chance(50):
+            earlier = Apply("|", (Name("d"), Read(done, (add(T, 1),), ("t",))))
+            ending = (Piece((Int(0),), Read(done, (Int(0),), ("t",))), Piece((add(T, 1),), earlier))
+            recurrents.append(RecurrentDecl("d", (), (Span("t"),), "bool", ending))
+            done = Name("d")
+        until = (("t", done),)
+    steps = draws.pick([5, 1, 2, 3, 9])
+    bounds = (("T", steps), ("P", draws.number(1, steps)), *([("L", draws.number(0, 2))] if layers else []))
+    dims = (DimDecl("l"), DimDecl("t")) if layers else (DimDecl("t"),)
+    inputs = (InputDecl("x", (), (Span("t"),), "int32"),)
+    sizes = (("P", "T"),)
+    seed = draws.number(0, 5)
+    return Program(dims, inputs, tuple(recurrents), tuple(lets), tuple(outputs), bounds, seed, until, sizes)
 
 
 @st.composite

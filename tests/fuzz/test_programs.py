@@ -14,7 +14,7 @@ from tests.fuzz.check import COUNTS, check
 from tests.fuzz.features import features, table
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
-from tests.fuzz.special import hosted, ragged, stopped
+from tests.fuzz.special import begun, hosted, ragged, stopped
 
 # Features that at least so many of 160 programs of a lane have; the numbers are about half of what is usual.
 OFTEN = {
@@ -152,6 +152,14 @@ def test_random_programs(lane: str) -> None:
     assert COUNTS["numpy not ordered"] - before["numpy not ordered"] <= 1
 
 
-@pytest.mark.parametrize(("strategy", "feature"), [(ragged, "ragged extent"), (stopped, "until"), (hosted, "effect")])
+@pytest.mark.parametrize(
+    ("strategy", "feature"),
+    [
+        (ragged, "ragged extent"),
+        (stopped, "until"),
+        (hosted, "effect"),
+        pytest.param(begun, "until by a recurrence", marks=pytest.mark.slow),
+    ],
+)
 def test_special_programs(strategy: Callable[[], Any], feature: str) -> None:
     assert run(strategy(), 20, 5)[feature] >= 5

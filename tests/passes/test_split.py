@@ -197,3 +197,53 @@ def test_a_prompt_that_may_end_the_text() -> None:
             found = program(bounds={P: size}, **dict[str, Any](given_tokens))
             for name in outputs:
                 np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_a_window_of_two_that_may_end_early() -> None:
+    """One step of the prompt is read afterwards: its copy lags behind the loop, which may have ended before."""
+    token, _, symbols = decoder(window=2)
+    until = {symbols["t"]: token == 3}
+    program = pr.compile({"token": token}, until=until, backend="numpy")
+    rng = np.random.default_rng(6)
+    for steps, size in [(1, 1), (2, 1), (2, 2), (6, 3), (9, 1)]:
+        arrays = given(rng, steps)
+        expected = pr.evaluate({"token": token}, arrays, bounds={symbols["P"]: size}, until=until)
+        found = program(bounds={symbols["P"]: size}, **arrays)
+        np.testing.assert_array_equal(found["token"], expected["token"])
+
+
+def test_a_prompt_of_one_layer_is_computed_all_at_once() -> None:
+    """No recurrence goes through the prompt then, but what reads all of it is not left to the steps that follow."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    prompt = pr.input("prompt", (), (t,), "int32")
+    table = pr.input("table", (WORDS, WIDTH))
+    token = pr.recurrent((), (t,), "int32", name="token")
+    state = pr.take(table, token, 0)
+    mixed = pr.softmax(state[0 : t + 1] @ state, 0) @ state[0 : t + 1]
+    token[t < P] = prompt
+    token[t >= P] = (mixed @ table.transpose())[t - 1].argmax().cast("int32")
+    outputs = {"token": token, "mixed": mixed[0:T].sum()}
+    program = pr.compile(outputs, until={t: token == 3}, backend="numpy")
+    mixing = next(name for name in program.compiled.blocks if name.startswith("einsum") and name.endswith("_before"))
+    assert nest(program.compiled.schedule, mixing) == [("t", True)]
+    arrays = given(np.random.default_rng(7), 8)
+    some = {name: arrays[name] for name in ("prompt", "table")}
+    expected = pr.evaluate(outputs, some, bounds={P: 4}, until={t: token == 3})
+    found = program(bounds={P: 4}, **some)
+    np.testing.assert_array_equal(found["token"], expected["token"])
+
+
+def test_what_is_at_most_a_length_at_the_call_may_exceed_what_is_found() -> None:
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    x = pr.input("x", (), (t,))
+    with pytest.raises(pr.errors.OutOfRangeError, match="T = 1"):
+        pr.compile({"sum": x[0:P].sum(0)}, until={t: x > 1}, backend="numpy")
+    Q, some = pr.size("Q"), np.array([1, 1, 5, 1, 1], "float32")
+    program = pr.compile({"sum": x[0 : pr.min(Q, T)].sum(0)}, until={t: x > 1}, backend="numpy")
+    assert [float(program(x=some, bounds={Q: size})["sum"]) for size in (0, 2, 3, 5)] == [0, 2, 7, 7]
+    program = pr.compile({"part": pr.where(t < P, x, 0.0)}, until={t: x > 1}, backend="numpy")
+    assert program(x=some, bounds={P: 5})["part"].tolist() == [1, 1, 5]
+    with pytest.raises(pr.errors.BoundsError, match="exceeds its maximum T = 5"):
+        program(x=some, bounds={P: 6})

@@ -1,0 +1,116 @@
+"""Separate: steps of a tensor that are read for ever are kept apart from those that are read only for a while.
+
+Attention over the first few steps and a window reads `k[0:4]` at every step. The first steps are then alive to the end,
+and a tensor is kept by one modulus, so all steps in between would be kept too. Here the first steps get a copy of
+their own, a few slots that are written once; the reads of them go there. What is left reaches back a constant number
+of steps, and becomes a ring.
+
+Legal because the copy holds the same values at the same points, and a read that never goes beyond a step finds
+all of its points in the copy up to that step. It is done only if every other read reaches back no further than some
+constant, so that the ring is there, and for no more than `MOST_STEPS` steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range
+from polyrhythm.ir.sets import facts, simplified, solutions
+from polyrhythm.ir.terms import Symbol, Term, minimum
+from polyrhythm.passes.dead import wanted
+from polyrhythm.passes.notes import Notes
+from polyrhythm.passes.rewriting import Nodes, current
+
+MOST_STEPS = 4096
+"""So many first steps may have a copy; more would hardly be read by every step."""
+
+VALUE = Symbol("value", "dim", serial=-40)
+POSITION = Symbol("position", "dim", serial=-41)
+
+
+Place = tuple[str, int, Access]
+"""Where a tensor is read: by which node, in which of its definitions, and how."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A read of a tensor along one of its dims.
+
+    `last` is the last step that it ever reads, if there is one for all bounds. It is `near` if it stays within a
+    constant number of steps from where the reader is.
+    """
+
+    place: Place
+    last: int | None
+    near: bool
+
+
+def separate(graph: Graph, notes: Notes) -> Graph:
+    """The graph with copies of the first steps of tensors, where that lets the rest be kept in a ring."""
+    nodes = Nodes(graph)
+    kept = wanted(graph)
+    for node in graph:
+        if node.name in kept or any(definition.op in ("input", "host") for definition in node.definitions):
+            continue
+        for axis, dim in enumerate(node.dims):
+            if dim.extent.is_constant:
+                continue
+            reads = [_read(graph, place, axis, dim.symbol) for place in _places(graph, node.name)]
+            early = {read.place: read.last for read in reads if not read.near and read.last is not None}
+            if not early or len(early) == len(reads) or not all(read.near or read.place in early for read in reads):
+                continue
+            steps = max(early.values()) + 1
+            if steps <= MOST_STEPS:
+                _copy(nodes, node, axis, steps, set(early))
+                what = f"the first {steps} steps of {dim.symbol} have a copy, so that the others can be a ring"
+                notes.did("separate", node.at, what)
+                break
+    return nodes.done()
+
+
+def _places(graph: Graph, name: str) -> Iterator[Place]:
+    for reader in graph:
+        for number, definition in enumerate(reader.definitions):
+            for access in definition.operands:
+                if access.source == name:
+                    yield reader.name, number, access
+
+
+def _read(graph: Graph, place: Place, axis: int, symbol: Symbol) -> _Read:
+    name, number, access = place
+    reader = graph[name]
+    step, known = access.steps[axis], conjunction(reader.points, reader.definitions[number].domain)
+    if isinstance(step, Range):
+        at = Term.of(POSITION)
+        known = conjunction(known, ge(at, 0), lt(at, step.length))
+        step = step.at(at)
+    if symbol not in reader.symbols:  # it does not read them for ever
+        return _Read(place, None, False)
+    behind = Term.of(symbol) - step
+    near = all(_largest(way, known) is not None for way in (behind, -behind))
+    return _Read(place, None if near else _largest(step, known), near)
+
+
+def _largest(term: Term, known: Condition) -> int | None:
+    """The largest value of a term for all bounds; None where there is no limit."""
+    where = conjunction(known, eq(Term.of(VALUE), term))
+    values = solutions(conjunction(where, facts(where.symbols)))
+    return 0 if values.is_empty else values.largest_value(Term.of(VALUE))
+
+
+def _copy(nodes: Nodes, node: Node, axis: int, steps: int, early: set[Place]) -> None:
+    """A node with the first steps of another, and what reads no others reads it instead."""
+    dim = node.dims[axis]
+    dims = (*node.dims[:axis], NodeDim(dim.symbol, minimum(dim.extent, Term(steps))), *node.dims[axis + 1 :])
+    copied = Definition(TRUE, "broadcast", (Access(node.name, current(node)),), {"shape": node.shape}, node.at)
+    first = replace(node, name=nodes.fresh(f"{node.name}_first"), dims=dims, definitions=(copied,), recurrent=False)
+    first = replace(first, domain=simplified(node.domain, first.rectangle))
+    for name, reader in list(nodes.nodes.items()):
+        definitions = []
+        for number, d in enumerate(reader.definitions):
+            operands = (Access(first.name, a.steps) if (name, number, a) in early else a for a in d.operands)
+            definitions.append(replace(d, operands=tuple(operands)))
+        nodes.nodes[name] = replace(reader, definitions=tuple(definitions))
+    nodes.nodes[first.name] = first
