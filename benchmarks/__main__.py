@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, compile_time, decode_growth, loops, prefill, training
+from benchmarks import attention, compile_time, decode_growth, loops, patterns, prefill, training
 from benchmarks.harness import report
 
 MODULES = {
@@ -13,6 +13,7 @@ MODULES = {
     "attention": attention,
     "decode_growth": decode_growth,
     "prefill": prefill,
+    "patterns": patterns,
     "training": training,
     "compile_time": compile_time,
 }

@@ -1,10 +1,12 @@
-"""`python -m benchmarks.decode [--quick]`: decoding one checkpoint, ours against hand-written and library decoders.
+"""`python -m benchmarks.decode [--only config=4x256,T=256]`: decoding one checkpoint, ours and other decoders.
 
 Each row (a configuration and a system) runs in a process of its own. All systems read the same folder, written here
 with random weights, and must write the same tokens before their times count. Up to T = 1024 the whole text is decoded
-from one token, and the time per token is that of the run; beyond, a state is filled first and 64 tokens are timed. The
-table and `build/benchmarks/decode.json` have one line for each row and system; ratios are within one run. While others
-keep the machine busy, the time of the processor says more than that of the clock; both are given.
+from one token, and the time per token is that of the run; beyond, a state is filled first and 64 tokens are timed.
+While others keep the machine busy, the time of the processor says more than that of the clock; both are given.
+
+Rows go to `build/benchmarks/decode.json` as they finish, and a run that was stopped goes on with what is missing. The
+table at the end has all rows of the file.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -27,12 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.decode_systems import CHUNK, SYSTEMS, Row
+from benchmarks.rows import Only, Rows, add_options, own_peak_mb
 
 OUT = Path("build/benchmarks/decode.json")
 TORCH = ("torch eager", "torch compile", "transformers dynamic", "transformers static")
 EVERY = (*SYSTEMS, *TORCH)
 LONG = 1024
-LIMIT_SECONDS = 900
+KEYS = ("config", "attention", "T", "batch", "system")
 SURE_TOKENS = 64
 """Rounding may let two systems part later, when two tokens are equally likely; sooner it is a fault."""
 
@@ -50,35 +52,46 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rows, without torch.compile")
-    parser.add_argument("--config", help="only rows of this configuration, 4x256 for example")
-    parser.add_argument("--systems", help=f"some of: {', '.join(EVERY)}; separated by commas")
     parser.add_argument("--rounds", type=int, default=1, help="processes for each row and system; the median counts")
+    parser.add_argument("--table", action="store_true", help="measure nothing, show what the file has")
+    add_options(parser)
     parser.add_argument("--row", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.row:
         print(json.dumps(measured(**json.loads(given.row))))
         return
-    systems = given.systems.split(",") if given.systems else [s for s in EVERY if not (given.quick and "compile" in s)]
-    rows = [row for row in (QUICK if given.quick else ROWS) if given.config in (None, row.config)]
-    report([entry for row in rows for entry in raced(row, systems, given.rounds)], bandwidth())
+    kept, only = Rows(OUT, KEYS), Only(given.only)
+    if not given.table:
+        kept.facts |= {"name": "decode", "bandwidth_gb_s": bandwidth()}
+        systems = [s for s in EVERY if not (given.quick and "compile" in s)]
+        for row in QUICK if given.quick else ROWS:
+            wanted = [s for s in systems if only({**asdict(row), "system": s})]
+            raced(kept, row, [s for s in wanted if given.again or kept.get(key_of(row, s)) is None], given)
+    report(kept)
 
 
-def raced(row: Row, systems: list[str], rounds: int) -> list[dict[str, Any]]:
-    """Every system on one row, taking turns; those whose tokens differ from ours are said so."""
+def key_of(row: Row, system: str) -> dict[str, Any]:
+    """The columns that say which row of which system it is."""
+    return {**asdict(row), "system": system}
+
+
+def raced(kept: Rows, row: Row, systems: list[str], given: argparse.Namespace) -> None:
+    """Some systems on one row, taking turns; how many of their tokens are ours is noted."""
+    if not systems:
+        return
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder), row)
-        found = [[in_process(Path(folder), row, system) for system in systems] for _ in range(rounds)]
-    entries = []
-    ours = next((e for e in found[0] if e["system"] == "ours" and "tokens" in e), None)
-    for entry, *others in zip(*found, strict=True):
-        if "tokens" in entry:
-            entry["ms_per_token"] = statistics.median(e["ms_per_token"] for e in (entry, *others) if "tokens" in e)
-            entry["equal_tokens"] = agreeing(ours, entry)
-        entries.append(entry)
-    for entry in entries:
-        entry.pop("tokens", None)
-        print(json.dumps(entry), flush=True)
-    return entries
+        for number in range(given.rounds):
+            for system in systems:
+                entry = in_process(Path(folder), row, system, given.limit)
+                past = kept.get(entry) if number else None
+                if "failed" not in entry:
+                    entry["rounds"] = [*(past or {"rounds": []})["rounds"], entry["ms_per_token"]]
+                    entry["ms_per_token"] = statistics.median(entry["rounds"])
+                    ours = entry if system == "ours" else kept.get(key_of(row, "ours"))
+                    entry["equal_tokens"] = agreeing(ours, entry)
+                kept.add(entry)
+                print(json.dumps({k: v for k, v in entry.items() if k != "tokens"}), flush=True)
 
 
 def agreeing(ours: dict[str, Any] | None, entry: dict[str, Any]) -> int:
@@ -114,7 +127,7 @@ def write_model(folder: Path, row: Row) -> None:
     )
 
 
-def in_process(folder: Path, row: Row, system: str) -> dict[str, Any]:
+def in_process(folder: Path, row: Row, system: str, limit: int) -> dict[str, Any]:
     """One row of one system in a fresh process; an entry with `failed` if it does not finish."""
     what = json.dumps({"folder": str(folder), "row": asdict(row), "system": system})
     # What an earlier run has compiled would hide the time of compiling.
@@ -122,9 +135,9 @@ def in_process(folder: Path, row: Row, system: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.decode", "--row", what]
     failed: dict[str, Any] = {**asdict(row), "system": system}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return {**failed, "failed": f"not finished after {LIMIT_SECONDS} s"}
+        return {**failed, "failed": f"not finished after {limit} s"}
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
         return {**failed, "failed": lines[-1][:300]}
@@ -167,7 +180,7 @@ def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
         "processor_ms_per_token": processor * 1e3,
         "compile_s": made.compile_seconds(),
         "first_token_s": first,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": own_peak_mb(),
         "weights_gb_s": weight_bytes(one) / seconds / 1e9,
         "tokens": tokens.tolist(),
     }
@@ -195,15 +208,16 @@ def bandwidth() -> float:
     return matrix.nbytes / statistics.median(times) / 1e9
 
 
-def report(entries: list[dict[str, Any]], reach: float) -> None:
-    """A table, and JSON."""
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps({"name": "decode", "bandwidth_gb_s": reach, "results": entries}, indent=1) + "\n")
-    table = Table(title=f"ms per token; load {os.getloadavg()[0]:.1f}; memory is read at {reach:.1f} GB/s")
+def report(kept: Rows) -> None:
+    """All rows so far as a table, in the order of the benchmark."""
+    order = [key_of(row, system) for row in ROWS for system in EVERY]
+    entries = [entry for key in order if (entry := kept.entry(key)) is not None]
+    reach = kept.facts.get("bandwidth_gb_s", float("nan"))
+    table = Table(title=f"ms per token; memory is read at {reach:.1f} GB/s")
     words = ("config", "attention", "system")
     for heading in (*words[:2], "T", "batch", words[2], "ms/token", "over ours", "processor", "over ours"):
         table.add_column(heading, justify="left" if heading in words else "right")
-    for heading in ("compile s", "first s", "MB", "GB/s"):
+    for heading in ("compile s", "first s", "MB", "GB/s", "load"):
         table.add_column(heading, justify="right")
     for entry in entries:
         key = [entry[k] for k in ("config", "attention", "T", "batch")]
@@ -214,10 +228,10 @@ def report(entries: list[dict[str, Any]], reach: float) -> None:
             continue
         pairs = [(entry[k], entry[k] / ours[k]) for k in ("ms_per_token", "processor_ms_per_token")]
         times = [text for time_, over in pairs for text in (f"{time_:.3f}", f"{over:.2f}")]
-        costs = (entry["compile_s"], entry["first_token_s"], entry["peak_rss_mb"], entry["weights_gb_s"])
+        costs = (entry["compile_s"], entry["first_token_s"], entry["peak_rss_mb"], entry["weights_gb_s"], entry["load"])
         table.add_row(*map(str, key), entry["system"], *times, *(f"{cost:.1f}" for cost in costs))
     Console(width=150).print(table)
-    print(f"written to {OUT}")
+    print(f"written to {kept.path}")
 
 
 if __name__ == "__main__":

@@ -1,29 +1,37 @@
-"""`python -m benchmarks.rl [--quick]`: iterations of PPO, ours against an expert's JAX, torch and stable-baselines3.
+"""`python -m benchmarks.rl [--only env=synthetic,network=2x64]`: iterations of PPO, ours and other implementations.
 
 Each row (an environment, a network and a system) runs in a process of its own. First the losses of all systems but
-stable-baselines3 are compared on one batch, with the same weights. The table and `build/benchmarks/rl.json` have one
-line for each row and system; ratios are within one run. While others keep the machine busy, the time of the processor
-says more than that of the clock; both are given.
+stable-baselines3 are compared on one batch, with the same weights. While others keep the machine busy, the time of the
+processor says more than that of the clock; both are given.
+
+Rows go to `build/benchmarks/rl.json` as they finish, and a run that was stopped goes on with what is missing. The
+table at the end has all rows of the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.rows import Only, Rows, add_options, own_peak_mb
 
 OUT = Path("build/benchmarks/rl.json")
 SYSTEMS = ("polyrhythm", "jax", "torch", "stable-baselines3")
 SHAPE, LENGTH, ACTIONS = (8,), 100, 4
-LIMIT_SECONDS = 1200
+KEYS = ("env", "envs", "steps", "network", "system")
 BLOCKS = 5
 
 
@@ -56,34 +64,71 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one row, without stable-baselines3")
     parser.add_argument("--iterations", type=int, default=8, help="how many there are in each timed block")
-    parser.add_argument("--systems", help=f"some of: {', '.join(SYSTEMS)}; separated by commas")
+    parser.add_argument("--table", action="store_true", help="measure nothing, show what the file has")
+    add_options(parser)
     parser.add_argument("--row", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.row:
         print(json.dumps(measured(**json.loads(given.row))))
         return
-    compare()
-    systems = given.systems.split(",") if given.systems else SYSTEMS[:3] if given.quick else SYSTEMS
-    entries = []
-    for row in QUICK if given.quick else ROWS:
-        for system in systems:
-            if row.env == "synthetic" or system in ("polyrhythm", "stable-baselines3"):
-                entries.append(in_a_process(row, system, given.iterations))
-                print(json.dumps(entries[-1]), flush=True)
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps({"name": "rl", "results": entries}, indent=1) + "\n")
+    kept, only = Rows(OUT, KEYS), Only(given.only)
+    kept.facts["name"] = "rl"
+    if not given.table:
+        compare()
+        rows = [key for key in every(QUICK if given.quick else ROWS) if only(key)]
+        for key in rows:
+            if given.quick and key["system"] == "stable-baselines3":
+                continue
+            if given.again or kept.get(key) is None:
+                entry = in_a_process(key, given.iterations, given.limit)
+                kept.add(entry)
+                print(json.dumps(entry), flush=True)
+    report(kept)
 
 
-def in_a_process(row: Row, system: str, iterations: int) -> dict[str, Any]:
-    """One line of the table."""
-    what = json.dumps({"row": asdict(row), "system": system, "iterations": iterations})
+def every(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each row of each system that has it."""
+    found = [(row, system) for row in rows for system in SYSTEMS]
+    both = ("polyrhythm", "stable-baselines3")
+    return [{**asdict(row), "system": s} for row, s in found if row.env == "synthetic" or s in both]
+
+
+def report(kept: Rows) -> None:
+    """All rows so far as a table, in the order of the benchmark."""
+    table = Table(title="PPO, ms per iteration")
+    for heading in ("env", "envs", "steps", "network", "system"):
+        table.add_column(heading, justify="right" if heading in ("envs", "steps") else "left")
+    for heading in ("ms", "over ours", "processor", "over ours", "steps/s", "compile s", "MB", "load"):
+        table.add_column(heading, justify="right")
+    for key in every(ROWS):
+        entry, ours = kept.entry(key), kept.get({**key, "system": "polyrhythm"})
+        if entry is None:
+            continue
+        words = [str(key[name]) for name in KEYS]
+        if "failed" in entry:
+            table.add_row(*words, entry["failed"])
+            continue
+        pairs = [(entry[k], entry[k] / (ours or entry)[k]) for k in ("ms_per_iteration", "cpu_ms_per_iteration")]
+        times = [text for ms, over in pairs for text in (f"{ms:.1f}", f"{over:.2f}")]
+        costs = (f"{entry['steps_per_s']:,.0f}", *(f"{entry[k]:.1f}" for k in ("compile_s", "peak_rss_mb", "load")))
+        table.add_row(*words, *times, *costs)
+    Console(width=150).print(table)
+    print(f"written to {kept.path}")
+
+
+def in_a_process(key: dict[str, Any], iterations: int, limit: int) -> dict[str, Any]:
+    """One line of the table; an entry with `failed` if it does not finish."""
+    row = {name: value for name, value in key.items() if name != "system"}
+    what = json.dumps({"row": row, "system": key["system"], "iterations": iterations})
     command = [sys.executable, "-m", "benchmarks.rl", "--row", what]
+    # What an earlier run has compiled would hide the time of compiling.
+    environment = {**os.environ, "POLYRHYTHM_CACHE": ""}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return {**asdict(row), "system": system, "error": f"more than {LIMIT_SECONDS} s"}
+        return {**key, "failed": f"not finished after {limit} s"}
     if done.returncode:
-        return {**asdict(row), "system": system, "error": done.stderr.strip().splitlines()[-1]}
+        return {**key, "failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
@@ -111,12 +156,6 @@ def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any
         "compile_s": first - iterations * usual,
         "peak_rss_mb": own_peak_mb(),
     }
-
-
-def own_peak_mb() -> float:
-    """The peak memory of this process. What `getrusage` says begins with that of the process that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def started(row: Row, system: str) -> Any:

@@ -239,14 +239,6 @@ def _disagree(
     )
 
 
-def _most(graph: Graph, symbol: Symbol) -> Term | None:
-    """What a bound is at most when a program is called, also where that may change as it runs."""
-    declared = next((old for old, new in graph.declared.items() if new is symbol), symbol)
-    if declared.max is None:
-        return symbol.max
-    return declared.max.substitute({old: Term.of(new) for old, new in graph.declared.items()})
-
-
 def _complete(
     graph: Graph, arrays: Mapping[str, np.ndarray], known: dict[Symbol, int], sources: Mapping[Symbol, str]
 ) -> None:
@@ -257,13 +249,12 @@ def _complete(
                 f"the bound {symbol} is not the length of any input and was not given",
                 fix=f"pass bounds={{{symbol}: ...}}",
             )
-        most = _most(graph, symbol)
-        if most is not None and most.symbols <= known.keys():
-            limit = most.evaluate(known.__getitem__)
+        if symbol.max is not None and symbol.max.symbols <= known.keys():
+            limit = symbol.max.evaluate(known.__getitem__)
             if known[symbol] > limit:
                 raise BoundsError(
-                    f"{symbol} = {known[symbol]} (from {sources[symbol]}) exceeds its maximum {most}"
-                    + ("" if most.is_constant else f" = {limit}"),
+                    f"{symbol} = {known[symbol]} (from {sources[symbol]}) exceeds its maximum {symbol.max}"
+                    + ("" if symbol.max.is_constant else f" = {limit}"),
                     fix=f"give a smaller {symbol}, or declare a larger max",
                 )
     for requirement in graph.requirements:

@@ -49,7 +49,7 @@ def trace(
                 f"{dim.bound} cannot be fixed when compiling, since until ends {dim} as the program runs",
                 fix=f"give the most steps at the call, bounds={{{dim.bound}: ...}}",
             )
-    walk = _Walk(per_index=_per_index(stops), ended=frozenset(dim.bound for dim in stops if dim.bound))
+    walk = _Walk(per_index=_per_index(stops))
     walk.visit([*roots, *stops.values()])
     graph = walk.graph(roots[: len(outputs)], roots[len(outputs) :], stops, fixed or {})
     if walk.per_index:
@@ -140,7 +140,6 @@ class _Walk:
     lengths: dict[Symbol, Tensor] = field(default_factory=dict)
     sites: dict[Tensor, str] = field(default_factory=dict)
     per_index: Mapping[Symbol, tuple[Symbol, ...]] = field(default_factory=dict)
-    ended: frozenset[Symbol] = frozenset()
     rows: dict[Symbol, Symbol] = field(default_factory=dict)
     taken_apart: dict[View, Tensor] = field(default_factory=dict)
 
@@ -192,9 +191,6 @@ class _Walk:
             bound = self._rename_bound(symbol.bound) if symbol.bound else None
             over = tuple(self._rename(s) for s in symbol.over)
             limit = symbol.max
-            # A stopping condition may make a bound smaller than what is at most that bound at the call.
-            if limit is not None and not limit.symbols.isdisjoint(self.ended):
-                limit = None
             if limit is not None:
                 limit = limit.substitute({s: Term.of(self._rename(s)) for s in limit.symbols})
             name = _unique(symbol.name, {s.name for s in self.renamed.values()})

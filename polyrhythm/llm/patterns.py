@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.lang.functions import TensorLike, concat, einsum, reshape, softmax
+from polyrhythm.lang.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax
 from polyrhythm.lang.index import Dim, index_max
 from polyrhythm.lang.tensor import Tensor
 
@@ -63,8 +63,8 @@ def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], TensorLike | None
 def attend(q: Tensor, k: Tensor, v: Tensor, t: Dim, pattern: Pattern) -> Tensor:
     """What the queries find: q is (..., heads of keys, group, size), k and v are (..., heads of keys, size) over t.
 
-    The scores of several slices are joined and share one softmax; keys and values are read where they lie. Softmax is
-    computed in float32, as transformers do.
+    The scores of several slices share one softmax; keys and values are read where they lie. Softmax is computed in
+    float32, as transformers do.
     """
     slices, bias = seen(pattern, t)
     batch = "b" * (q.rank - 3)
@@ -72,21 +72,37 @@ def attend(q: Tensor, k: Tensor, v: Tensor, t: Dim, pattern: Pattern) -> Tensor:
     alone = group == 1  # an axis of length one would keep the keys from being used where they lie
     queries = reshape(q, *q.shape[:-2], q.shape[-1]) if alone else q
     head = "k" if alone else "kg"
-    scores = [einsum(f"{batch}{head}d,s{batch}kd->{batch}{head}s", queries, k[{t: steps}]) for steps in slices]
-    joined = (scores[0] if len(scores) == 1 else concat(scores, -1)).cast("float32") * float(int(q.shape[-1]) ** -0.5)
-    if bias is not None:
-        joined = joined + _by_head(bias, int(q.shape[-3]), group, alone)
-    weights = softmax(joined, -1).cast(v.dtype)
-    parts, start = [], scores[0].shape[-1] * 0
-    for steps, score in zip(slices, scores, strict=True):
-        length = score.shape[-1]
-        own = weights if len(slices) == 1 else weights.axes[..., start : start + length]
-        parts.append(einsum(f"{batch}{head}s,s{batch}kd->{batch}{head}d", own, v[{t: steps}]))
-        start = start + length
+    scores = []
+    start: Any = 0
+    for steps in slices:
+        product = einsum(f"{batch}{head}d,s{batch}kd->{batch}{head}s", queries, k[{t: steps}])
+        score, end = product.cast("float32") * float(int(q.shape[-1]) ** -0.5), start + product.shape[-1]
+        if bias is not None:
+            own = bias if len(slices) == 1 else as_tensor(bias).axes[..., start:end]
+            score = score + _by_head(own, int(q.shape[-3]), group, alone)
+        scores.append(score)
+        start = end
+    parts = []
+    for steps, weights in zip(slices, _weights(scores), strict=True):
+        parts.append(einsum(f"{batch}{head}s,s{batch}kd->{batch}{head}d", weights.cast(v.dtype), v[{t: steps}]))
     mixed = parts[0]
     for part in parts[1:]:
         mixed = mixed + part
     return mixed
+
+
+def _weights(scores: Sequence[Tensor]) -> list[Tensor]:
+    """The softmax of several parts together. Joined, they would have to be copied at every step."""
+    if len(scores) == 1:
+        return [softmax(scores[0], -1)]
+    most = scores[0].max(-1, keepdims=True)
+    for score in scores[1:]:
+        most = maximum(most, score.max(-1, keepdims=True))
+    raised = [exp(score - most) for score in scores]
+    total = raised[0].sum(-1, keepdims=True)
+    for part in raised[1:]:
+        total = total + part.sum(-1, keepdims=True)
+    return [part / total for part in raised]
 
 
 def _by_head(bias: TensorLike, kv_heads: int, group: int, alone: bool) -> Any:

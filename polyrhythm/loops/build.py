@@ -294,7 +294,8 @@ class _Builder:
         for slot, step in zip(self.storage[access.source].slots, here.steps, strict=True):
             if isinstance(step, Range):
                 ring = None if slot.whole else slot.count.constant
-                entries.append(ir.Steps(step.start, _settle(step.length, given), step.step, ring))
+                start = step.start if slot.whole else step.start - slot.first
+                entries.append(ir.Steps(start, _settle(step.length, given), step.step, ring))
             elif slot.is_axis:
                 entries.append(_settle(slot.index(step), given))
         return ir.Load(access.source, tuple(entries), kind)

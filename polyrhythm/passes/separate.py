@@ -3,7 +3,8 @@
 Attention over the first few steps and a window reads `k[0:4]` at every step. The first steps are then alive to the end,
 and a tensor is kept by one modulus, so all steps in between would be kept too. Here the first steps get a copy of
 their own, a few slots that are written once; the reads of them go there. What is left reaches back a constant number
-of steps, and becomes a ring.
+of steps, and becomes a ring. Ranges that begin after the first steps get a copy of only what they read, so that the
+ring holds nothing else and may be used where it lies.
 
 Legal because the copy holds the same values at the same points, and a read that never goes beyond a step finds
 all of its points in the copy up to that step. It is done only if every other read reaches back no further than some
@@ -39,12 +40,14 @@ class _Read:
     """A read of a tensor along one of its dims.
 
     `last` is the last step that it ever reads, if there is one for all bounds. It is `near` if it stays within a
-    constant number of steps from where the reader is.
+    constant number of steps from where the reader is, or from the end if the reader comes after all steps. Of such
+    ranges `least` is the first step.
     """
 
     place: Place
     last: int | None
     near: bool
+    least: int | None = None
 
 
 def separate(graph: Graph, notes: Notes) -> Graph:
@@ -57,13 +60,20 @@ def separate(graph: Graph, notes: Notes) -> Graph:
         for axis, dim in enumerate(node.dims):
             if dim.extent.is_constant:
                 continue
-            reads = [_read(graph, place, axis, dim.symbol) for place in _places(graph, node.name)]
+            reads = [_read(graph, place, axis, dim) for place in _places(graph, node.name)]
             early = {read.place: read.last for read in reads if not read.near and read.last is not None}
             if not early or len(early) == len(reads) or not all(read.near or read.place in early for read in reads):
                 continue
             steps = max(early.values()) + 1
             if steps <= MOST_STEPS:
-                _copy(nodes, node, axis, steps, set(early))
+                late = {read.place for read in reads if read.near and read.least is not None and read.least >= steps}
+                first = (
+                    *node.dims[:axis],
+                    NodeDim(dim.symbol, minimum(dim.extent, Term(steps))),
+                    *node.dims[axis + 1 :],
+                )
+                _copy(nodes, node, set(early), f"{node.name}_first", first, TRUE)
+                _copy(nodes, node, late, f"{node.name}_rest", node.dims, ge(Term.of(dim.symbol), steps))
                 what = f"the first {steps} steps of {dim.symbol} have a copy, so that the others can be a ring"
                 notes.did("separate", node.at, what)
                 break
@@ -78,7 +88,7 @@ def _places(graph: Graph, name: str) -> Iterator[Place]:
                     yield reader.name, number, access
 
 
-def _read(graph: Graph, place: Place, axis: int, symbol: Symbol) -> _Read:
+def _read(graph: Graph, place: Place, axis: int, dim: NodeDim) -> _Read:
     name, number, access = place
     reader = graph[name]
     step, known = access.steps[axis], conjunction(reader.points, reader.definitions[number].domain)
@@ -86,11 +96,13 @@ def _read(graph: Graph, place: Place, axis: int, symbol: Symbol) -> _Read:
         at = Term.of(POSITION)
         known = conjunction(known, ge(at, 0), lt(at, step.length))
         step = step.at(at)
-    if symbol not in reader.symbols:  # it does not read them for ever
-        return _Read(place, None, False)
-    behind = Term.of(symbol) - step
-    near = all(_largest(way, known) is not None for way in (behind, -behind))
-    return _Read(place, None if near else _largest(step, known), near)
+    if dim.symbol not in reader.symbols:  # it does not read them for ever; what it reads last is still there
+        return _Read(place, None, _largest(dim.extent - step, known) is not None)
+    behind = Term.of(dim.symbol) - step
+    if not all(_largest(way, known) is not None for way in (behind, -behind)):
+        return _Read(place, _largest(step, known), False)
+    smallest = _largest(-step, known) if isinstance(access.steps[axis], Range) else None
+    return _Read(place, None, True, None if smallest is None else -smallest)
 
 
 def _largest(term: Term, known: Condition) -> int | None:
@@ -100,17 +112,19 @@ def _largest(term: Term, known: Condition) -> int | None:
     return 0 if values.is_empty else values.largest_value(Term.of(VALUE))
 
 
-def _copy(nodes: Nodes, node: Node, axis: int, steps: int, early: set[Place]) -> None:
-    """A node with the first steps of another, and what reads no others reads it instead."""
-    dim = node.dims[axis]
-    dims = (*node.dims[:axis], NodeDim(dim.symbol, minimum(dim.extent, Term(steps))), *node.dims[axis + 1 :])
+def _copy(
+    nodes: Nodes, node: Node, readers: set[Place], hint: str, dims: tuple[NodeDim, ...], where: Condition
+) -> None:
+    """A node with some steps of another, and what reads no others reads it instead."""
+    if not readers:
+        return
     copied = Definition(TRUE, "broadcast", (Access(node.name, current(node)),), {"shape": node.shape}, node.at)
-    first = replace(node, name=nodes.fresh(f"{node.name}_first"), dims=dims, definitions=(copied,), recurrent=False)
-    first = replace(first, domain=simplified(node.domain, first.rectangle))
+    part = replace(node, name=nodes.fresh(hint), dims=dims, definitions=(copied,), recurrent=False)
+    part = replace(part, domain=simplified(conjunction(node.domain, where), part.rectangle))
     for name, reader in list(nodes.nodes.items()):
         definitions = []
         for number, d in enumerate(reader.definitions):
-            operands = (Access(first.name, a.steps) if (name, number, a) in early else a for a in d.operands)
+            operands = (Access(part.name, a.steps) if (name, number, a) in readers else a for a in d.operands)
             definitions.append(replace(d, operands=tuple(operands)))
         nodes.nodes[name] = replace(reader, definitions=tuple(definitions))
-    nodes.nodes[first.name] = first
+    nodes.nodes[part.name] = part

@@ -14,11 +14,11 @@ Outputs are kept whole. Inputs come from outside and are not planned here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
 from polyrhythm.ir.graph import Graph, Node, Range
-from polyrhythm.ir.sets import Points, facts, points, proves
+from polyrhythm.ir.sets import Points, facts, least, points, proves
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.schedule.blocks import Block, stored_reads
 from polyrhythm.schedule.dependences import positioned
@@ -30,13 +30,15 @@ from polyrhythm.schedule.times import Time, at, earlier, times
 class Slots:
     """How one dim is kept: all steps (`count` is the extent), or `count` of them in turn.
 
-    A dim of which ranges are read stays an axis even with a single slot.
+    A dim of which ranges are read stays an axis even with a single slot. The first step that is ever read has the
+    first slot, so that ranges that begin there lie in order.
     """
 
     symbol: Symbol
     count: Term
     whole: bool
     ranged: bool = False
+    first: int = 0
 
     @property
     def is_axis(self) -> bool:
@@ -45,7 +47,7 @@ class Slots:
 
     def index(self, step: Term) -> Term:
         """The slot of a step."""
-        return step if self.whole else step % self.count.constant
+        return step if self.whole else (step - self.first) % self.count.constant
 
     def __str__(self) -> str:
         return f"all {self.count} of {self.symbol}" if self.whole else f"{self.count} of {self.symbol}"
@@ -160,6 +162,7 @@ def _folded(
     if any(slot.is_axis for slot in slots):
         same = [points for conflicts in in_same_iteration for points in conflicts.in_same_iteration()]
         slots = _successive_modulo(node, [*overwritten, *same], ranged)
+        slots = tuple(_from_first(slot, lives) if slot.ranged and not slot.whole else slot for slot in slots)
     return Storage(node.name, slots, _reason(node, lives, slots))
 
 
@@ -177,6 +180,13 @@ def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symb
             agreeing = (c & points(eq(first, second), c.columns) for c in conflicts)
             conflicts = [c for c in agreeing if not c.is_empty]
     return tuple(slots)
+
+
+def _from_first(slots: Slots, lives: Sequence[_Life]) -> Slots:
+    """A ring that begins with the first step that is read."""
+    known = ((life.steps[slots.symbol], life.condition) for life in lives)
+    found = [least(step, conjunction(condition, facts(condition.symbols))) for step, condition in known]
+    return replace(slots, first=max(0, min((n for n in found if n is not None), default=0)) if None not in found else 0)
 
 
 def _reach(conflicts: Sequence[Points], distance: Term) -> int | None:

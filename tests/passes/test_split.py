@@ -232,18 +232,3 @@ def test_a_prompt_of_one_layer_is_computed_all_at_once() -> None:
     expected = pr.evaluate(outputs, some, bounds={P: 4}, until={t: token == 3})
     found = program(bounds={P: 4}, **some)
     np.testing.assert_array_equal(found["token"], expected["token"])
-
-
-def test_what_is_at_most_a_length_at_the_call_may_exceed_what_is_found() -> None:
-    t, T = pr.dim("t")
-    P = pr.size("P", max=T)
-    x = pr.input("x", (), (t,))
-    with pytest.raises(pr.errors.OutOfRangeError, match="T = 1"):
-        pr.compile({"sum": x[0:P].sum(0)}, until={t: x > 1}, backend="numpy")
-    Q, some = pr.size("Q"), np.array([1, 1, 5, 1, 1], "float32")
-    program = pr.compile({"sum": x[0 : pr.min(Q, T)].sum(0)}, until={t: x > 1}, backend="numpy")
-    assert [float(program(x=some, bounds={Q: size})["sum"]) for size in (0, 2, 3, 5)] == [0, 2, 7, 7]
-    program = pr.compile({"part": pr.where(t < P, x, 0.0)}, until={t: x > 1}, backend="numpy")
-    assert program(x=some, bounds={P: 5})["part"].tolist() == [1, 1, 5]
-    with pytest.raises(pr.errors.BoundsError, match="exceeds its maximum T = 5"):
-        program(x=some, bounds={P: 6})

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from polyrhythm.ir.conditions import TRUE, Condition, Junction, conjunction, disjunction, eq, ge, le, lt
+from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.contraction import parse_spec
 from polyrhythm.ir.sets import facts, proves, solutions
@@ -296,9 +296,10 @@ def _earlier(
 ) -> Iterator[tuple[tuple[Term, ...], Condition]]:
     """The slot of each store that comes before a read of the same slots elsewhere, one level of loops at a time."""
     renamed = {s: Term.of(Symbol(s.name, "dim", serial=-31)) for s in other.counters}
-    index = tuple(term.substitute(renamed) for term in store.index)
     # A bound that the program finds itself may have been another when the store was done.
-    known = _without(other.known, frozenset(program.found)).substitute(renamed)
+    past = {s: Term.of(Symbol(s.name, "bound", serial=-32)) for s in program.found}
+    index = tuple(term.substitute({**renamed, **past}) for term in store.index)
+    known = other.known.substitute({**renamed, **past})
     same = [eq(a, b) for a, b in zip(index, load.index, strict=True) if isinstance(b, Term)]
     known = conjunction(site.known, known, *same)
     for mine, theirs in zip(site.loops, other.loops, strict=False):
@@ -309,10 +310,3 @@ def _earlier(
         known = conjunction(known, eq(renamed[mine.counter], now))
     if other.position < site.position:
         yield index, known
-
-
-def _without(condition: Condition, symbols: frozenset[Symbol]) -> Condition:
-    """What is left of a condition when some symbols may have any value."""
-    if isinstance(condition, Junction) and condition.word == "and":
-        return conjunction(*(_without(part, symbols) for part in condition.parts))
-    return TRUE if condition.symbols & symbols else condition
