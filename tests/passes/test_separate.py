@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def test_a_prefix_and_a_window_keep_a_constant_number_of_steps(first: int, width
     assert program.memory.kept({T: 1000}) == program.memory.kept({T: 100_000}) <= 4 * (first + width + 5)
     arrays = {"x": np.random.default_rng(0).normal(size=STEPS).astype("float32")}
     for steps in (1, 2, 5, STEPS):
-        some = {"x": arrays["x"][:steps]}
+        some: dict[str, Any] = {"x": arrays["x"][:steps]}
         np.testing.assert_allclose(program(**some)["last"], pr.evaluate(outputs, some)["last"], rtol=1e-5)
 
 
