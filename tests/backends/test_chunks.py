@@ -26,9 +26,9 @@ def lanes_of(program: pr.Program, monkeypatch: pytest.MonkeyPatch, **inputs: Any
     seen: set[int] = set()
     original = vector._run_chunk
 
-    def noted(lowering: Any, loop: Any, lanes: Any, state: Any, span: tuple[Any, int], inside: Any) -> None:
+    def noted(lowering: Any, loop: Any, lanes: Any, state: Any, span: tuple[Any, int], *rest: Any) -> None:
         seen.add(span[1])
-        original(lowering, loop, lanes, state, span, inside)
+        original(lowering, loop, lanes, state, span, *rest)
 
     monkeypatch.setattr(vector, "_run_chunk", noted)
     return np.asarray(program(**inputs)), seen

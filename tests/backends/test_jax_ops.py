@@ -269,16 +269,16 @@ def test_a_contraction_of_an_unknown_length_compiles_to_a_dot() -> None:
     assert any(word in text for word in (" dot(", "__onednn$matmul", "__cublas"))
 
 
-def masks(finite: bool, dtype: np.dtype) -> int:
+def masks(zeros: bool, dtype: np.dtype) -> int:
     def contract(a: jax.Array, b: jax.Array, length: jax.Array) -> jax.Array:
-        operands = [Padded(a, (4, length)), Padded(b, (length, 5), finite=finite)]
+        operands = [Padded(a, (4, length)), Padded(b, (length, 5), zeros=zeros)]
         return apply("einsum", operands, {"spec": "ij,jk->ik"}, (4, 5), (4, 5), dtype).array
 
     jaxpr = jax.make_jaxpr(contract)(jnp.ones((4, 8), dtype), jnp.ones((8, 5), dtype), np.int32(3))
     return sum(equation.primitive.name == "select_n" for equation in equations(jaxpr.jaxpr))
 
 
-def test_an_operand_with_finite_padding_is_not_copied() -> None:
+def test_an_operand_with_zeros_around_it_is_not_copied() -> None:
     assert masks(False, dtypes.FLOAT32) == 2
     assert masks(True, dtypes.FLOAT32) == 1
     assert masks(False, dtypes.INT32) == 1

@@ -76,3 +76,45 @@ def test_every_other_step_of_values_with_axes(steps: int) -> None:
     found = pr.compile(outputs)(**dict[str, Any](arrays))
     for name, want in pr.evaluate(outputs, arrays).items():
         np.testing.assert_allclose(found[name], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (4, 8), (1, 1)])
+def test_lanes_beyond_the_bounds_add_nothing_to_sums(sizes: tuple[int, int]) -> None:
+    """Dividing by what is not there makes infinities in the room beyond; products and sums of all rows are right."""
+    b, B = pr.dim("b")
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (b, t))
+    w = pr.input("w", (WIDTH, WIDTH))
+    inverse = 1.0 / x
+    mixed = pr.tanh(inverse @ w) * pr.log(x) + inverse
+    outputs = {
+        "product": pr.grad((mixed * mixed)[0:B, 0:T].sum(), w),
+        "sum": mixed[0:B, 0:T].sum(),
+        "rows": mixed[b, 0:T].sum(0),
+    }
+    arrays = {
+        "x": np.random.default_rng(0).uniform(1, 2, (*sizes, WIDTH)).astype("float32"),
+        "w": np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype("float32"),
+    }
+    expected = pr.evaluate(outputs, arrays)
+    found = pr.compile(outputs)(**dict[str, Any](arrays))
+    for name, value in expected.items():
+        np.testing.assert_allclose(np.asarray(found[name]), value, rtol=1e-4, err_msg=name)
+
+
+def test_a_guard_keeps_what_other_lanes_filled() -> None:
+    """One of two loops fills a tensor, depending on a bound."""
+    t, T = pr.dim("t")
+    P = pr.size("P")
+    x = pr.input("x", (WIDTH,), (t,))
+    y = pr.recurrent((WIDTH,), (t,))
+    y[P >= 3] = pr.exp(x)
+    y[pr.otherwise] = x * 2.0
+    outputs = {"y": y, "sum": (y * 1.0)[0:T].sum(0)}
+    program = pr.compile(outputs)
+    arrays = {"x": np.random.default_rng(0).normal(size=(5, WIDTH)).astype("float32")}
+    for size in (2, 4):
+        expected = pr.evaluate(outputs, arrays, bounds={P: size})
+        found = program(**dict[str, Any](arrays), bounds={P: size})
+        for name, value in expected.items():
+            np.testing.assert_allclose(np.asarray(found[name]), value, rtol=1e-4, err_msg=name)

@@ -54,3 +54,35 @@ def test_an_outer_loop_carries_what_its_next_iteration_reads() -> None:
     assert "weights" in kept
     assert set(kept) <= written(outer.body)
     assert "noise" not in kept
+
+
+def test_what_is_filled_anew_is_not_carried() -> None:
+    """Every iteration fills the values of all rows and steps before it reads them; weights go on."""
+    i, I = pr.dim("i")
+    b, B = pr.dim("b")
+    t, T = pr.dim("t")
+    x = pr.input("x", (2,), (i, b, t))
+    w = pr.recurrent((2, 2), ((i, I + 1),))
+    w[0] = pr.input("start", (2, 2))
+    w[i + 1] = w - 0.1 * pr.grad((pr.tanh(x @ w) ** 2)[{b: slice(0, B), t: slice(0, T)}].sum(), w)
+    program = loops_of({"last": w[I]})
+    buffers = {name for name, place in program.places.items() if place.kind == "buffer"}
+    (outer,) = (item for item in program.body if isinstance(item, For) and buffers & written(item.body))
+    assert not buffers & set(carried(outer, after(program, outer), program))
+    assert not buffers & live_before((outer,), set(program.outputs), program)
+
+
+def test_what_is_read_before_it_is_filled_is_carried() -> None:
+    """Each iteration changes all steps of a state, from what they were and from what the step before was."""
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    y = pr.recurrent((), ((i, I + 1), t))
+    y[0, t] = pr.input("start", (), (t,))
+    y[i + 1, t] = y[i, t] * 0.5 + pr.where(t > 0, y[i, t - 1], 0.0)
+    program = loops_of({"last": y[I, 0:T]})
+    assert any(
+        program.places[name].kind == "buffer" and name in carried(item, after(program, item), program)
+        for item in program.body
+        if isinstance(item, For)
+        for name in written(item.body)
+    )

@@ -54,6 +54,8 @@ class Lowering:
     lanes: tuple[str, ...] = ()  # the names of the axes along which iterations run at once, outermost first
     lane: Symbol | None = None  # the counter of the innermost of them
     begins: Mapping[Symbol, int] = field(default_factory=dict)  # where the counters of lanes begin, if that is known
+    counts: Mapping[str, jax.Array] = field(default_factory=dict)  # places that lanes store whole: if this lane counts
+    settled: set[str] = field(default_factory=set)  # of those, where the other lanes have zeros
     own: frozenset[str] = frozenset()  # the places of which each lane has its own
     exactly: bool = False  # one step after the other, with nothing trusted to be finite
     trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
@@ -187,7 +189,7 @@ class Lowering:
             if self.beliefs is None and not self.exactly:
                 self._looked_at([loop], state, live, mask)
             else:
-                run_lanes(self, loop, lanes, state, first, end, chunk)
+                run_lanes(self, loop, lanes, state, (first, end), chunk, mask is None)
             return
         names = carried(loop, live, self.program)
         for name in names:
@@ -343,8 +345,8 @@ class Lowering:
                 fresh = False
             else:
                 rows = key in self.reads.strided and array.shape[at] % entry.step == 0
-                fresh = fresh and (rows or entry.step == 1)  # a gather may go beyond, to a slot of other steps
-                array = self._rows(array, entry, at) if rows else self._several(array, entry, at, key)
+                array, exact = (self._rows(array, entry, at), True) if rows else self._several(array, entry, at, key)
+                fresh = fresh and exact
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         left = [axis for axis in range(len(place.whole)) if axis not in picked]
         array = _spread(array, axes, left)
@@ -376,31 +378,40 @@ class Lowering:
         column = _pick(lax.reshape(array, shape), self.scalar(entry.start), axis + 1)
         return fit_axis(column, axis, self.capacity(entry.length))
 
-    def _several(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> jax.Array:
-        """Several slots along an axis, as many as the length can be at most."""
+    def _several(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> tuple[jax.Array, bool]:
+        """Several slots along an axis, as many as the length can be at most.
+
+        And whether those beyond the length are the slots that follow: a gather goes to others beyond the axis.
+        """
         capacity, contiguous = self.capacity(entry.length), key in self.reads.contiguous
         start, size = self.scalar(entry.start), array.shape[axis]
         if entry.ring is None and entry.step == 1 and isinstance(start, int):
             if start == 0 and capacity == size:
-                return array
+                return array, True
             if start + capacity <= size:
-                return lax.slice_in_dim(array, start, start + capacity, axis=axis)
+                return lax.slice_in_dim(array, start, start + capacity, axis=axis), True
         if contiguous and capacity <= size:
-            return lax.dynamic_slice_in_dim(array, start, capacity, axis, allow_negative_indices=False)
+            return lax.dynamic_slice_in_dim(array, start, capacity, axis, allow_negative_indices=False), True
         if contiguous:
-            return fit_axis(array, axis, capacity)
+            return fit_axis(array, axis, capacity), True
         picked = start + jnp.arange(capacity, dtype=jnp.int32) * entry.step
         if entry.ring is not None:
             picked = picked % entry.ring
         if size == 0:
-            return jnp.zeros((*array.shape[:axis], capacity, *array.shape[axis + 1 :]), array.dtype)
-        return jnp.take(array, jnp.clip(picked, 0, size - 1), axis=axis, mode="clip")
+            return jnp.zeros((*array.shape[:axis], capacity, *array.shape[axis + 1 :]), array.dtype), True
+        return jnp.take(array, jnp.clip(picked, 0, size - 1), axis=axis, mode="clip"), False
 
     def store(self, store: Store, value: Padded, state: State, mask: jax.Array | None) -> None:
         """Keep a value; under a mask the old contents stay where it is false."""
         place = self.program.places[store.place]
         room = tuple(self.capacity(n) for n in place.type.shape)
         new = self.from_zero(value, place.type.shape)
+        if store.place in self.counts:
+            new = jnp.where(self.counts[store.place], new, jnp.zeros((), new.dtype))
+        if store.place in self.counts and place.kind == "variable" and mask is None:
+            self.settled.add(store.place)
+        else:
+            self.settled.discard(store.place)
         if place.kind == "variable":
             lengths = value.lengths
             if mask is not None:

@@ -4,10 +4,10 @@ A label that repeats within an operand becomes its diagonal, a label that only o
 not is summed first; what both operands have is then a batch axis if the output has it and contracted if not. If
 nothing is contracted a product is left, and the compiler fuses it.
 
-Contracted axes of unknown length are masked with zeros. Integers are masked in one operand, since zero times garbage
-is zero; floats in both, since zero times NaN is not, unless the padding is known to be finite: masking an operand
-copies it, which matters for a large buffer that is read at every step. A buffer that many lanes share is trusted
-instead (see `vector.py`). 16-bit floats are accumulated in float32.
+Contracted axes of unknown length are masked with zeros, unless zeros are known to be there. Integers are masked in one
+operand, since zero times garbage is zero; floats in both, since zero times NaN is not: masking an operand copies it,
+which matters for a large buffer that is read at every step. A buffer that many lanes share is trusted instead (see
+`vector.py`). 16-bit floats are accumulated in float32.
 """
 
 from __future__ import annotations
@@ -61,11 +61,12 @@ class _Labelled:
     @property
     def is_finite(self) -> bool:
         """Whether zero times the padding is zero."""
-        return self.value.finite or not dtypes.is_float(self.value.array.dtype)
+        return self.value.zeros or not dtypes.is_float(self.value.array.dtype)
 
     def mask(self, labels: str) -> None:
         """Zeros beyond the lengths of some labels."""
-        self.value = replace(self.value, array=masked(self.value, self.axes(labels), 0))
+        if not self.value.zeros:
+            self.value = replace(self.value, array=masked(self.value, self.axes(labels), 0))
 
     def sum_over(self, labels: str) -> None:
         """Sum some labels away, in the dtype of the accumulator."""
@@ -76,8 +77,8 @@ class _Labelled:
         self.mask(labels)
         total = lax.reduce(self.value.array, np.zeros((), self.value.array.dtype), lax.add, axes)
         left = [axis for axis in range(len(self.labels)) if axis not in axes]
-        # Finite numbers may have an infinite sum: the promise ends here.
-        self.value = replace(self.value.with_axes(total, left), finite=False, trusted=None)
+        # Finite numbers may have an infinite sum: trust ends here.
+        self.value = replace(self.value.with_axes(total, left), trusted=None)
         self.labels = "".join(label for label in self.labels if label not in labels)
 
 
@@ -163,6 +164,8 @@ def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> None:
     labels = "".join(label for label in contracted if a.is_dynamic(label) and b.is_dynamic(label))
     small, large = (a, b) if a.value.array.size <= b.value.array.size else (b, a)
     if not labels:
+        return
+    if large.value.zeros and small.is_finite:
         return
     if large.is_finite:
         small.mask(labels)

@@ -54,15 +54,15 @@ class Start:
 class Padded:
     """A value: its elements in an array whose shape is the capacities, and the lengths in use.
 
-    A length that is an int is static and equals the capacity. `starts` has the axes that do not begin at 0. `finite`
-    is a promise of whoever made the array: what lies outside the lengths is finite, as in a buffer that began as zeros.
-    It saves a copy in contractions. `trusted` is there where many lanes read this one array, each up to a length of its
-    own: to mask it would copy it for every lane. Who takes it to be finite instead says so by calling it.
+    A length that is an int is static and equals the capacity. `starts` has the axes that do not begin at 0. `zeros`
+    is a promise of whoever made the array: what lies outside the lengths is zero, as in a buffer that began so. That
+    saves masks in contractions and sums. `trusted` is there where many lanes read this one array, each up to a length
+    of its own: to mask it would copy it for every lane. Who takes it to be finite instead says so by calling it.
     """
 
     array: jax.Array
     lengths: tuple[Length, ...]
-    finite: bool = False
+    zeros: bool = False
     trusted: Callable[[], None] | None = None
     starts: Mapping[int, Start] = field(default_factory=dict)
 

@@ -69,7 +69,8 @@ def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
     x = widened(_fitted(operands[0], axes, result))
     start = dtypes.identity(monoid, x.array.dtype)
     if axes:
-        return lax.convert_element_type(lax.reduce(masked(x, axes, start), start, COMBINE[monoid], axes), result.dtype)
+        array = x.array if x.zeros and monoid == "sum" else masked(x, axes, start)
+        return lax.convert_element_type(lax.reduce(array, start, COMBINE[monoid], axes), result.dtype)
     return fit(operands[0].array, result.capacities)
 
 

@@ -12,7 +12,7 @@ Copying a buffer at every step costs more than the step. Found here, once per pr
 - *unordered* reads: a ring may be read in the order it lies in memory if all that is done along that axis is parallel
   or a reduction (the signatures of the operations tell), and if the slots in use are the first ones;
 - *fresh* reads: nothing has been stored beyond what is read, so the buffer still has its zeros there, and a
-  contraction need not mask it.
+  contraction or a sum need not mask it.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def _known_reads(same: _Same) -> Reads:
     sites = list(_sites(program.body, (), TRUE, ()))
     limits = _limits(sites)
     reads = [(site, key) for site in sites for key in _ranged(site)]
-    dots = [(site, key) for site in sites for key in _ranged(site, "einsum")]
+    sums = [(site, key) for site in sites for op in ("einsum", "reduce") for key in _ranged(site, op)]
     shuffled = {id(site): _unordered(site) for site in sites}
     unordered = _everywhere((key, key in shuffled[id(site)]) for site, key in reads)
     contiguous = _everywhere((key, _is_contiguous(program, site, key[1], limits)) for site, key in reads)
     strided = _everywhere((key, _is_strided(site, key[1])) for site, key in reads)
-    fresh = _everywhere((key, _is_fresh(program, site, sites, key[1], key in unordered)) for site, key in dots)
+    fresh = _everywhere((key, _is_fresh(program, site, sites, key[1], key in unordered)) for site, key in sums)
     orders = _orders(program, sites)
     return Reads(limits, _spans(program, sites), orders, contiguous, strided, unordered, fresh)
 
@@ -271,22 +271,19 @@ def _operand_tags(operand: Load | Local, values: Mapping[str, Tags], tags: set[T
 
 
 def _is_fresh(program: LoopProgram, site: _Site, sites: Sequence[_Site], load: Load, unordered: bool) -> bool:
-    """Whether everything stored before a read lies within what is read, along the one axis it reads a range of."""
+    """Whether everything stored before a read lies within what is read, along all axes it reads ranges of."""
     place = program.places[load.place]
-    ranges = [axis for axis, entry in enumerate(load.index) if isinstance(entry, Steps)]
-    if place.kind != "buffer" or len(ranges) != 1 or any(n.symbols for n in place.type.shape):
+    ranges = {axis: entry for axis, entry in enumerate(load.index) if isinstance(entry, Steps)}
+    if place.kind != "buffer" or any(n.symbols for n in place.type.shape):
         return False
-    (axis,) = ranges
-    entry = load.index[axis]
-    assert isinstance(entry, Steps)
-    if entry.step < 1 or (entry.ring is not None and not unordered):
+    if any(entry.step < 1 or (entry.ring is not None and not unordered) for entry in ranges.values()):
         return False
-    end = entry.length if unordered else entry.start + (entry.length - 1) * entry.step + 1
+    ends = {a: e.length if unordered else e.start + (e.length - 1) * e.step + 1 for a, e in ranges.items()}
     for other in sites:
         for store in other.block.stores:
             if store.place == load.place:
                 for index, earlier in _earlier(program, site, load, other, store):
-                    if not proves(earlier, lt(index[axis], end)):
+                    if not proves(earlier, conjunction(*(lt(index[axis], end) for axis, end in ends.items()))):
                         return False
     return True
 

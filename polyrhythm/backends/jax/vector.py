@@ -9,6 +9,9 @@ What all lanes share is read where it lies, each lane up to a length of its own.
 operand and trusts the shared one to be finite beyond the length. Whether it is, is looked at as the program runs; if
 not, everything is done once more step by step, where both operands are masked.
 
+Lanes that fill a place leave zeros in what their capacity is larger by, since sums over it need no mask then. All that
+reads the value in a lane reads the masked one, so that it is made once.
+
 It is done when each place the body writes is written by each lane at its own position only, or is private to the
 lane, which then has a copy of its own, and nothing a lane leaves in a variable is read after the loop. Otherwise the
 loop runs as a loop.
@@ -26,10 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.ops_padded import fit_axis
 from polyrhythm.backends.jax.work import work_of
 from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.ir.intervals import interval
-from polyrhythm.ir.terms import Symbol, Term, product
+from polyrhythm.ir.terms import ZERO, Symbol, Term, product
 from polyrhythm.loops.cost import chunk_for
 from polyrhythm.loops.ir import Block, Compute, For, Item, Load, LoopProgram, Place, Steps, Store, blocks_of, walk
 from polyrhythm.loops.liveness import live_before, written
@@ -103,14 +107,22 @@ def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
 
 
 def run_lanes(
-    lowering: Lowering, loop: For, lanes: Lanes, state: State, first: Scalar, end: Scalar, chunk: int | None
+    lowering: Lowering,
+    loop: For,
+    lanes: Lanes,
+    state: State,
+    inside: tuple[Scalar, Scalar],
+    chunk: int | None,
+    always: bool,
 ) -> None:
-    """Run all lanes, or a chunk of them at a time, and store what they made."""
+    """Run all lanes, or a chunk of them at a time, and store what they made; `always` if the loop has no guard."""
+    first, end = inside
     begin, count = _span(lowering, loop, first)
     if count == 0:
         return
     if chunk is None or chunk >= count:
-        _run_chunk(lowering, loop, lanes, state, (begin, count), (first, end))
+        filled = frozenset(cut.place for cut in lanes.written if always and _fills(lowering, loop, cut))
+        _run_chunk(lowering, loop, lanes, state, (begin, count), inside, filled)
         return
     for cut in (*lanes.read, *lanes.written):
         if cut.place not in state:
@@ -136,6 +148,12 @@ def run_lanes(
     state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
 
+def _fills(lowering: Lowering, loop: For, cut: Cut) -> bool:
+    """Whether the lanes of a loop have all positions of an axis."""
+    count = lowering.program.places[cut.place].slots[cut.axis]
+    return loop.first + cut.offset is ZERO and loop.end + cut.offset is count
+
+
 def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
     """Where lanes begin, and how many there are.
 
@@ -158,8 +176,12 @@ def _run_chunk(
     state: State,
     span: tuple[Scalar, int],
     inside: tuple[Scalar, Scalar],
+    filled: frozenset[str] = frozenset(),
 ) -> None:
-    """Run lanes from a first on, some number of them, and store what those inside the loop made."""
+    """Run lanes from a first on, some number of them, and store what those inside the loop made.
+
+    Of places that they fill, nothing of what was there before is kept.
+    """
     begin, count = span
     counters = jnp.int32(begin) + jnp.arange(count, dtype=jnp.int32)
     rows = {cut.name: _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
@@ -167,8 +189,15 @@ def _run_chunk(
     axis = f"lanes {len(lowering.lanes)}"
     trusted: set[str] = set()
 
-    def lane(counter: jax.Array, own: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], list[jax.Array]]:
+    inside_loop = counters < jnp.int32(inside[1])
+    if not isinstance(inside[0], int):
+        inside_loop &= counters >= jnp.int32(inside[0])
+
+    def lane(
+        counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]
+    ) -> tuple[dict[str, jax.Array], list[jax.Array]]:
         symbols = {**lowering.symbols, loop.counter: counter}
+        counting = {c.name: counts & lowering.counts.get(c.place, True) for c in lanes.written if c.place in filled}
         inside = replace(
             lowering,
             program=replace(lowering.program, places=lanes.places),
@@ -178,6 +207,8 @@ def _run_chunk(
             lanes=(*lowering.lanes, axis),
             lane=loop.counter,
             begins=begins,
+            counts=counting,
+            settled=set(),
             own=frozenset(written(lanes.body)).union(rows),
             trusted=trusted,
             beliefs=[],
@@ -190,19 +221,27 @@ def _run_chunk(
             if (lanes.places[name].kind == "variable" or name in lanes.private) and name not in rows:
                 local.pop(name, None)
         inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
+        made = {cut.name: local[cut.name].array for cut in lanes.written}
+        for name in counting.keys() - inside.settled:
+            made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
         assert inside.beliefs is not None
-        return {cut.name: local[cut.name].array for cut in lanes.written}, inside.beliefs
+        return made, inside.beliefs
 
-    made, beliefs = jax.vmap(lane, axis_name=axis)(counters, rows)
+    made, beliefs = jax.vmap(lane, axis_name=axis)(counters, inside_loop, rows)
     assert lowering.beliefs is not None
     lowering.beliefs += [belief.all() for belief in beliefs]  # those of loops inside, of every lane
     if trusted:
         lowering.beliefs.append(_all_finite([state[name].array for name in trusted]))
-    inside_loop = counters < jnp.int32(inside[1])
-    if not isinstance(inside[0], int):
-        inside_loop &= counters >= jnp.int32(inside[0])
     for cut in lanes.written:
-        _store_rows(lowering, state, cut, made[cut.name], begin, inside_loop)
+        if cut.place in filled:
+            place, whole = lowering.program.places[cut.place], state[cut.place]
+            room = lowering.capacity(place.slots[cut.axis])
+            array = fit_axis(jnp.moveaxis(made[cut.name], 0, cut.axis), cut.axis, room)
+            state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
+            lowering.settled.add(cut.place)
+        else:
+            _store_rows(lowering, state, cut, made[cut.name], begin, inside_loop)
+            lowering.settled.discard(cut.place)
 
 
 def own_element(array: jax.Array, axis: int, counter: jax.Array, begin: int, offset: int) -> jax.Array:
