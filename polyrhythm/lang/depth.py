@@ -106,6 +106,10 @@ def rankings(
     along = [vertex for vertex in component if symbol in dims[vertex]]
     if not along:
         return
+    if not own and len(component) == 1:
+        yield {component[0]: symbol.term}
+        yield {component[0]: -symbol.term}
+        return
     members = set(along)
     moving = [need for need in own if need.reader in members and need.source in members]
     steady = [need for need in moving if keeps_pace(need.steps[symbol], symbol)]

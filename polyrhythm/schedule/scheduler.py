@@ -151,7 +151,7 @@ class _Scheduler:
             readers = {groups.index(place[c]) for name in component for c in consumers[name] if c not in inside}
             at = min(readers, default=len(groups))
             targets = sorted(readers) if readers else self._siblings(component, dependences, groups)
-            before = _before(groups, dependences)
+            before = _before(groups, dependences) if len(readers) > 1 else {}  # one reader has nothing in between
             for target in targets:
                 if any(_reaches(before, target, other) for other in readers - {target}):
                     continue  # what it needs of another reader comes between
@@ -159,7 +159,7 @@ class _Scheduler:
                     group = groups[target]
                     at = min(at, target)  # a sibling stays where it is
                     # It now comes before every reader, and so does all it needs.
-                    early = [n for n in range(at, target) if _reaches(before, target, n)] + [target]
+                    early = [*(n for n in range(at, target) if _reaches(before, target, n)), target]
                     late = [n for n in range(at, len(groups)) if n not in early]
                     groups[at:] = [groups[n] for n in [*early, *late]]
                     break
@@ -250,9 +250,12 @@ class _Scheduler:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
         members = fresh.members + target.members
         early_members, late_members = set(fresh.members), set(target.members)
-        among = _inside(dependences, early_members | late_members)
+        both = early_members | late_members
+        among = _inside(dependences, both)
         crossing = [d for d in among if d.source in early_members and d.reader in late_members]
-        incoming = [d for d in dependences if d.reader in early_members and d.source not in members]
+        incoming = [d for d in dependences if d.reader in early_members and d.source not in both]
+        # Both can be loops. If nothing leads back, the producer is shifted as far ahead as its readers need.
+        one_way = not any(d.source in late_members and d.reader in early_members for d in among)
         ways = []
         for early in fresh.ways:
             for late in target.ways:
@@ -263,7 +266,8 @@ class _Scheduler:
                         ranks = _matched(producer, consumer, crossing, dims)
                         if ranks is None or ranks in candidates:
                             continue
-                        if self._earliest(members, among, ranks) is not None:
+                        fits = self._bounded(crossing, ranks) if one_way else self._earliest(members, among, ranks)
+                        if fits:
                             candidates.append(ranks)
                 if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept, incoming):
                     ways.append(_Way(dims, candidates))
@@ -271,6 +275,11 @@ class _Scheduler:
             return False
         target.members, target.ways = members, ways
         return True
+
+    def _bounded(self, dependences: Sequence[Dependence], ranks: Ranks) -> bool:
+        """Whether no distance is without a limit."""
+        distances = ((self._distance(d, ranks[d.reader], ranks[d.source]), d.condition) for d in dependences)
+        return all(least(*distance) is not None for distance in distances)
 
     def _is_worth(
         self,
