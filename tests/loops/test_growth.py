@@ -95,6 +95,15 @@ def test_what_comes_before_must_be_the_same() -> None:
     assert stretches[-1] == Stretch(4096, stretches[-2].end, 4000)
 
 
+def test_what_comes_before_may_not_depend_on_the_bound() -> None:
+    """The mean of all inputs is another one at a smaller capacity."""
+    x = pr.recurrent((WIDTH,), ((t, T + 1),))
+    x[0] = pr.input("given", (WIDTH,), (t,))[0:T].mean(0)
+    seen = x[0 : t + 1]
+    x[t + 1] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd,d->s", seen, x).softmax(-1), seen))
+    assert growth_of({"last": x[T]}) is None
+
+
 def test_a_prefix_of_a_fixed_length_must_fit() -> None:
     """The first 700 steps are given, by a loop before: at smaller capacities it would do fewer."""
     x = pr.recurrent((WIDTH,), (t,))
