@@ -64,7 +64,7 @@ def _why_apart(
     if node.name in kept:
         return "its values are wanted from outside"
     if block.apart:
-        return "it runs before the recurrence that reads it"
+        return "it stays out of the loop of a recurrence"
     for reader, access in readers:
         if (reader, access) not in near:
             return f"{described(reader)} reads it elsewhere, at {brackets(access)}" if access.steps else _once(reader)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyrhythm.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
-from polyrhythm.ir.graph import Graph, Node, Range
+from polyrhythm.ir.graph import Graph, Node, NodeDim, Range
 from polyrhythm.ir.sets import Points, facts, least, points, proves
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.schedule.blocks import Block, stored_reads
@@ -28,7 +28,7 @@ from polyrhythm.schedule.times import Time, at, earlier, times
 
 @dataclass(frozen=True)
 class Slots:
-    """How one dim is kept: all steps (`count` is the extent), or `count` of them in turn.
+    """How one dim is kept: all steps (`count` is the extent, or less where the last have no values), or some in turn.
 
     A dim of which ranges are read stays an axis even with a single slot. The first step that is ever read has the
     first slot, so that ranges that begin there lie in order.
@@ -172,9 +172,10 @@ def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symb
     for number, dim in enumerate(node.dims):
         first, second = Term.of(_first(dim.symbol)), Term.of(_second(dim.symbol))
         reach = _reach(conflicts, second - first)
-        # A ring with a slot for every step is no ring.
-        whole = reach is None or (dim.extent.is_constant and 1 < dim.extent.constant <= reach + 1)
-        count = dim.extent if reach is None or whole else Term(reach + 1)
+        whole, count = True, dim.extent
+        if reach is not None:
+            whole = 1 < _steps(node, dim) <= reach + 1  # a ring with a slot for every step is no ring
+            count = Term(_steps(node, dim) if whole else reach + 1)
         slots.append(Slots(dim.symbol, count, whole, dim.symbol in ranged))
         if number + 1 < len(node.dims):
             agreeing = (c & points(eq(first, second), c.columns) for c in conflicts)
@@ -187,6 +188,14 @@ def _from_first(slots: Slots, lives: Sequence[_Life]) -> Slots:
     known = ((life.steps[slots.symbol], life.condition) for life in lives)
     found = [least(step, conjunction(condition, facts(condition.symbols))) for step, condition in known]
     return replace(slots, first=max(0, min((n for n in found if n is not None), default=0)) if None not in found else 0)
+
+
+def _steps(node: Node, dim: NodeDim) -> int:
+    """How many steps from the first one of a dim on hold all of a node's; 0 where that is not known."""
+    if not dim.extent.is_constant:
+        return 0
+    last = least(-Term.of(dim.symbol), conjunction(node.points, facts(node.points.symbols)))
+    return dim.extent.constant if last is None else min(dim.extent.constant, 1 - last)
 
 
 def _reach(conflicts: Sequence[Points], distance: Term) -> int | None:

@@ -49,13 +49,13 @@ def test_what_two_outputs_read_stays_apart() -> None:
 
 def test_a_contraction_that_runs_ahead_stays_apart() -> None:
     t, T = pr.dim("t")
-    x = pr.input("x", (64,), (t,))
-    h = pr.recurrent((64,), ((t, T + 1),))
+    x = pr.input("x", (256,), (t,))
+    h = pr.recurrent((256,), ((t, T + 1),))
     h[0] = 0.0
-    ahead = x @ pr.input("w", (64, 64))
+    ahead = x @ pr.input("w", (256, 256))
     h[t + 1] = pr.tanh(ahead + h)
     (line,) = [line for line in explained(h[T]) if line.startswith(REFUSED)]
-    assert line.endswith('(ahead = x @ pr.input("w", (64, 64))): it runs before the recurrence that reads it')
+    assert line.endswith('(ahead = x @ pr.input("w", (256, 256))): it stays out of the loop of a recurrence')
 
 
 @pytest.mark.parametrize(

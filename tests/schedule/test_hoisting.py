@@ -152,11 +152,19 @@ def test_a_network_leaves_the_loop_of_advantages() -> None:
     w, v = pr.input("w", (4, 16)), pr.input("v", (16,))
     seen = pr.recurrent((2, 4), ((t, T + 1),))
     seen[0] = pr.zeros((2, 4))
-    seen[t + 1] = pr.cos(seen + pr.input("noise", (2, 4), (t,)))
+    reward = pr.square(seen).sum(-1)
+    seen[t + 1] = pr.cos(0.1 * reward.reshape(2, 1) * seen + pr.input("noise", (2, 4), (t,)))
     worth = pr.tanh(seen @ w) @ v
-    reward = seen[t].sum(-1)
     advantage = rl.gae(t, reward, worth, worth[t + 1], False, False, 0.9, 0.8)
     assert parallel(advantage) == 2
+    known = pr.compile(advantage, backend="jax", bounds={T: 20}, progress=False)
+    assert "for all t" in known.schedule
+    assert "%" not in known.schedule, "a slot for each step is no ring: no two steps could run at once"
+    shapes = {"w": (4, 16), "v": (16,), "noise": (20, 2, 4)}
+    random = np.random.default_rng(0)
+    inputs = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    want = pr.evaluate(advantage, inputs)
+    np.testing.assert_allclose(np.asarray(known(**dict[str, Any](inputs))), want, rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_leaves_a_loop_that_ends_early() -> None:
