@@ -13,8 +13,8 @@ constant, so that the ring is there, and for no more than `MOST_STEPS` steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range
@@ -53,14 +53,14 @@ class _Read:
 def separate(graph: Graph, notes: Notes) -> Graph:
     """The graph with copies of the first steps of tensors, where that lets the rest be kept in a ring."""
     nodes = Nodes(graph)
-    kept = wanted(graph)
+    kept, places = wanted(graph), _places(graph)
     for node in graph:
         if node.name in kept or any(definition.op in ("input", "host") for definition in node.definitions):
             continue
         for axis, dim in enumerate(node.dims):
             if dim.extent.is_constant:
                 continue
-            reads = [_read(graph, place, axis, dim) for place in _places(graph, node.name)]
+            reads = [_read(graph, place, axis, dim) for place in places.get(node.name, ())]
             early = {read.place: read.last for read in reads if not read.near and read.last is not None}
             if not early or len(early) == len(reads) or not all(read.near or read.place in early for read in reads):
                 continue
@@ -80,12 +80,14 @@ def separate(graph: Graph, notes: Notes) -> Graph:
     return nodes.done()
 
 
-def _places(graph: Graph, name: str) -> Iterator[Place]:
+def _places(graph: Graph) -> dict[str, list[Place]]:
+    """Where each node is read."""
+    found: dict[str, list[Place]] = {}
     for reader in graph:
         for number, definition in enumerate(reader.definitions):
             for access in definition.operands:
-                if access.source == name:
-                    yield reader.name, number, access
+                found.setdefault(access.source, []).append((reader.name, number, access))
+    return found
 
 
 def _read(graph: Graph, place: Place, axis: int, dim: NodeDim) -> _Read:
@@ -105,6 +107,7 @@ def _read(graph: Graph, place: Place, axis: int, dim: NodeDim) -> _Read:
     return _Read(place, None, True, None if smallest is None else -smallest)
 
 
+@lru_cache(1 << 12)
 def _largest(term: Term, known: Condition) -> int | None:
     """The largest value of a term for all bounds; None where there is no limit."""
     where = conjunction(known, eq(Term.of(VALUE), term))
