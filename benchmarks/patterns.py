@@ -60,7 +60,7 @@ def run(quick: bool) -> list[Result | Fact]:
     for name, (_, seen) in patterns.items():
         own = [seconds / seen.sum() for seconds in times[name]]
         plain = [seconds / patterns["causal"][1].sum() for seconds in times["causal"]]
-        ratio = statistics.median(a / b for a, b in zip(own, plain, strict=True))
+        ratio = float(statistics.median(a / b for a, b in zip(own, plain, strict=True)))
         each = 1e3 * statistics.median(times[name]) / len(seen)
         note = f"{each:.3f} ms a token, {seen.mean():.0f} keys in the mean"
         limit = None if name == "causal" else LIMIT
