@@ -1,4 +1,4 @@
-"""The memory that writing takes, measured in processes of their own: a window takes the same however long the text is."""
+"""The memory that writing takes, measured in processes of their own: a window takes the same for any length of text."""
 
 from __future__ import annotations
 
