@@ -65,6 +65,7 @@ def test_xla_reports_what_is_planned(name: str) -> None:
     assert abs(needed - plan) <= 0.1 * plan + 1e6
 
 
+@pytest.mark.slow
 def test_growth_is_as_planned() -> None:
     """Twice the steps of a program that keeps a constant number of values need no more memory."""
     t, T = pr.dim("t")

@@ -11,7 +11,8 @@ elements b, which computes the same numbers in the same order, in one operation.
 Not done, with a note that says so:
 - where an element depends on the recurrence itself, since all elements must be there first;
 - where steps of the result are wanted one by one: cutting them out again costs as much as the steps did;
-- where that would keep all steps of elements that are now made and used one by one;
+- where that would keep all steps of elements that are now made and used one by one, or of a linear recurrence of
+  which only the last is read;
 - for a backend that compiles loops: there a step of such a loop takes a few nanoseconds, and neither the sums of XLA
   nor an associative scan are faster (measured in `docs/decisions.md`).
 """
@@ -167,27 +168,22 @@ def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: 
         Range(ZERO, found.extent) if s is found.symbol else Term.of(s) for s in node.symbols
     )
     access, at = Access(elements, steps), found.at.at
-    last = _is_last_only(graph, found)
-    running = None
-    if found.step.factor is not None or not last:
-        shape = TensorType((found.extent, *node.shape), node.dtype)
-        name = nodes.fresh(f"{node.name}_running")
-        made = _scan(nodes, found, access)
-        running = nodes.nodes[name] = Node(name, others, shape, (made,), False, TRUE, node.at)
-    if last:
-        total = _total(nodes, found, access if running is None else None, running, others)
-        again = Definition(TRUE, "broadcast", (total,), {"shape": node.shape}, at)
+    if _is_last_only(graph, found):
+        made = Definition(TRUE, "reduce", (access,), {"monoid": found.step.monoid, "axes": (0,)}, at)
+        total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
+        nodes.nodes[total.name] = total
+        again = Definition(TRUE, "broadcast", (Access(total.name, current(total)),), {"shape": node.shape}, at)
         limited = conjunction(node.domain, eq(Term.of(found.symbol), found.last))
         nodes.nodes[node.name] = replace(node, definitions=(again,), recurrent=False, domain=limited)
         for name in found.step.by:  # they read other steps, and only this tensor read them
             del nodes.nodes[name]
-        rule = "reduction" if running is None else found.rule
-        what = f"one {found.step.monoid}" if running is None else "that of one linear scan"
-        notes.did(rule, at or node.at, f"the last step is {what}", 0, bytes_of(node))
+        notes.did("reduction", at or node.at, f"the last step is one {found.step.monoid}", 0, bytes_of(node))
         return nodes.done()
-    assert running is not None
+    shape = TensorType((found.extent, *node.shape), node.dtype)
+    running = nodes.fresh(f"{node.name}_running")
+    nodes.nodes[running] = Node(running, others, shape, (_scan(nodes, found, access),), False, TRUE, node.at)
     for reader in graph:
-        nodes.nodes[reader.name] = _reading(reader, found, running.name)
+        nodes.nodes[reader.name] = _reading(reader, found, running)
     what = f"running {found.step.monoid}" if found.step.factor is None else "linear scan"
     notes.did(found.rule, at or node.at, f"a recurrence over {found.symbol} is one {what}")
     return nodes.done()
@@ -200,27 +196,6 @@ def _scan(nodes: Nodes, found: _Accumulation, elements: Access) -> Definition:
         return Definition(TRUE, "cumulative", (elements,), run, found.at.at)
     factors = Access(_factors(nodes, found, found.step.factor), elements.steps)
     return Definition(TRUE, "linear_scan", (factors, elements), {"axis": 0, "reverse": found.reverse}, found.at.at)
-
-
-def _total(
-    nodes: Nodes, found: _Accumulation, elements: Access | None, running: Node | None, others: tuple[NodeDim, ...]
-) -> Access:
-    """What everything accumulates to: a reduction of the elements, or the end of what runs."""
-    node, at = found.node, found.at.at
-    if elements is not None:
-        made = Definition(TRUE, "reduce", (elements,), {"monoid": found.step.monoid, "axes": (0,)}, at)
-    else:
-        assert running is not None
-        place = Definition(TRUE, "index", (), {"value": found.last}, at)
-        index = Node(nodes.fresh(f"{node.name}_last"), (), TensorType((), dtypes.INT32), (place,), False, TRUE, node.at)
-        nodes.nodes[index.name] = index
-        # By `take`, which gives something for an axis without steps too: nobody reads it there.
-        made = Definition(
-            TRUE, "take", (Access(running.name, current(running)), Access(index.name, ())), {"axis": 0}, at
-        )
-    total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
-    nodes.nodes[total.name] = total
-    return Access(total.name, current(total))
 
 
 def _reading(reader: Node, found: _Accumulation, running: str) -> Node:
@@ -268,6 +243,8 @@ def _refusal(graph: Graph, found: _Accumulation, circles: dict[str, int], notes:
     if any(s in node.symbols for length in node.shape for s in length.symbols):
         return "its shape differs from step to step"
     if _is_last_only(graph, found):
+        if found.step.factor is not None:
+            return "only its last step is read, and all would have to be kept"
         if not all(_is_whole(graph, access.source, found.symbol) for access in found.step.operands):
             return "its elements are made step by step, and all would have to be kept"
     elif not _is_read_whole(graph, found):

@@ -86,6 +86,7 @@ JAX: dict[str, tuple[int, Callable[..., Any]]] = {
     "select": (0, lambda x, y: jnp.where(x > y, x * 2.0, y * y)),
     "reduce": (2, lambda x: x.max(1)),
     "cumulative": (2, lambda x: jnp.cumprod(x, 0)),
+    "linear_scan": (0, lambda a, b: lax.scan(lambda y, ab: (ab[0] * y + ab[1],) * 2, jnp.zeros(()), (a, b))[1]),
     "einsum": (12, lambda x, y: jnp.einsum("jii,ik->kj", x, y)),
     "reshape": (0, lambda x: x.reshape(3, 2) ** 2),
     "transpose": (0, lambda x: jnp.transpose(x, (2, 0, 1)) ** 2),

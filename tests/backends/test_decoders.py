@@ -73,6 +73,7 @@ def test_a_window_needs_the_same_memory_for_any_number_of_steps() -> None:
     assert grown == (32768 - 1024) * 4  # the tokens themselves
 
 
+@slow
 def test_the_buffers_of_all_steps_double_as_they_fill() -> None:
     sizes = Sizes(1, 4)
     program = pr.compile(decoder(sizes), bounds={L: sizes.layers})

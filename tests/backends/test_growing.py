@@ -132,7 +132,8 @@ def test_an_early_end_at_any_capacity(limit: float) -> None:
     close(steps[-1]["all"], pr.evaluate(outputs, {}, bounds={T: 21}, until=until)["all"][-1])
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_tables_and_prefixes_and_early_ends(seed: int) -> None:
     outputs, until = tabled()
     program = pr.compile(outputs, until=until)

@@ -45,7 +45,7 @@ def fastest(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TunedBackend, "_raced", decided)
 
 
-@pytest.mark.parametrize("winner", ["t: pr.tile(16)", "the model's choice"])
+@pytest.mark.parametrize("winner", ["t: pr.tile(16)", pytest.param("the model's choice", marks=pytest.mark.slow)])
 def test_whatever_wins_the_results_are_those_of_the_oracle(
     winner: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,8 +70,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "lift: a running reduction goes the wrong way",
         "polyrhythm.passes.lift",
-        'run = {"monoid": found.monoid, "axis": 0, "reverse": found.reverse}',
-        'run = {"monoid": found.monoid, "axis": 0, "reverse": not found.reverse}',
+        'run = {"monoid": found.step.monoid, "axis": 0, "reverse": found.reverse}',
+        'run = {"monoid": found.step.monoid, "axis": 0, "reverse": not found.reverse}',
     ),
     Bug(
         "dead: a definition that holds is dropped",
@@ -104,8 +104,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "storage: a ring has one slot too few",
         "polyrhythm.schedule.storage",
-        "count = dim.extent if reach is None or whole else Term(reach + 1)",
-        "count = dim.extent if reach is None or whole else Term(max(1, reach))",
+        "count = Term(_steps(node, dim) if whole else reach + 1)",
+        "count = Term(_steps(node, dim) if whole else max(1, reach))",
         "numpy",
     ),
     Bug(
@@ -140,15 +140,15 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "jax: a reduction is not masked",
         "polyrhythm.backends.jax.ops_reductions",
-        "lax.reduce(masked(x, axes, start), start,",
-        "lax.reduce(x.array, start,",
+        'array = x.array if x.zeros and monoid == "sum" else masked(x, axes, start)',
+        "array = x.array",
         "jax",
     ),
     Bug(
         "jax: lanes read their neighbour's row",
         "polyrhythm.backends.jax.vector",
-        "start = first + lowering.scalar(cut.offset)\n    size",
-        "start = first + lowering.scalar(cut.offset) + 1\n    size",
+        "rows = _along(array, cut.axis, first + lowering.scalar(cut.offset), count)",
+        "rows = _along(array, cut.axis, first + lowering.scalar(cut.offset) + 1, count)",
         "jax",
     ),
     Bug(

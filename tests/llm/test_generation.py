@@ -58,6 +58,7 @@ def test_nothing_to_write(model: llm.Model) -> None:
     assert list(model.stream([1, 2], 0)) == []
 
 
+@pytest.mark.slow
 def test_one_prompt_or_a_list(model: llm.Model) -> None:
     one = model.generate("ab", 4)
     (same,) = model.generate(["ab"], 4)

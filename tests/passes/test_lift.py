@@ -81,18 +81,11 @@ FACTORS: dict[str, Callable[[pr.Tensor], Any]] = {
 
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("last", [False, True])
-def test_a_linear_recurrence_is_one_scan(factor: str, reverse: bool, last: bool) -> None:
+def test_a_linear_recurrence_is_one_scan(factor: str, reverse: bool) -> None:
     t, T = pr.dim("t")
     x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
-    if last and factor == "scalar":
-        w = pr.input("w", (), (t,))
-        y = discounted(x, t, T, w, reverse)
-    else:
-        y = discounted(x, t, T, FACTORS[factor](w), reverse)
-    wanted = y[0 if reverse else T - 1] if last else (y[0:T] * y[0:T]).sum(0)
-    given = {"x": X, "w": X[:, 0] if last and factor == "scalar" else X}
-    graph, notes = after([wanted, x, w], given)
+    y = discounted(x, t, T, FACTORS[factor](w), reverse)
+    graph, notes = after([(y[0:T] * y[0:T]).sum(0), x, w], {"x": X, "w": X})
     assert "linear-scan" in rules(notes)
     assert "linear_scan" in operations(graph)
     assert not any(node.recurrent for node in graph)
@@ -199,6 +192,13 @@ def test_not_where_elements_are_made_step_by_step() -> None:
     x = pr.input("x", (3,), (t,))
     y = forwards(pr.tanh(x), t, COMBINE["sum"])
     assert reasons([y[T - 1]]) == ["its elements are made step by step, and all would have to be kept"]
+
+
+def test_not_where_the_last_step_of_a_linear_recurrence_is_all_that_is_read() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    last = discounted(x, t, T, 0.9, False)[T - 1]
+    assert reasons([last]) == ["only its last step is read, and all would have to be kept"]
 
 
 def test_not_where_steps_are_wanted_one_by_one() -> None:

@@ -101,7 +101,7 @@ def test_scores_before_the_end_of_the_prompt_are_not_computed() -> None:
 
 @pytest.mark.parametrize(
     ("window", "backend"),
-    [(None, "numpy"), (3, "numpy"), (3, "jax"), pytest.param(None, "jax", marks=pytest.mark.slow)],
+    [(None, "numpy"), (3, "numpy"), *(pytest.param(n, "jax", marks=pytest.mark.slow) for n in (None, 3))],
 )
 def test_tokens_and_scores_are_those_of_the_oracle(backend: str, window: int | None) -> None:
     token, scores, symbols = decoder(window)

@@ -45,13 +45,13 @@ def allocated(n: int | None, *lengths: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("measure", [kept, allocated])
+@pytest.mark.parametrize("measure", [kept, pytest.param(allocated, marks=pytest.mark.slow)])
 def test_monte_carlo_keeps_a_rollout(measure: Callable[..., list[int]]) -> None:
     short, long = measure(None, 100, 200)
     assert OBSERVATIONS <= (long - short) / 100 < 3 * OBSERVATIONS
 
 
-@pytest.mark.parametrize("measure", [kept, allocated])
+@pytest.mark.parametrize("measure", [kept, pytest.param(allocated, marks=pytest.mark.slow)])
 def test_td_keeps_one_step(measure: Callable[..., list[int]]) -> None:
     short, long = measure(1, 100, 200)
     assert (long - short) / 100 < 0.01 * OBSERVATIONS
@@ -66,7 +66,8 @@ def test_n_steps_keep_n(measure: Callable[..., list[int]]) -> None:
     assert 3.5 * OBSERVATIONS < more - short < 12 * OBSERVATIONS
 
 
-@pytest.mark.parametrize("n", [None, 1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [None, 1, 4])
 def test_a_run_allocates_what_is_planned(n: int | None) -> None:
     program, made = training(n)
     (t,) = made.bounds
