@@ -27,7 +27,7 @@ import numpy as np
 
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import TRUE, conjunction, eq, negation
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, Step
 from polyrhythm.ir.sets import proves
 from polyrhythm.ir.terms import ZERO, Symbol, Term
 from polyrhythm.ir.types import Array, TensorType
