@@ -7,9 +7,9 @@ MINUTES ?= 10
 TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 
 # The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
-# -qq prints nothing but errors.
+# -qq prints nothing but errors. Python compiles what is imported, which is little of what is installed.
 VENV := .venv/bin
-PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
 .PHONY: help demo test lint fuzz drill mutants docs studies bench ablation bench-training constraints clean
 

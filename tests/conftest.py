@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, settings
 TESTS = Path(__file__).parent
 
 # The quick lane gives the same verdict every time; exploring is the business of `make fuzz`.
-settings.register_profile("quick", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "quick", derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("quick")
 
 

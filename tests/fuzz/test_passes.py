@@ -11,7 +11,7 @@ from tests.fuzz.mutate import rightly_refused
 from tests.fuzz.programs import programs
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
-EXAMPLES, WITH_GRADIENTS = 25, 28
+EXAMPLES, WITH_GRADIENTS = 25, 20
 
 
 @pytest.mark.parametrize("lane", ["int", "float"])

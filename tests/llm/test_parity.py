@@ -56,6 +56,7 @@ def test_bfloat16_is_close_to_transformers(name: str, tmp_path: Path) -> None:
     assert (found.argmax(-1) == expected.argmax(-1)).mean() >= 0.95
 
 
+@pytest.mark.slow
 def test_every_way_through_a_text_is_the_same(tmp_path: Path) -> None:
     """The whole text at once, the prompt and then token by token, only token by token, and as a stream."""
     model = llm.load(llm.write_random(tmp_path, num_hidden_layers=1, eos_token_id=None))

@@ -39,7 +39,7 @@ def test_time_multiplexed_bytes_are_the_recorded_ones(regions: int) -> None:
 
 
 @pytest.mark.parametrize("active_only", [True, False])
-@pytest.mark.parametrize("size", [8, 16, 64, 1024, "dynamic"])
+@pytest.mark.parametrize("size", [16, "dynamic", *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 64, 1024))])
 @pytest.mark.parametrize(
     ("shape", "stem", "batch"),
     [

@@ -34,7 +34,9 @@ def _kv(name: str) -> Trace:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ATTENTION_B16)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if k % 3 else []) for k, n in enumerate(ATTENTION_B16)]
+)
 def test_attention(name: str, policy: Policy) -> None:
     recorded = ATTENTION_B16[name][POLICIES.index(policy)]
     assert attention_point(_kv(name), policy).run.cycles == pytest.approx(recorded, rel=TOLERANCE[policy])

@@ -19,7 +19,7 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(np.prod(shape, dtype=int), dtype="int32").reshape(shape)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(SHAPES, st.data())
 def test_basic_indexing_as_in_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
     key = data.draw(basic_indices(shape, allow_newaxis=True, max_dims=8))
@@ -27,7 +27,7 @@ def test_basic_indexing_as_in_numpy(shape: tuple[int, ...], data: st.DataObject)
     assert_close(on_constants(lambda x: x.axes[key], x), np.asarray(x[key]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     st.integers(0, 6),
     st.none() | st.integers(-8, 8),
@@ -41,7 +41,7 @@ def test_slices_of_a_dynamic_axis_as_in_numpy(length: int, start: Any, stop: Any
     assert_close(on_dynamic_axis(lambda x: x.axes[key], x), x[key])
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(SHAPES.filter(len), st.data())
 def test_one_integer_tensor_as_in_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(shape) - 1))

@@ -27,7 +27,7 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: Any, padding: Any, dilation:
     return np.asarray(convolve(x, w, each[0], pads, None, each[1], feature_group_count=groups))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.integers(1, 7),
     st.integers(1, 3),
