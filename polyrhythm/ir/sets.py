@@ -336,16 +336,18 @@ def _simplified_atom(atom: Atom, given: Condition) -> Term:
 
 @lru_cache(_CACHE)
 def least(term: Term, condition: Condition) -> int | None:
-    """The smallest value of a term where a condition holds; None when there is none.
+    """The smallest value of a term where a condition holds; None when there is none, or it holds nowhere.
 
     >>> t = Term.of(Symbol("t", "dim"))
     >>> least(2 * t + 1, ge(t, 3))
     7
+    >>> least(t, conjunction(ge(t, 3), le(t, 2)))
     """
     if term.is_constant:
         return term.constant
     value = Symbol("value", "dim", serial=-2)
-    largest = solutions(conjunction(condition, eq(Term.of(value), -term))).largest_value(Term.of(value))
+    where = solutions(conjunction(condition, eq(Term.of(value), -term)))
+    largest = None if where.is_empty else where.largest_value(Term.of(value))
     return None if largest is None else -largest
 
 

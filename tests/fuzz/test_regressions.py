@@ -72,3 +72,15 @@ def test_comparisons_keep_the_order_of_dims() -> None:
     i, _ = pr.dim("i")
     x, y = pr.input("x", (), (t,)), pr.input("y", (), (i,))
     assert [c.dims for c in (x < y, x <= y, x > y, x >= y)] == [(t, i)] * 4
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_a_range_that_is_always_empty_is_no_first_step_of_a_ring(backend: str) -> None:
+    t, T = pr.dim("t")
+    y = pr.recurrent((), (t,), "int32")
+    late = pr.recurrent((), (t,), "int32")
+    y[0] = y[0:0].sum(0)
+    y[t + 1] = y
+    late[0] = pr.constant(1, "int32")
+    late[t + 1] = y
+    np.testing.assert_array_equal(pr.compile(late, backend=backend, progress=False)(bounds={T: 4}), [1, 0, 0, 0])
