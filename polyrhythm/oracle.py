@@ -23,7 +23,7 @@ from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, N
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import concrete
 from polyrhythm.ir.terms import Symbol, Term, dims_of
-from polyrhythm.lang.calls import Call, Ragged, prepare
+from polyrhythm.lang.calls import Call, Ragged, check_found, prepare
 from polyrhythm.lang.describe import described, described_call
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.structure import flattened
@@ -275,7 +275,10 @@ class _Run:
         if (bound, given) not in self.lengths:
             limit = self.call.bounds[longest(bound)]
             ends = [self._end(dim, at, limit) for at in self._rows(node, dim, row)]
-            self.lengths[bound, given] = max((limit if e is None else e + 1 for e in ends), default=min(1, limit))
+            length = max((limit if e is None else e + 1 for e in ends), default=min(1, limit))
+            values = {s.name: value for s, value in self.call.bounds.items()}
+            check_found(self.call.bounds, {**values, bound.name: length}, bound.name)
+            self.lengths[bound, given] = length
         return self.lengths[bound, given]
 
     def _end(self, dim: Symbol, row: Mapping[Symbol, int], limit: int) -> int | None:

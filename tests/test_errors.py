@@ -620,6 +620,13 @@ def bound_above_a_fixed_maximum() -> None:
 
 
 @raises(errors.BoundsError)
+def run_that_ends_before_a_size() -> None:
+    P = pr.size("P", max=T)
+    y = pr.where(t < P, x, 0.0)
+    pr.evaluate(y, X, bounds={P: 3}, until={t: x < 9.0})
+
+
+@raises(errors.BoundsError)
 def negative_bound() -> None:
     pr.evaluate(pr.value(t), bounds={T: -1})
 

@@ -15,6 +15,7 @@ from typing import Any
 from polyrhythm.ir.ops.record import attribute_terms
 from polyrhythm.ir.terms import Symbol, Term, ordered
 from polyrhythm.ir.types import Array, TensorType
+from polyrhythm.lang.calls import check_found
 from polyrhythm.loops.ir import (
     Block,
     Compute,
@@ -53,12 +54,25 @@ START = Begin((-1, 0), {}, {})
 class Run:
     """One run of a program while it goes on: its outputs as far as they are computed, and the bounds found."""
 
-    outputs: list[Any] = field(default_factory=list)
-    found: dict[str, int] = field(default_factory=dict)
+    program: LoopProgram
+    bounds: dict[str, int]
+    """All that are known; those that the program finds change when it does."""
     check: Check | None = None
     begin: Begin = START
+    outputs: list[Any] = field(default_factory=list)
     kept: Callable[[], dict[str, Any]] = dict
     """What every place holds now; None where nothing was stored yet."""
+
+    @property
+    def found(self) -> dict[str, int]:
+        """The bounds that the program finds itself, as far as it has."""
+        return {s.name: self.bounds[s.name] for s in self.program.found}
+
+    def ended(self, bound: str, length: int) -> int:
+        """A loop has ended early and so found a length."""
+        self.bounds[bound] = length
+        check_found(self.program.bounds, self.bounds, bound)
+        return length
 
     def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
         """One step of an output, at the lengths that its other axes have; a view."""
@@ -204,7 +218,7 @@ def _item(
     if item.stop is not None:
         bound = source.symbol(item.stop.bound)
         yield f"{indent}    if bool({_operand(source, item.stop.done)}):"
-        yield f"{indent}        {bound} = run.found[{item.stop.bound.name!r}] = {source.term(item.stop.length)}"
+        yield f"{indent}        {bound} = run.ended({item.stop.bound.name!r}, {source.term(item.stop.length)})"
         yield f"{indent}        break"
     if outermost:
         yield f"{indent}    yield {unit}, {counter} + 1"

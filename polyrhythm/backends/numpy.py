@@ -36,7 +36,7 @@ class NumpyBackend:
     ) -> tuple[Run, Iterator[Position]]:
         """A run that goes on whenever its next position is asked for; it may begin where another was stopped."""
         bounds = {**bounds, **begin.found}
-        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check, begin=begin)
+        run = Run(self.program, bounds, check, begin)
         return run, self._steps(inputs, bounds, seed, _Runtime, run)
 
     def run(

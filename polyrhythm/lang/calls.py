@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -237,6 +237,21 @@ def _disagree(
         fix="make the inputs and the given bounds agree",
         also=_declaration(node),
     )
+
+
+def check_found(symbols: Iterable[Symbol], values: Mapping[str, int], bound: str) -> None:
+    """What never exceeds a bound does not exceed the value found for it by running; raises a BoundsError."""
+    for symbol in symbols:
+        if symbol.max is None or bound not in {s.name for s in symbol.max.symbols}:
+            continue
+        limit = symbol.max.evaluate(lambda s: values[s.name])
+        if values[symbol.name] > limit:
+            most = "" if str(symbol.max) == bound else f", so at most {limit}"
+            raise BoundsError(
+                f"the run ended with {bound} = {values[bound]}, but {symbol} is {values[symbol.name]} and declared with "
+                f"max={symbol.max}{most}",
+                fix=f"let the stopping condition hold only at steps that {symbol} allows, or declare {symbol} without max",
+            )
 
 
 def _complete(

@@ -99,6 +99,8 @@ class Brute:
             self.stopping.discard(dim)
             # What was computed with the full length may differ from what has the true one only in its tables.
             self.tables.clear()
+            if any(most == dim.upper() and self.bounds[size] > self.lengths[key] for size, most in self.program.sizes):
+                raise Invalid("promise", dim)
         return self.lengths[key]
 
     def index(self, node: Index, env: Env) -> int:

@@ -259,8 +259,9 @@ class Expressions(Dynamic):
                 return Apply("sum", (Apply("*", (hot, Array(self._values(dtype, (3,)), dtype))),), (0,))
             place = Apply("%", (self.strong(inner(scope, "int32", (), depth - 1), ()), Literal(3)))
             return Apply("take", (Array(self._values(dtype, (3,)), dtype), place), (0,))
-        if len(shape) == 2:
-            return Apply("transpose", (inner(scope, dtype, shape[::-1], depth - 1),), ((1, 0),))
+        if len(shape) >= 2:
+            turned = tuple(reversed(range(len(shape))))
+            return Apply("transpose", (inner(scope, dtype, shape[::-1], depth - 1),), (turned,))
         kind = self.number(0, 5)
         n = shape[0]
         if kind == 0:

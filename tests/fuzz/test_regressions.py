@@ -84,3 +84,12 @@ def test_a_range_that_is_always_empty_is_no_first_step_of_a_ring(backend: str) -
     late[0] = pr.constant(1, "int32")
     late[t + 1] = y
     np.testing.assert_array_equal(pr.compile(late, backend=backend, progress=False)(bounds={T: 4}), [1, 0, 0, 0])
+
+
+def test_lengths_beyond_the_bound() -> None:
+    """A range that has one step for every t < T has none at the last step of a tensor with one more."""
+    t, T = pr.dim("t")
+    y = pr.recurrent((), ((t, T + 1),), "int32")
+    y[t > 0] = pr.maximum(y[t + 1 : pr.min(T + 1, t + 2)].flip(0).max(0), t)
+    y[0] = y[1] + 1
+    np.testing.assert_array_equal(pr.evaluate(y, bounds={T: 3}), [4, 3, 3, 3])

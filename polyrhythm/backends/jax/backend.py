@@ -21,6 +21,7 @@ from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
+from polyrhythm.lang.calls import check_found
 from polyrhythm.loops.growth import find_growth
 from polyrhythm.loops.guards import joined
 from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
@@ -98,6 +99,8 @@ class JaxBackend:
 
     def _whole(self, outputs: Sequence[Any], bounds: Mapping[str, int], ended: Mapping[str, int]) -> list[Any]:
         """The outputs at their lengths."""
+        for bound in ended:
+            check_found(self.program.bounds, {**bounds, **ended}, bound)
         shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
         return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
 

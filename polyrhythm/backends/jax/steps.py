@@ -24,7 +24,8 @@ from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.ir.terms import Symbol
-from polyrhythm.loops.ir import Block, For
+from polyrhythm.lang.calls import check_found
+from polyrhythm.loops.ir import Block, For, LoopProgram
 from polyrhythm.loops.units import Unit, units
 
 Arrays = dict[str, jax.Array]
@@ -52,6 +53,12 @@ class SteppedRun:
     def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
         """One step of an output, at the lengths that its other axes have."""
         return _cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
+
+    def end(self, program: LoopProgram, bound: Symbol, length: int) -> None:
+        """A loop has ended early and so found a length."""
+        self.found[bound.name] = self.bounds[bound.name] = length
+        self.found_early.add(bound.name)
+        check_found(program.bounds, self.bounds, bound.name)
 
     def kept(self) -> dict[str, Any]:
         """What every place holds now; separate slots are put together."""
@@ -232,8 +239,7 @@ class Stepper:
             run.state, done, length = compiled(*arguments)
             if stop is None or not bool(done):
                 return False
-            run.found[stop.bound.name] = run.bounds[stop.bound.name] = int(length)
-            run.found_early.add(stop.bound.name)
+            run.end(program, stop.bound, int(length))
         return True
 
     def _inputs(self, run: SteppedRun, full: Mapping[Symbol, int]) -> dict[str, Any]:
@@ -251,9 +257,8 @@ class Stepper:
         done = driver.advance(unit.item, state, symbols, seed_words(seed), iterations)
         run.state = {name: state[name] for name in run.state}
         for symbol in self.backend.program.found:
-            run.found[symbol.name] = run.bounds[symbol.name] = symbols[symbol]
             if done:
-                run.found_early.add(symbol.name)
+                run.end(self.backend.program, symbol, symbols[symbol])
         return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:

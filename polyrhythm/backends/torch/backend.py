@@ -47,7 +47,7 @@ class TorchBackend:
     ) -> tuple[Run, Iterator[Position]]:
         """A run that goes on whenever its next position is asked for; it may begin where another was stopped."""
         bounds = {**bounds, **begin.found}
-        run = Run(found={s.name: bounds[s.name] for s in self.program.found}, check=check, begin=begin)
+        run = Run(self.program, bounds, check, begin)
         return run, _without_gradients(self._steps(as_tensors(inputs), bounds, seed, _Runtime, run))
 
     def run(

@@ -24,7 +24,7 @@ from polyrhythm.ir.terms import ONE, ZERO, Term, maximum, minimum
 from polyrhythm.lang.functions.arithmetic import where
 from polyrhythm.lang.functions.support import as_tensor, cast_to, reshaped
 from polyrhythm.lang.index import Condition, Index, affine, index_of
-from polyrhythm.lang.tensor import Tensor, apply, domain, in_order, union
+from polyrhythm.lang.tensor import Tensor, apply, counted, domain, in_order, union
 
 Entry = int | slice | None | EllipsisType | Index | Tensor | np.ndarray | Sequence[int]
 
@@ -122,11 +122,16 @@ def _cut(x: Tensor, cuts: list[Cut]) -> Tensor:
 
 
 def _known(x: Tensor, entries: list[Any]) -> IrCondition:
-    """What holds where the result lives: its dims are in range, and lengths are not negative."""
+    """What holds where the result is demanded: nothing is negative, and dims that only entries name are in range.
+
+    The value itself may be demanded beyond its own extent, by a definition of a tensor that has more steps.
+    """
     parts = [p for e in entries for p in ((e.start, e.stop) if isinstance(e, slice) else (e,))]
     symbols = {symbol for part in parts if isinstance(part, Index) for symbol in part.term.symbols}
     lengths = (ge(length, ZERO) for length in x.type.shape)
-    return conjunction(domain(union([x.spans], in_order(symbols))), *lengths)
+    own = {span.symbol for span in x.spans}
+    named = [span for span in union([], in_order(symbols)) if span.symbol not in own]
+    return conjunction(counted(x.spans), domain(tuple(named)), *lengths)
 
 
 def _point(entry: Any, length: Term, x: Tensor) -> Cut:

@@ -12,7 +12,7 @@ its own, after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -81,9 +81,12 @@ class Scenario:
         """What the symbols of the graph stand for."""
         return {bound: Term.of(end) for bound, (end, _) in self.ends.items()}
 
-    @property
-    def known(self) -> Condition:
+    def known(self, symbols: Iterable[Symbol]) -> Condition:
+        """What is known of the ends: a run that leaves a symbol above its maximum is refused."""
         limits = [conjunction(ge(Term.of(e), 1), le(Term.of(e), Term.of(b))) for b, (e, _) in self.ends.items()]
+        for symbol in symbols:
+            if symbol.max is not None and self.ends.keys() & symbol.max.symbols:
+                limits.append(le(Term.of(symbol), symbol.max.substitute(self.final)))
         return conjunction(*limits)
 
 
@@ -99,6 +102,7 @@ class Walk:
         self.scenario = scenario or Scenario()
         self.occurrences: list[Occurrence] = []
         self.stops: list[StopLoop] = []
+        self._symbols = program.bounds
         self._number = 0
         self._lasts = _lasts(program)
         self._items(program.body, _Around())
@@ -106,7 +110,7 @@ class Walk:
     @property
     def found(self) -> Condition:
         """What is known of the final value of a bound: it is a length that the loop which found it has tried."""
-        known: list[Condition] = [self.scenario.known]
+        known: list[Condition] = [self.scenario.known(self._symbols)]
         for stop in self.stops:
             final, number = self.scenario.ends.get(stop.stop.bound, (None, None))
             if final is not None and number == stop.number:
