@@ -1294,3 +1294,37 @@ class MemoryBudgetError(PolyrhythmError):
     >>> program(x=np.ones((100, 1000), "float32"))[:2]
     array([100., 100.], dtype=float32)
     """
+
+
+class DependentStepsError(PolyrhythmError):
+    """Steps that need each other were to run at once.
+
+    `schedule={t: pr.vector()}` and `pr.tile(n)` ask for many steps of a dim at the same time. That is possible only
+    where none of them needs what another one makes, in the whole program: a recurrence along the dim rules it out,
+    and so do effects, which have an order, and a stopping condition.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> y = pr.recurrent((), (t,))
+    >>> y[0] = x[0]
+    >>> y[t + 1] = pr.tanh(y) + x[t + 1]
+    >>> pr.compile(y, schedule={t: pr.vector()})
+    Traceback (most recent call last):
+        ...
+    polyrhythm.errors.DependentStepsError: schedule={t: pr.vector()} cannot be: a step of t needs what another one makes
+      at ...: y[t + 1] = pr.tanh(y) + x[t + 1]
+      for example at T = 3: y[2] needs y[1]
+      fix: leave t out of schedule=, which lets the compiler choose, or write {t: pr.loop()}
+
+    Choose for dims whose steps are independent, and leave the others to the compiler:
+
+    >>> b, B = pr.dim("b")
+    >>> x = pr.input("x", (), (b, t))
+    >>> y = pr.recurrent((), (b, t))
+    >>> y[b, 0] = x[b, 0]
+    >>> y[b, t + 1] = pr.tanh(y) + x[b, t + 1]
+    >>> pr.compile(y, schedule={b: pr.vector()})(x=[[0.0, 1.0], [0.0, 2.0]])
+    array([[0., 1.],
+           [0., 2.]], dtype=float32)
+    """

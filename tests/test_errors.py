@@ -1207,6 +1207,76 @@ def choice_for_another_program() -> None:
     pr.compile(pr.exp(x), schedule={pr.dim("other")[0]: pr.loop()})
 
 
+@raises(errors.DependentStepsError)
+def recurrence_all_at_once() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = pr.tanh(y) + x[t + 1]
+    pr.compile(y, schedule={t: pr.vector()})
+
+
+@raises(errors.DependentStepsError)
+def recurrence_backwards_in_tiles() -> None:
+    g = pr.recurrent((), ((t, T + 1),))
+    g[T] = 0
+    g[t] = x + 0.9 * g[t + 1]
+    pr.compile(g[0], schedule={t: pr.tile(8)})
+
+
+@raises(errors.DependentStepsError)
+def circle_through_a_value_without_a_name_all_at_once() -> None:
+    h = pr.recurrent((3,), (t,))
+    past = h[0:t].sum(0)
+    h[t] = pr.where(t > 0, pr.tanh(past), 0) + v
+    pr.compile(h, schedule={t: pr.vector()})
+
+
+@raises(errors.DependentStepsError)
+def distant_recurrence_all_at_once() -> None:
+    y = pr.recurrent((), (t,))
+    y[t < 20] = x
+    y[t >= 20] = pr.tanh(y[t - 20]) + x
+    pr.compile(y, schedule={t: pr.vector()})
+
+
+@raises(errors.DependentStepsError)
+def circle_of_two_all_at_once() -> None:
+    y, z = pr.recurrent((), (t,)), pr.recurrent((), (t,))
+    y[t] = pr.tanh(z + x)
+    z[0] = 0
+    z[t + 1] = y * 2
+    pr.compile(y, schedule={t: pr.vector()})
+
+
+@raises(errors.DependentStepsError)
+def gradient_of_a_recurrence_all_at_once() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = y * x[t + 1]
+    pr.compile(pr.grad(y[T - 1], x), schedule={t: pr.vector()})
+
+
+@raises(errors.DependentStepsError)
+def effect_all_at_once() -> None:
+    log = pr.host(print, [x], (), "float32", effect="log")
+    pr.compile(x, effects=[log], schedule={t: pr.vector()})
+
+
+@raises(errors.UnsupportedError)
+def host_function_all_at_once() -> None:
+    pr.compile(pr.host(np.sin, [x], (), "float32"), schedule={t: pr.vector()})
+
+
+@raises(errors.DependentStepsError)
+def early_end_all_at_once() -> None:
+    pr.compile(pr.exp(x), until={t: x > 1}, schedule={t: pr.vector()})
+
+
+@raises(errors.UnsupportedError)
+def all_at_once_on_numpy() -> None:
+    pr.compile(pr.exp(x), backend="numpy", schedule={t: pr.vector()})
+
+
 # Language models from a folder.
 
 

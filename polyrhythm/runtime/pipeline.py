@@ -23,6 +23,7 @@ from polyrhythm.loops.ir import For, LoopProgram, walk
 from polyrhythm.loops.private import with_private
 from polyrhythm.loops.unroll import marked
 from polyrhythm.passes import Note, optimised
+from polyrhythm.schedule.at_once import refusal
 from polyrhythm.schedule.blocks import Block, make_blocks
 from polyrhythm.schedule.dependences import Dependence, find_dependences
 from polyrhythm.schedule.effects import contradiction
@@ -57,10 +58,11 @@ def compile_tensors(
     bounds: Mapping[Bound, int] | None = None,
     without: Collection[str] = (),
     compiled_loops: bool = True,
+    chunks: Mapping[Dim, Chunk] | None = None,
 ) -> Compiled:
     """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out.
 
-    `compiled_loops` tells the passes that the backend compiles loops.
+    `compiled_loops` tells the passes that the backend compiles loops. `chunks` is what the user chose to run at once.
     """
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
@@ -77,8 +79,16 @@ def compile_tensors(
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)
     again = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift")) if lifted else None
-    ordered = _ordered(graph, blocks, dependences, None, seconds, without)
-    return replace(ordered, notes=notes, unlifted=again, without=tuple(without))
+    chosen = _declared(graph, chunks or {})
+    at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
+    ordered = _ordered(graph, blocks, dependences, None, seconds, without, at_once)
+    for dim in at_once:
+        wish = f"schedule={{{dim}: {chosen[dim]}}}"
+        refused = refusal(graph, blocks, dependences, ordered.schedule, dim, wish)
+        if refused is not None:
+            raise refused
+    loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
+    return replace(ordered, loops=loops, notes=notes, unlifted=again, without=tuple(without))
 
 
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
@@ -93,23 +103,30 @@ def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     return replace(variant, loops=loops)
 
 
-def limited(compiled: Compiled, budget: int | str | None, chunks: Mapping[Dim, Chunk], machine: Machine) -> Compiled:
-    """The same program with a limit to its memory, what the user chose to run at once, and the machine's rates."""
-    chosen: dict[str, Chunk] = {}
+def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> Compiled:
+    """The same program with a limit to its memory and the machine's rates."""
+    chosen = dict(compiled.loops.chunks)
     if "vector" in compiled.without:
-        chosen = {item.counter.name: Chunk(1) for item in walk(compiled.loops.body) if isinstance(item, For)}
+        one_by_one = {item.counter.name: Chunk(1) for item in walk(compiled.loops.body) if isinstance(item, For)}
+        chosen = {**one_by_one, **chosen}
     if "grow" in compiled.without:
         machine = replace(machine, call=NEVER)
+    limit = None if budget is None else parsed_bytes(budget)
+    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen, machine=machine))
+
+
+def _declared(graph: Graph, chunks: Mapping[Dim, Chunk]) -> dict[Symbol, Chunk]:
+    """What the user chose, by the symbols of the graph."""
+    chosen: dict[Symbol, Chunk] = {}
     for dim, chunk in chunks.items():
-        symbol = compiled.graph.declared.get(dim.symbol) if isinstance(dim, Dim) else None
+        symbol = graph.declared.get(dim.symbol) if isinstance(dim, Dim) else None
         if symbol is None or not isinstance(chunk, Chunk):
             raise DeclarationError(
                 f"schedule={{{dim}: {chunk!r}}} does not say how a dim of the program runs",
                 fix="name dims of the program, as in schedule={t: pr.tile(256)}",
             )
-        chosen[symbol.name] = chunk
-    limit = None if budget is None else parsed_bytes(budget)
-    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen, machine=machine))
+        chosen[symbol] = chunk
+    return chosen
 
 
 def _ordered(
@@ -119,10 +136,11 @@ def _ordered(
     first: Symbol | None,
     seconds: dict[str, float],
     without: Collection[str],
+    at_once: frozenset[Symbol] = frozenset(),
 ) -> Compiled:
     with _timed(seconds, "schedule"):
         try:
-            items = schedule(blocks, dependences, first)
+            items = schedule(blocks, dependences, first, at_once)
         except ScheduleError as error:
             raise contradiction(graph, blocks, dependences) or error from None
     with _timed(seconds, "storage"):

@@ -69,9 +69,9 @@ def compile(
     every pass keeps the meaning. `torch_compile="inductor"` runs the blocks of a program on torch through
     `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
     what a run may take: fewer steps run at once, or the tensor that needs too much is named. `schedule` says how many
-    steps of a dim run at once where they are independent, `pr.loop()`, `pr.vector()` or `pr.tile(256)`; otherwise the
-    compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with bounds of a size,
-    which then takes longer; what it finds is kept for later processes.
+    steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.tile(256)`, and is refused where they depend on each
+    other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
+    bounds of a size, which then takes longer; what it finds is kept for later processes.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -121,12 +121,24 @@ class Program:
                 f"there is nothing to tune on {options.backend}, which runs one step after the other",
                 fix='use backend="jax", or leave out tune=True',
             )
+        for dim, chunk in options.schedule.items() if options.backend != "jax" else ():
+            if chunk != Chunk(1):
+                raise UnsupportedError(
+                    f"schedule={{{dim}: {chunk}}} cannot be on {options.backend}, which runs one step after the other",
+                    fix=f'use backend="jax", or leave {dim} out of schedule=',
+                )
         self.wanted, self.options = wanted, options
         compiled_loops = options.backend == "jax"
         self.compiled = compile_tensors(
-            wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without, compiled_loops
+            wanted.outputs,
+            wanted.effects,
+            wanted.until,
+            wanted.bounds,
+            options.without,
+            compiled_loops,
+            options.schedule,
         )
-        self.compiled = limited(self.compiled, options.memory_budget, options.schedule, machine_of(options))
+        self.compiled = limited(self.compiled, options.memory_budget, machine_of(options))
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):

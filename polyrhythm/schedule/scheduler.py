@@ -71,11 +71,17 @@ class ScheduleError(PolyrhythmError):
 
 
 def schedule(
-    blocks: Mapping[str, Block], dependences: Sequence[Dependence], first: Symbol | None = None
+    blocks: Mapping[str, Block],
+    dependences: Sequence[Dependence],
+    first: Symbol | None = None,
+    at_once: frozenset[Symbol] = frozenset(),
 ) -> tuple[Item, ...]:
-    """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost."""
+    """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost.
+
+    Loops over the dims in `at_once` are not joined if their iterations then wait for each other.
+    """
     remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
-    return _Scheduler(blocks, first).nest(list(blocks), dependences, remaining)
+    return _Scheduler(blocks, first, at_once).nest(list(blocks), dependences, remaining)
 
 
 Ranks = dict[str, Term]
@@ -107,8 +113,8 @@ class _Group:
 
 
 class _Scheduler:
-    def __init__(self, blocks: Mapping[str, Block], first: Symbol | None) -> None:
-        self.blocks = blocks
+    def __init__(self, blocks: Mapping[str, Block], first: Symbol | None, at_once: frozenset[Symbol]) -> None:
+        self.blocks, self.at_once = blocks, at_once
         self.position = {name: number for number, name in enumerate(blocks)}
         self.first = first
         self.loops = 0
@@ -244,6 +250,7 @@ class _Scheduler:
             found = depths(members, needs, {name: remaining[name] for name in members})
             fewest = min(found.values(), default=0)
             ways = [way for way in ways if found.get(way.symbol, fewest) == fewest]
+            ways.sort(key=lambda way: way.symbol in self.at_once)  # another dim may carry what this one need not
         return _Group(members, ways)
 
     def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence], kept: set[Symbol]) -> bool:
@@ -293,15 +300,14 @@ class _Scheduler:
     ) -> bool:
         """Whether a common loop is better than two: not where it makes iterations wait and saves no storage.
 
-        Steps of the producer that are independent would have to come one after the other. That is worth it if they are
-        few, or if its values then need not be kept for all steps. They are kept anyway if they are read without a
-        limit later, or if another definition of the same tensor is in the loop already and this one has no more steps
-        than are kept there; or if both loops are parallel and an outer loop keeps values for all steps in any case.
-        In that case two parallel loops stay apart too unless they have the same steps: one would be cut into pieces.
-        Contractions that are much faster for all steps at once stay out of the loop of a recurrence that reads them, or
-        that they read (`hoisting.py`).
-        What reads ranges without a limit of values made before stays out too: those are kept whole, and its own take no
-        more.
+        Steps of the producer that are independent would have to come one after the other. That is not worth it where a
+        user wants them at once. It is if they are few, or if its values then need not be kept for all steps. They are
+        kept anyway if they are read without a limit later, or if another definition of the same tensor is in the loop
+        already and this one has no more steps than are kept there; or if both loops are parallel and an outer loop
+        keeps values for all steps in any case. In that case two parallel loops stay apart too unless they have the same
+        steps: one would be cut into pieces. Contractions that are much faster for all steps at once stay out of the
+        loop of a recurrence that reads them, or that they read (`hoisting.py`). What reads ranges without a limit of
+        values made before stays out too: those are kept whole, and its own take no more.
         """
         if self.first is not None:
             return True
@@ -313,6 +319,8 @@ class _Scheduler:
         if self._is_parallel(_Group(list(ranks)), ranks, among):
             pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
             return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
+        if symbol in self.at_once:
+            return False
         if steps in (0, 1):
             return True
         if any(symbol in self.blocks[name].apart for name in fresh.members):
@@ -490,7 +498,7 @@ class _Scheduler:
         members = {name: Member(way.dims[name], ranks[name] + shifts[name]) for name in group.members}
         self.loops += 1
         counter = Symbol(way.symbol.name, "dim", serial=-10 - self.loops)
-        inner = list(_open(among, members))
+        inner = list(still_open(among, members))
         left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
         unchanged = {(d.source, d.reader) for d in inner}
         settled = [d for d in among if (d.source, d.reader) not in unchanged]
@@ -498,7 +506,7 @@ class _Scheduler:
         return Loop(counter, members, self.nest(group.members, inner, left, settled), parallel)
 
 
-def _open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
+def still_open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
     """The part of each dependence whose two ends fall into one iteration."""
     for d in among:
         distance = members[d.reader].time - members[d.source].time.substitute(d.steps)

@@ -48,6 +48,35 @@ def test_whatever_runs_at_once_the_values_are_the_same(
         assert seen <= expected
 
 
+def test_values_of_neighbours_are_made_before_where_steps_are_to_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network and a stencil over it would share a loop that keeps two steps; the wish parts them."""
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (WIDTH,), (t,)), pr.input("w", (WIDTH, WIDTH))
+    y = pr.tanh(x @ w)
+    z = pr.where((t > 0) & (t < T - 1), y[t - 1] * y[t + 1], y)
+    arrays = {"x": np.random.default_rng(0).normal(size=(16, WIDTH)), "w": np.eye(WIDTH) * 2}
+    arrays = {name: array.astype("float32") for name, array in arrays.items()}
+    found, seen = lanes_of(pr.compile(z, schedule={t: pr.vector()}), monkeypatch, **arrays)
+    np.testing.assert_allclose(found, pr.evaluate(z, arrays), rtol=1e-5)
+    assert 16 in seen
+
+
+def test_another_dim_carries_what_is_to_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along a diagonal either dim can be the one that goes step by step."""
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (i, t))
+    y = pr.recurrent((), (i, t))
+    y[(i == 0) | (t == 0)] = x
+    y[(i > 0) & (t > 0)] = pr.tanh(y[i - 1, t - 1]) + x
+    arrays = {"x": np.random.default_rng(0).normal(size=(5, 9)).astype("float32")}
+    for dim, lanes in ((t, 8), (i, 4)):
+        program = pr.compile(y, {I: 5, T: 9}, schedule={dim: pr.vector()})
+        found, seen = lanes_of(program, monkeypatch, **arrays)
+        np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-5)
+        assert max(seen) >= lanes
+
+
 def test_fewer_steps_run_at_once_where_a_budget_demands_it(monkeypatch: pytest.MonkeyPatch) -> None:
     _, y = attention()
     arrays = {"x": np.random.default_rng(0).normal(size=(256, WIDTH)).astype("float32")}
