@@ -9,7 +9,7 @@ arrays, by NumPy, since XLA would have to compile that too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from polyrhythm.loops.liveness import live_before, written
 from polyrhythm.loops.units import Unit, units
 
 Arrays = dict[str, jax.Array]
+Rooms = dict[str, tuple[int, ...]]
 Note = Callable[[Mapping[Symbol, int], str, float], None]
 
 
@@ -41,6 +42,7 @@ class Growing:
     note: Note
     drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
     _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _rooms: dict[tuple[int, ...], Rooms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         every = units(self.program.body)
@@ -71,7 +73,7 @@ class Growing:
         stretches = growth.stretches(bounds, capacities[growth.bound])
         for number, stretch in enumerate(stretches):
             now = {**capacities, growth.bound: stretch.capacity}
-            state = resized(program, now, state, self.state)
+            state = resized(program, self._rooms_at(now, self.state), state)
             inputs, last = placed(now), number == len(stretches) - 1
             before = stretches[number - 1].capacity if number else None
             spans = growth.companion_spans(before, stretch.capacity, bounds, capacities[growth.bound])
@@ -101,7 +103,7 @@ class Growing:
         stretches = growth.stretches(bounds, capacities[growth.bound])
         for number, stretch in enumerate(stretches):
             now = {**capacities, growth.bound: stretch.capacity}
-            arrays = {**resized(program, now, arrays, names), **jax.device_put(placed(now))}
+            arrays = {**resized(program, self._rooms_at(now, names), arrays), **jax.device_put(placed(now))}
             driver = drive(now)
             past = stretches[number - 1].capacity if number else None
             spans = growth.companion_spans(past, stretch.capacity, bounds, capacities[growth.bound])
@@ -117,6 +119,13 @@ class Growing:
                         driver.advance(unit.item, arrays, symbols, seed, iterations)
                 break
         return [arrays[name] for name in program.outputs], [symbols[bound] for bound in program.found]
+
+    def _rooms_at(self, capacities: Mapping[Symbol, int], names: list[str]) -> Rooms:
+        """The shapes of places; kept, since finding them takes as long as some steps."""
+        key = tuple(capacities.values())
+        if key not in self._rooms:
+            self._rooms[key] = rooms(self.program, capacities, names)
+        return self._rooms[key]
 
     def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
         key = (starts, *capacities.values())
@@ -204,23 +213,26 @@ def begin_at(lowering: Lowering, loop: For, first: jax.Array, end: jax.Array, nu
     lowering.ranges[symbols[1]] = (loop.first, loop.end)
 
 
-def resized(
-    program: LoopProgram, capacities: Mapping[Symbol, int], state: Mapping[str, Any], names: list[str]
-) -> Arrays:
-    """Places with other capacities: what they hold stays, the rest is zeros."""
+def rooms(program: LoopProgram, capacities: Mapping[Symbol, int], names: Sequence[str]) -> Rooms:
+    """The shapes of the arrays that hold places at some capacities."""
     sizes = Lowering(program, capacities, {}, None)
-    found = {}
-    for name in names:
-        place = program.places[name]
-        room, old = sizes.room(place), state.get(name)
+    return {name: sizes.room(program.places[name]) for name in names}
+
+
+def resized(program: LoopProgram, shapes: Rooms, state: Mapping[str, Any]) -> Arrays:
+    """Places with other shapes: what they hold stays, the rest is zeros."""
+    found: dict[str, Any] = {}
+    for name, room in shapes.items():
+        old = state.get(name)
         if old is None or old.shape != room:
-            new = np.zeros(room, place.type.dtype)
+            new = np.zeros(room, program.places[name].type.dtype)
             if old is not None:
                 shared = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, room, strict=True))
                 new[shared] = np.asarray(old)[shared]
             old = new
-        found[name] = jax.device_put(old) if isinstance(old, np.ndarray) else old
-    return found
+        found[name] = old
+    made = {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    return {**found, **jax.device_put(made)}
 
 
 def _items(some: tuple[Unit, ...]) -> tuple[Item, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from polyrhythm.backends.generated import START, Begin, Position
 from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
-from polyrhythm.backends.jax.growing import begin_at, resized, some_iterations
+from polyrhythm.backends.jax.growing import begin_at, resized, rooms, some_iterations
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.regions import has_host
@@ -120,7 +120,7 @@ class Stepper:
             run.capacities[growth.bound] = self._capacity_at(run, full, begin.position)
         with _precision(self.backend.wide):
             kept = self._separated(begin.places)
-            run.state = resized(program, run.capacities, kept, self._written())
+            run.state = resized(program, rooms(program, run.capacities, self._written()), kept)
             run.inputs = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(full)))
         return run, self._positions(run, full, seed, chunk_of, begin.position)
 
@@ -195,7 +195,8 @@ class Stepper:
             return
         run.capacities[growth.bound] = now
         with _precision(run.wide):
-            run.state = resized(self.backend.program, run.capacities, run.state, list(run.state))
+            shapes = rooms(self.backend.program, run.capacities, list(run.state))
+            run.state = resized(self.backend.program, shapes, run.state)
         for companion, span in growth.companion_spans(before, now, run.bounds, largest).items():
             if span:
                 self._advance(run, full, seed, companion, span, False)
