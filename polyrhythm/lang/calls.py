@@ -248,9 +248,10 @@ def check_found(symbols: Iterable[Symbol], values: Mapping[str, int], bound: str
         if values[symbol.name] > limit:
             most = "" if str(symbol.max) == bound else f", so at most {limit}"
             raise BoundsError(
-                f"the run ended with {bound} = {values[bound]}, but {symbol} is {values[symbol.name]} and declared with "
-                f"max={symbol.max}{most}",
-                fix=f"let the stopping condition hold only at steps that {symbol} allows, or declare {symbol} without max",
+                f"the run ended with {bound} = {values[bound]}, but {symbol} is {values[symbol.name]} and declared "
+                f"with max={symbol.max}{most}",
+                fix=f"let the stopping condition hold only at steps that {symbol} allows, or declare {symbol} "
+                "without max",
             )
 
 
