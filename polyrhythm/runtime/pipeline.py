@@ -170,9 +170,10 @@ def _refuse(graph: Graph) -> None:
             at=node.at,
         )
     for dim, name in graph.until.items():
-        if graph[name].symbols != (dim,):
+        others = ", ".join(str(symbol) for symbol in graph[name].symbols if symbol is not dim)
+        if others:
             raise UnsupportedError(
-                f"compiled programs cannot end {dim} at a different step for each of {graph[name].symbols} yet",
+                f"compiled programs cannot end {dim} at a different step for each {others} yet",
                 fix="run it with pr.evaluate, or stop when all have ended",
                 at=graph[name].at,
             )

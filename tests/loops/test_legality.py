@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from polyrhythm.errors import ProgressError, UnsupportedError
 from polyrhythm.ir.conditions import FALSE
 from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.loops.checker import IllegalProgramError, check_program
 from polyrhythm.loops.checker.instances import carried
 from polyrhythm.loops.ir import Block, For, Item, Load, LoopProgram
 from polyrhythm.runtime.pipeline import compile_tensors
+from polyrhythm.schedule.scheduler import ScheduleError
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import build
@@ -31,8 +33,6 @@ SECONDS = 1.0
 @pytest.mark.parametrize("name", BUILDERS)
 def test_compiled_programs_are_legal(name: str) -> None:
     found = made(name)
-    if found is None:
-        pytest.skip("cannot be compiled yet")
     began = time.process_time()
     check_program(*found)
     assert time.process_time() - began < SECONDS
@@ -42,9 +42,7 @@ def _check(program: Program) -> None:
     variables = build(program)
     try:
         compiled = compile_tensors(list(variables["outputs"].values()), (), variables["until"] or None)
-    except IllegalProgramError:
-        raise
-    except Exception:
+    except (ProgressError, ScheduleError, UnsupportedError):
         return  # whether it can be compiled is the business of other tests
     check_program(compiled.graph, compiled.loops)
 

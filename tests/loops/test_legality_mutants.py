@@ -72,7 +72,6 @@ def judged(graph: Graph, program: LoopProgram, count: int, seed: str) -> Counter
 @pytest.mark.parametrize("name", QUICK)
 def test_wrong_programs_are_rejected(name: str) -> None:
     found = made(name)
-    assert found is not None
     assert wrong(*found, most(found[0])) is None
     seen = judged(*found, count=12, seed=name)
     assert seen["wrong rejected"] >= 5, seen
@@ -82,8 +81,6 @@ def test_wrong_programs_are_rejected(name: str) -> None:
 @pytest.mark.parametrize("name", BUILDERS)
 def test_many_wrong_programs_are_rejected(name: str) -> None:
     found = made(name)
-    if found is None:
-        pytest.skip("cannot be compiled yet")
     assert wrong(*found, most(found[0])) is None
     seen = judged(*found, count=100, seed=f"slow {name}")
     print(name, dict(seen))

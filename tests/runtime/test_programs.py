@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
@@ -10,14 +11,11 @@ import polyrhythm as pr
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.runtime.program import Program
 from tests.programs import PROGRAMS
-from tests.programs.case import Bounds, Case
-
-REFUSED = {"batch_generation", "ragged_sums", "ragged_recurrence"}
-"""Programs that compiled programs refuse by name so far."""
+from tests.programs.case import REFUSED, Bounds, Case
 
 QUICK_ON_JAX = {"fibonacci", "rnn", "causal_attention", "gae", "edit_distance", "generation", "downsampled"}
 
-CASES = {case.name: case for case in PROGRAMS if case.name not in REFUSED}
+CASES = {case.name: case for case in PROGRAMS if not case.refused}
 
 
 @cache
@@ -57,8 +55,14 @@ def test_program_on_jax_at_all_bounds(case: Case) -> None:
         check(case, "jax", bounds)
 
 
-@pytest.mark.parametrize("case", [case for case in PROGRAMS if case.name in REFUSED], ids=lambda case: case.name)
-def test_what_cannot_run_is_refused(case: Case) -> None:
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
+@pytest.mark.parametrize("case", [case for case in PROGRAMS if case.refused], ids=lambda case: case.name)
+def test_what_cannot_run_is_refused(case: Case, backend: str) -> None:
     built = case.built
-    with pytest.raises(UnsupportedError):
-        pr.compile(built.outputs, until=built.until, effects=built.effects, backend="numpy")
+    assert case.refused is not None
+    with pytest.raises(UnsupportedError, match=f"^{re.escape(case.refused)}\n"):
+        pr.compile(built.outputs, until=built.until, effects=built.effects, backend=backend)
+
+
+def test_the_list_of_what_is_refused_names_programs() -> None:
+    assert set(REFUSED) <= {case.name for case in PROGRAMS}

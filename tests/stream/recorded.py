@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
+from polyrhythm.stream.traces import DATA_VARIABLE, Traces, find_traces
+
 # Mixtral, batch 64: tile -> cycles, off-chip bytes, on-chip bytes.
 MIXTRAL_B64 = {
     16: (4_644_999, 4_229_431_552, 18_915_330),
@@ -31,3 +37,13 @@ ATTENTION_B16 = {
     "kv_b16_stdev0479_2477_2492": (41_084, 12_416, 13_482),
     "kv_b16_stdev0479_1063_1078": (31_900, 10_105, 9_455),
 }
+
+
+def published_traces() -> Traces:
+    """The published traces. Without them the test is skipped; where they were named and are not there it fails."""
+    traces = find_traces()
+    if traces.folder is None and DATA_VARIABLE in os.environ:
+        pytest.fail(f"{DATA_VARIABLE} is {os.environ[DATA_VARIABLE]!r}, where no traces are")
+    if traces.folder is None:
+        pytest.skip(f"the recorded comparisons need the published traces ({DATA_VARIABLE})")
+    return traces

@@ -5,6 +5,8 @@ One constant is calibrated, the write latency, on the coarse attention rows of b
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from polyrhythm.stream import Hardware
@@ -19,14 +21,16 @@ from polyrhythm.stream.studies import (
     moe_point,
     tiling_hardware,
 )
-from polyrhythm.stream.traces import Trace, find_traces
-from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX
+from polyrhythm.stream.traces import DATA_VARIABLE, Trace, Traces, find_traces
+from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX, published_traces
 
 TRACES = find_traces()
-pytestmark = pytest.mark.skipif(
-    TRACES.folder is None, reason="the recorded comparisons need the published traces (POLYRHYTHM_STEP_DATA)"
-)
 TOLERANCE: dict[Policy, float] = {"coarse": 0.02, "interleave": 0.10, "dynamic": 0.02}
+
+
+@pytest.fixture(autouse=True)
+def traces() -> Traces:
+    return published_traces()
 
 
 def _kv(name: str) -> Trace:
@@ -74,3 +78,11 @@ def test_a_service_is_82_cycles_a_tile_and_169_a_request() -> None:
         tiles = int((-(-(lengths + 1) // 32)).sum())
         assert 82 * tiles + 169 * len(lengths) + 4 == recorded
         assert attention_point(_kv(name), "coarse").run.cycles == pytest.approx(recorded, abs=20)
+
+
+def test_a_folder_that_was_named_and_has_no_traces_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    with pytest.raises(pytest.fail.Exception, match="where no traces are"):
+        published_traces()

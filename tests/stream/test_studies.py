@@ -16,6 +16,7 @@ from polyrhythm.stream import studies
 from polyrhythm.stream.counts import KV_COUNTS, ROUTING_COUNTS
 from polyrhythm.stream.studies import Row, improvement_distance
 from polyrhythm.stream.traces import Trace, Traces, find_traces, synthetic_lengths, synthetic_routing
+from tests.stream.recorded import published_traces
 
 KEYS = [
     "study", "model", "batch", "tile", "regions", "policy", "trace", "convention", "cycles", "off_chip_bytes",
@@ -86,9 +87,7 @@ def test_synthetic_traces_have_the_published_counts() -> None:
 
 
 def test_counts_are_those_of_the_data() -> None:
-    traces = find_traces()
-    if traces.folder is None:
-        pytest.skip("needs the published traces (POLYRHYTHM_STEP_DATA)")
+    traces = published_traces()
     for stem, counts in ROUTING_COUNTS.items():
         assert tuple(np.bincount(traces.routing(stem).values.ravel(), minlength=len(counts))) == counts
     for trace in traces.kv_lengths():
