@@ -118,3 +118,18 @@ def test_a_guard_keeps_what_other_lanes_filled() -> None:
         found = program(**dict[str, Any](arrays), bounds={P: size})
         for name, value in expected.items():
             np.testing.assert_allclose(np.asarray(found[name]), value, rtol=1e-4, err_msg=name)
+
+
+def test_a_kept_value_of_growing_length_where_it_has_one_element() -> None:
+    """It is kept with room for the last step; a product with it in the first one is cut to the one element there is."""
+    t, _ = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,))
+    scores = pr.tanh(x[0 : t + 1] @ x)
+    y = pr.recurrent((WIDTH,), (t,))
+    y[0] = scores[0] @ x[0:1]
+    y[t + 1] = pr.tanh(y) + scores[t + 1] @ x[0 : t + 2]
+    program = pr.compile(y)
+    for steps in (1, STEPS):
+        arrays = {"x": np.random.default_rng(0).normal(size=(steps, WIDTH)).astype("float32")}
+        found = np.asarray(program(**dict[str, Any](arrays)))
+        np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-4, atol=1e-5)
