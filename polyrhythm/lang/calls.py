@@ -250,8 +250,7 @@ def check_found(symbols: Iterable[Symbol], values: Mapping[str, int], bound: str
             raise BoundsError(
                 f"the run ended with {bound} = {values[bound]}, but {symbol} is {values[symbol.name]} and declared "
                 f"with max={symbol.max}{most}",
-                fix=f"let the stopping condition hold only at steps that {symbol} allows, or declare {symbol} "
-                "without max",
+                fix=f"let the condition hold only at steps that {symbol} allows, or declare {symbol} without max",
             )
 
 

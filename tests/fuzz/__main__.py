@@ -14,11 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.check import COUNTS, Mismatch, check
+from tests.fuzz.check import COUNTS, Mismatch, check, drawn
 from tests.fuzz.features import features, table
 from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
@@ -28,6 +27,9 @@ from tests.fuzz.special import begun, hosted, ragged, stopped
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
+
+EACH = 12
+"""How many programs of one seed: they resemble each other, so few of many."""
 
 
 class Session:
@@ -65,7 +67,7 @@ class Session:
             return
         try:
             check_subset(case)
-            check_gradients(case)
+            self.features[f"gradient {check_gradients(case)}"] += 1
         except Exception as error:
             if not rightly_refused(case[0], error):
                 self.failing = (case[0], error)
@@ -89,17 +91,8 @@ class Session:
 
     def round(self, strategy: SearchStrategy[Any], work: Callable[[Any], None], examples: int, number: int) -> bool:
         """Some examples of a strategy; False if one failed."""
-        run = given(strategy)(work)
-        run = settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            derandomize=False,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        )(run)
         try:
-            seed(number)(run)()
+            drawn(strategy, work, examples, number, examples)
         except Exception as error:
             if self.failing is None:
                 raise
@@ -133,14 +126,14 @@ def main() -> int:
     print(f"seed {start}", flush=True)
     session = Session(arguments.minutes)
     lanes: list[tuple[SearchStrategy[Any], Callable[[Any], None], int]] = [
-        (programs("int"), session.program, 40),
-        (programs("float"), session.program, 40),
-        (st.tuples(st.one_of(programs("int"), programs("float")), subsets()), session.subset, 30),
-        (mutants(), session.mutant, 20),
-        (ragged(), session.program, 10),
-        (stopped(), session.program, 10),
-        (begun(), session.program, 10),
-        (hosted(), session.program, 10),
+        (programs("int"), session.program, EACH),
+        (programs("float"), session.program, EACH),
+        (st.tuples(st.one_of(programs("int"), programs("float")), subsets()), session.subset, EACH),
+        (mutants(), session.mutant, EACH // 2),
+        (ragged(), session.program, EACH // 4),
+        (stopped(), session.program, EACH // 4),
+        (begun(), session.program, EACH // 4),
+        (hosted(), session.program, EACH // 4),
     ]
     number = start
     while not session.over():

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 import polyrhythm as pr
 from polyrhythm.schedule.scheduler import ScheduleError
@@ -25,6 +27,20 @@ TOLERANCE = 1e-5
 
 Evaluator = Callable[..., Mapping[str, Any] | None]
 """None: the evaluator does not take this program."""
+
+
+def drawn(strategy: SearchStrategy[Any], work: Callable[[Any], None], count: int, number: int, each: int = 10) -> None:
+    """Do some work for so many examples of a strategy; few of one seed, for those resemble each other."""
+    for place, first in enumerate(range(0, count, each)):
+        run = settings(
+            max_examples=min(each, count - first),
+            deadline=None,
+            derandomize=False,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )(given(strategy)(work))
+        seed(number + place)(run)()
 
 
 class Mismatch(AssertionError):

@@ -140,18 +140,18 @@ def _accumulated(
     return RecurrentDecl(name, x.shape, x.spans, x.dtype, pieces)
 
 
-def check_gradients(case: Case) -> bool:
+def check_gradients(case: Case) -> str:
     """The passes keep the meaning of a program with gradients: the oracle on both graphs; raises Mismatch.
 
-    False where there is nothing to differentiate, no proof that the gradient makes progress, or where its lengths are
-    not proved either before any pass.
+    The verdict is "compared", "nothing" where there is nothing to differentiate, or "not shown to progress", of the
+    program or its gradient.
     """
     program, without = wide(case[0]), case[1]
     variables, inputs = build(program), widened(data(program))
     leaves = [variables[name] for name, value in inputs.items() if value.dtype == np.float64 and value.size]
     losses = [y for y in variables["outputs"].values() if str(y.dtype) == "float64"]
     if not leaves or not losses:
-        return False
+        return "nothing"
     # Every input is an output, so that bounds are known whatever the gradient needs.
     wanted = [g for y in losses for g in pr.grad((y * y + y).sum(), leaves)] + [
         variables[d.name] for d in program.inputs
@@ -159,8 +159,11 @@ def check_gradients(case: Case) -> bool:
     try:
         graph = completed(trace(wanted))
         verify(graph)
-    except (pr.errors.PolyrhythmError, GrammarError):
-        return False
+    except pr.errors.ProgressError:
+        return "not shown to progress"
+    except (pr.errors.PolyrhythmError, GrammarError) as error:
+        what = f"no gradient: {type(error).__name__}: {error}"
+        raise Mismatch(program, what, f"# {what}\n{definition(program)}") from error
     bounds = {variables[name]: size for name, size in program.bounds}
     changed = _passed(program, graph, without)
     before, after = run(graph, inputs, bounds), run(changed, inputs, bounds)
@@ -170,7 +173,7 @@ def check_gradients(case: Case) -> bool:
         if not np.allclose(a, b, rtol=1e-6, atol=1e-9 * scale, equal_nan=True):
             what = f"gradient {number} differs without={without!r}:\n{a}\n{b}"
             raise Mismatch(program, what, f"# {what}\n{definition(program)}")
-    return True
+    return "compared"
 
 
 def check_subset(case: Case, shares: tuple[int, int, int] = (3, 8, 12)) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.check import COUNTS, check
+from tests.fuzz.check import COUNTS, check, drawn
 from tests.fuzz.features import features, table
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
@@ -120,21 +120,12 @@ def run(strategy: SearchStrategy[Program], count: int, number: int) -> Counter[s
     seen: Counter[str] = Counter()
     total = 0
 
-    @seed(number)
-    @settings(
-        max_examples=count,
-        derandomize=False,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def examples(program: Program) -> None:
+    def example(program: Program) -> None:
         nonlocal total
         total += 1
         seen.update(features(program) if check(program) else ["not shown to progress"])
 
-    examples()
+    drawn(strategy, example, count, number)
     print(table(seen, total))
     assert total >= count
     assert seen["not shown to progress"] <= count // 20
@@ -144,7 +135,7 @@ def run(strategy: SearchStrategy[Program], count: int, number: int) -> Counter[s
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_random_programs(lane: str) -> None:
     before = COUNTS.copy()
-    run(programs(lane), 70, {"int": 11, "float": 12}[lane])
+    run(programs(lane), 70, 1100)
     ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
     print(f"compiled and run: {ran}")
     assert ran["numpy"] >= 55
@@ -153,13 +144,13 @@ def test_random_programs(lane: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "feature"),
+    ("strategy", "feature", "count"),
     [
-        (ragged, "ragged extent"),
-        (stopped, "until"),
-        (hosted, "effect"),
-        pytest.param(begun, "until by a recurrence", marks=pytest.mark.slow),
+        (ragged, "ragged extent", 20),
+        (stopped, "until", 20),
+        (hosted, "effect", 20),
+        pytest.param(begun, "until by a recurrence", 40, marks=pytest.mark.slow),
     ],
 )
-def test_special_programs(strategy: Callable[[], Any], feature: str) -> None:
-    assert run(strategy(), 20, 5)[feature] >= 5
+def test_special_programs(strategy: Callable[[], Any], feature: str, count: int) -> None:
+    assert run(strategy(), count, 5)[feature] >= 5

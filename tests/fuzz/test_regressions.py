@@ -86,7 +86,7 @@ def test_a_range_that_is_always_empty_is_no_first_step_of_a_ring(backend: str) -
     np.testing.assert_array_equal(pr.compile(late, backend=backend, progress=False)(bounds={T: 4}), [1, 0, 0, 0])
 
 
-def test_a_range_is_empty_at_the_last_step_of_a_tensor_with_one_more() -> None:
+def test_axes_beyond_the_bound() -> None:
     """A range that has one step for every t < T has none at the last step of a tensor with one more."""
     t, T = pr.dim("t")
     y = pr.recurrent((), ((t, T + 1),), "int32")
