@@ -44,6 +44,10 @@ FEW = 64
 """With so many times fewer numbers the matrices are all that counts, and the room may be four times what is kept."""
 
 
+LARGE = 1 << 16
+"""Such matrices, with so few numbers made, take their time to be read: then fewer multiplications are enough."""
+
+
 def hoisted(graph: Graph) -> dict[str, frozenset[Symbol]]:
     """The nodes that stay out of the loops of recurrences, and the dims of those loops."""
     found: dict[str, set[Symbol]] = {}
@@ -227,9 +231,10 @@ class _Along:
             return False
         if not self.ahead[name]:
             return True
-        if len(products) == 1 and products[0].work < WORK * kept:
+        few = kept * FEW <= matrices
+        if len(products) == 1 and products[0].work < WORK * kept and not (few and matrices >= LARGE):
             return False
-        return kept <= self._room(self.graph[name]) * (4 if kept * FEW <= matrices else 1)
+        return kept <= self._room(self.graph[name]) * (4 if few else 1)
 
     def _room(self, node: Node) -> int:
         """How many numbers of the same dims are kept at every step in any case."""

@@ -67,6 +67,17 @@ def test_it_takes_no_more_room_than_what_is_kept_anyway(made: int, leaves: int) 
     assert parallel(h[T]) == leaves
 
 
+@pytest.mark.parametrize(("made", "leaves"), [(512, 1), (256, 0)])
+def test_a_large_matrix_for_few_numbers_is_not_read_at_every_step(made: int, leaves: int) -> None:
+    """The sum over 128 is short, but the matrix has 65,536 numbers, or half of that."""
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (1, 128), (t,)), pr.input("w", (128, made))
+    h = pr.recurrent((1, made), ((t, T + 1),))
+    h[0] = pr.zeros((1, made))
+    h[t + 1] = pr.tanh(x @ w + h)
+    assert parallel(h[T]) == leaves
+
+
 def test_inside_another_loop() -> None:
     """With weights that change from one iteration to the next, all is one recurrence; along t it is not."""
     i, I = pr.dim("i")
