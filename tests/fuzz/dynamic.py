@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.fuzz.program import Apply, Array, Axes, Condition, Expr, Literal
+from tests.fuzz.program import Apply, Array, Axes, Compare, Condition, Expr, Literal, Sym
 from tests.fuzz.reads import Access, Position, Reader, Tensor, zero
 from tests.fuzz.scope import Scope
 
@@ -60,8 +60,9 @@ class Dynamic(Reader):
         own = self.position is not None and tensor.group is not None and tensor.group == self.position.tensor.group
         dim = tensor.spans[0].dim
         if not own and len(tensor.spans) == 1 and dim in scope.dims and self.chance(25):
-            window = Access(self.window(tensor, dim), ())
-            return Rows(window.expr, (), None, maybe_empty=False), window
+            needs = (Compare("<", Sym(dim), tensor.spans[0].extent),)
+            window = Access(self.window(tensor, dim), needs)
+            return Rows(window.expr, needs, None, maybe_empty=False), window
         access = self.access(scope, tensor, 1, self.position)
         return Rows(access.expr, access.needs, access.filled), access
 
