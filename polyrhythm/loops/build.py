@@ -18,7 +18,7 @@ from polyrhythm.ir.sets import facts, points, simplified, simplified_term
 from polyrhythm.ir.terms import ZERO, Symbol, Term, maximum, minimum, ordered
 from polyrhythm.ir.types import TensorType
 from polyrhythm.loops import ir
-from polyrhythm.loops.segments import Segment, clean_cut, cut, nominal_value
+from polyrhythm.loops.segments import Ranges, Segment, Span, apart, clean_cut, cut, hull, nominal_value
 from polyrhythm.schedule.blocks import Block, Statement, definition_of, local_source
 from polyrhythm.schedule.scheduler import Item, Loop, Member
 from polyrhythm.schedule.storage import Storage
@@ -94,7 +94,7 @@ class _Builder:
 
     def _loop(self, loop: Loop, joined: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Iterator[ir.Item]:
         inside = {n: {**joined[n], loop.counter: m} for n, m in loop.members.items() if n in joined}
-        ranges = self._ranges(loop, inside, given)
+        ranges = self._ranges(loop, inside, given, nominal)
         if not ranges:
             return
         usual = None
@@ -109,7 +109,8 @@ class _Builder:
             cases.reverse()
         for case in cases:
             known = conjunction(given, case)
-            body = tuple(self._pieces(loop, inside, self._ranges(loop, inside, known), known, nominal))
+            ranges = self._ranges(loop, inside, known, nominal)
+            body = tuple(self._pieces(loop, inside, ranges, known, nominal))
             if body:
                 yield ir.If(case, body)
 
@@ -117,7 +118,7 @@ class _Builder:
         self,
         loop: Loop,
         inside: Joined,
-        ranges: Mapping[str, tuple[Term, Term]],
+        ranges: Ranges,
         given: Condition,
         nominal: Mapping[Symbol, int],
     ) -> Iterator[ir.Item]:
@@ -127,28 +128,27 @@ class _Builder:
         for segment in cut(loop.counter, ranges, given, nominal, weights) if ranges else ():
             yield from self._segment(loop, segment, inside, given, nominal)
 
-    def _ranges(self, loop: Loop, inside: Joined, given: Condition) -> dict[str, tuple[Term, Term]]:
-        """The range of the counter over which each member is active."""
-        ranges = {}
-        for name, members in inside.items():
-            span = self._range(self.blocks[name], members, loop.counter, given)
-            if span is not None:
-                ranges[name] = span
+    def _ranges(self, loop: Loop, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Ranges:
+        """The ranges of the counter over which each member is active."""
+        spans = {name: self._spans(self.blocks[name], members, loop.counter, given) for name, members in inside.items()}
+        spans = {name: found for name, found in spans.items() if found}
         stopper = self._stopper(loop, inside)
-        if stopper in ranges:
-            # Members that run ahead of the stopping condition go on until it holds: nobody reads what they add.
-            last = ranges[stopper][1]
-            ranges = {name: (first, maximum(end, last)) for name, (first, end) in ranges.items()}
-        return ranges
+        if stopper not in spans:
+            return {name: apart(found, given, nominal) for name, found in spans.items()}
+        # Members that run ahead of the stopping condition go on until it holds: nobody reads what they add.
+        whole = {name: hull(found, given) for name, found in spans.items()}
+        last = whole[stopper][1]
+        return {name: [(first, maximum(end, last))] for name, (first, end) in whole.items()}
 
     def _usual(self, loop: Loop, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Condition | None:
         """Bounds large enough for the loop to be cut cleanly; smaller ones get a loop of their own."""
-        ends = [end for span in self._ranges(loop, inside, given).values() for end in span]
+        ranges = self._ranges(loop, inside, given, nominal)
+        ends = [end for spans in ranges.values() for span in spans for end in span]
         bounds = ordered(s for end in ends for s in end.symbols if s.kind != "dim" and not s.over)
         for least in range(1, 5):
             usual = conjunction(*(ge(Term.of(bound), least) for bound in bounds))
             known = conjunction(given, usual)
-            ranges = self._ranges(loop, inside, known)
+            ranges = self._ranges(loop, inside, known, nominal)
             if usual is not TRUE and ranges and clean_cut(loop.counter, ranges, known, nominal) is not None:
                 return usual
         return None
@@ -209,21 +209,14 @@ class _Builder:
         index = tuple(slot.index(step) for slot in kept.indexed)
         return ir.Stop(ir.Load(node.name, index, node.type), member.dim.bound, step + 1)
 
-    def _range(
-        self, block: Block, members: Mapping[Symbol, Member], counter: Symbol, given: Condition
-    ) -> tuple[Term, Term] | None:
-        """The first counter value at which a block is active, and the one after the last; None if it never is."""
+    def _spans(self, block: Block, members: Mapping[Symbol, Member], counter: Symbol, given: Condition) -> list[Span]:
+        """Ranges of counter values that hold all those at which a block is active; none if it never is."""
         counters = tuple(members)
         times = [eq(Term.of(c), member.time) for c, member in members.items()]
         known = conjunction(block.domain, *times, given)
         columns = (*self.bounds, *counters, *block.dims)
         steps = points(known, columns).without(block.dims)
-        if steps.is_empty:
-            return None
-        parts = steps.intervals(counter)
-        first = simplified_term(minimum(*(low for low, _ in parts)), given)
-        end = simplified_term(maximum(*(high + 1 for _, high in parts)), given)
-        return first, end
+        return [] if steps.is_empty else [(first, last + 1) for first, last in steps.intervals(counter)]
 
     def _block(self, block: Block, members: Mapping[Symbol, Member], given: Condition) -> Iterator[ir.Item]:
         """The code of a block in terms of the counters, guarded where the loops around it do more than it needs."""

@@ -3,7 +3,8 @@
 The members of a loop are active on different ranges of its counter. The loop is cut at the ends of those ranges,
 in the order they have for large bounds. That every member meets all of its iterations for small bounds too is
 proved; where the proof fails the loop stays whole. Guards that remain are added by the builder, for whatever the
-range of a piece does not imply.
+range of a piece does not imply. A member that is active only at both ends of a loop, as what is defined at the borders
+of a stencil is, has two ranges, and what lies in between is left out.
 
 Where a piece of an iteration or two does nearly all that the piece beside it does, and that is much, the two stay
 together, and the little that differs gets a guard: code is compiled once instead of twice.
@@ -19,6 +20,12 @@ from polyrhythm.ir.conditions import Condition, conjunction, disjunction, ge, lt
 from polyrhythm.ir.sets import proves, simplified_term
 from polyrhythm.ir.terms import Symbol, Term, maximum, minimum
 
+Span = tuple[Term, Term]
+"""Values of a counter: the first, and the one after the last."""
+
+Ranges = Mapping[str, Sequence[Span]]
+"""The spans of the counter in which each member of a loop is active, from early to late."""
+
 LARGE = 10_007
 MOST_SEGMENTS = 12
 
@@ -27,6 +34,10 @@ MUCH = 40
 
 FEW = 2
 """Iterations that are not worth a copy of much code."""
+
+
+GAP = 1_000
+"""Iterations without anything to do, for large bounds, that are worth a cut."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class Segment:
 
 def cut(
     counter: Symbol,
-    ranges: Mapping[str, tuple[Term, Term]],
+    ranges: Ranges,
     given: Condition,
     nominal: Mapping[Symbol, int],
     weights: Mapping[str, int] | None = None,
@@ -55,19 +66,36 @@ def cut(
     segments = clean_cut(counter, ranges, given, nominal)
     if segments is not None:
         return _merged(segments, nominal, weights or {})
-    first = simplified_term(minimum(*(first for first, _ in ranges.values())), given)
-    end = simplified_term(maximum(*(end for _, end in ranges.values())), given)
+    first, end = hull([span for spans in ranges.values() for span in spans], given)
     return [Segment(first, end, tuple(ranges))]
 
 
-def clean_cut(
-    counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
-) -> list[Segment] | None:
+def clean_cut(counter: Symbol, ranges: Ranges, given: Condition, nominal: Mapping[Symbol, int]) -> list[Segment] | None:
     """The pieces of a loop in order, or None where that is not proved right or makes too many."""
-    ranges = {name: (first, maximum(first, end)) for name, (first, end) in ranges.items()}
+    ranges = {name: [(first, maximum(first, end)) for first, end in spans] for name, spans in ranges.items()}
     segments = _segments(ranges, given, nominal)
     right = len(segments) <= MOST_SEGMENTS and _right(counter, ranges, segments, given)
     return segments if right else None
+
+
+def hull(spans: Sequence[Span], given: Condition) -> Span:
+    """The span from the first of some spans to the last."""
+    first = minimum(*(first for first, _ in spans))
+    end = maximum(*(end for _, end in spans))
+    return simplified_term(first, given), simplified_term(end, given)
+
+
+def apart(spans: Sequence[Span], given: Condition, nominal: Mapping[Symbol, int]) -> list[Span]:
+    """Some spans in order, as one wherever no long gap is between them."""
+    groups: list[list[Span]] = []
+    last = 0
+    for span in sorted(spans, key=lambda span: nominal_value(span[0], nominal)):
+        if groups and nominal_value(span[0], nominal) - last < GAP:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+        last = max(nominal_value(end, nominal) for group in groups for _, end in group)
+    return [hull(group, given) for group in groups]
 
 
 def nominal_value(term: Term, nominal: Mapping[Symbol, int]) -> int:
@@ -82,20 +110,23 @@ def _large(symbol: Symbol) -> int:
     return min([LARGE, *limits]) + apart
 
 
-def _segments(
-    ranges: Mapping[str, tuple[Term, Term]], given: Condition, nominal: Mapping[Symbol, int]
-) -> list[Segment]:
-    values = {term: nominal_value(term, nominal) for ends in ranges.values() for term in ends}
+def _segments(ranges: Ranges, given: Condition, nominal: Mapping[Symbol, int]) -> list[Segment]:
+    values = {term: nominal_value(term, nominal) for spans in ranges.values() for ends in spans for term in ends}
     cuts: dict[int, Term] = {}
     for term, value in values.items():
-        cuts.setdefault(value, term)
+        if value not in cuts or term.is_constant:
+            cuts[value] = term
     places = sorted(cuts)
     segments = []
     first = cuts[places[0]]
     for low, high in pairwise(places):
         # For small bounds the cuts may come in another order: no piece begins before the one before it ended.
         end = simplified_term(maximum(first, cuts[high]), given)
-        active = tuple(n for n, (start, stop) in ranges.items() if values[start] <= low and values[stop] >= high)
+        active = tuple(
+            name
+            for name, spans in ranges.items()
+            if any(values[start] <= low and values[stop] >= high for start, stop in spans)
+        )
         if active:
             segments.append(Segment(first, end, active))
         first = end
@@ -122,11 +153,9 @@ def _alike(a: Segment, b: Segment, nominal: Mapping[Symbol, int], weights: Mappi
     return a.end is b.first and shortest <= FEW and shared >= MUCH and 4 * apart <= shared
 
 
-def _right(
-    counter: Symbol, ranges: Mapping[str, tuple[Term, Term]], segments: Sequence[Segment], given: Condition
-) -> bool:
+def _right(counter: Symbol, ranges: Ranges, segments: Sequence[Segment], given: Condition) -> bool:
     """Whether every member meets all of its iterations, and the pieces come in order."""
-    for name, (first, end) in ranges.items():
+    for name, (first, end) in ((name, span) for name, spans in ranges.items() for span in spans):
         own = conjunction(given, ge(Term.of(counter), first), lt(Term.of(counter), end))
         covered = disjunction(*(s.holds(counter) for s in segments if name in s.active))
         if not proves(own, covered):

@@ -129,3 +129,52 @@ def test_the_count_sees_a_copy() -> None:
     text = jax.jit(run).lower(jnp.ones((STEPS, WIDTH))).compile().as_text()
     assert text is not None
     assert large(loop_bodies(text), COPIES, STEPS * WIDTH)
+
+
+def stencil() -> pr.Tensor:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (), (t,)), pr.input("w", (3,))
+    y = pr.recurrent((), (t,))
+    y[(t > 0) & (t < T - 1)] = w.axes[0] * x[t - 1] + w.axes[1] * x + w.axes[2] * x[t + 1]
+    y[pr.otherwise] = x
+    return y
+
+
+def test_a_stencil_is_one_pass_and_its_borders_are_single_steps() -> None:
+    """Borders were a pass of their own over all steps, stored by a scatter, and the rest was padded with zeros."""
+    program = pr.compile(stencil())
+    arrays = {"x": np.random.default_rng(0).normal(size=STEPS), "w": np.array([0.2, 0.5, 0.3])}
+    text = optimised(program, **{name: array.astype("float32") for name, array in arrays.items()})
+    assert not large(text, ("copy", "gather", "scatter", "pad", "concatenate"), STEPS // 2)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_borders_at_all_lengths(backend: str) -> None:
+    program = pr.compile(stencil(), backend=backend)
+    w = np.array([0.2, 0.5, 0.3], "float32")
+    for steps in (0, 1, 2, 3, 4, 9):
+        x = np.random.default_rng(steps).normal(size=steps).astype("float32")
+        expected = x.copy()
+        if steps > 2:
+            expected[1:-1] = w[0] * x[:-2] + w[1] * x[1:-1] + w[2] * x[2:]
+        np.testing.assert_allclose(np.asarray(program(x=x, w=w)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("jax", marks=pytest.mark.slow)])
+def test_borders_of_a_table_at_all_sizes(backend: str) -> None:
+    """Heat on a plate whose borders are held, step by step."""
+    (i, I), (a, A), (b, B) = pr.dim("i"), pr.dim("a"), pr.dim("b")
+    start = pr.input("start", (), (a, b))
+    u = pr.recurrent((), ((i, I + 1), a, b))
+    inside = (a > 0) & (a < A - 1) & (b > 0) & (b < B - 1)
+    u[i == 0] = start
+    u[(i > 0) & inside] = 0.25 * (u[i - 1, a - 1, b] + u[i - 1, a + 1, b] + u[i - 1, a, b - 1] + u[i - 1, a, b + 1])
+    u[pr.otherwise] = u[i - 1]
+    program = pr.compile(u[I], backend=backend)
+    for sizes in ((1, 1), (1, 3), (2, 4), (3, 3), (5, 4)):
+        table = np.random.default_rng(0).normal(size=sizes).astype("float32")
+        found = np.asarray(program(start=table, bounds={I: 3}))
+        for _ in range(3):
+            mean = 0.25 * (table[:-2, 1:-1] + table[2:, 1:-1] + table[1:-1, :-2] + table[1:-1, 2:])
+            table = np.pad(mean, 1) + np.where(np.pad(np.ones_like(mean), 1), 0, table) if mean.size else table
+        np.testing.assert_allclose(found, table, rtol=1e-5, atol=1e-6)

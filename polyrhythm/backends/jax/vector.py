@@ -436,7 +436,9 @@ def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, fir
         mask = inside.reshape([count if axis == cut.axis else 1 for axis in range(array.ndim)])
         new = jnp.where(mask, moved, old)
         if count != array.shape[cut.axis]:
-            new = jax.lax.dynamic_update_slice_in_dim(array, new, start, axis=cut.axis)
+            # Where nothing is stored yet XLA would pad the rows with zeros, element by element, if it knew the place.
+            at = jax.lax.optimization_barrier(jnp.int32(start))
+            new = jax.lax.dynamic_update_slice_in_dim(array, new, at, axis=cut.axis)
     else:
         places = jnp.where(inside, jnp.int32(start) + jnp.arange(count, dtype=jnp.int32), np.iinfo(np.int32).max)
         index = (slice(None),) * cut.axis + (places,)
