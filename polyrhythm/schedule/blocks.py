@@ -3,7 +3,9 @@
 A block is a list of definitions with one iteration space, computed one after the other at each of its points. Few
 blocks keep scheduling fast. A plain node joins the block of its readers when they are all in one block, share its
 dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
-operands (constants, index values) are made anew in every block that reads them.
+operands (constants, index values) are made anew in every block that reads them. So is what is computed from those
+alone, element by element, if its size grows with the step: kept for all steps, a bias for the distance of every earlier
+one would take as much room as there are pairs of steps.
 
 Contractions that a recurrence reads but does not feed, or that read but do not feed it, stay out of its block
 (`hoisting.py`), so that the scheduler can give them a loop of their own, in which all steps are one contraction.
@@ -15,10 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from polyrhythm.ir.conditions import Condition, conjunction
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import map_attribute
 from polyrhythm.ir.sets import points, simplified
-from polyrhythm.ir.terms import Symbol, Term, ordered
+from polyrhythm.ir.terms import ONE, Symbol, Term, ordered
 from polyrhythm.schedule.hoisting import hoisted
 
 REMADE = frozenset({"constant", "index", "iota"})
@@ -135,9 +138,39 @@ def _domains(node: Node) -> list[Condition | None]:
 
 def _remade(graph: Graph) -> set[str]:
     """The nodes that are made where they are read: cheap ones, read at single points only."""
-    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].op in REMADE}
     accesses = (access for node in graph for d in node.definitions for access in d.operands)
-    return cheap - {access.source for access in accesses if access.ranges} - _kept(graph)
+    stored = {access.source for access in accesses if access.ranges} | _kept(graph)
+    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].op in REMADE} - stored
+    of_nothing: set[str] = set()
+    for node in graph:
+        sources = [access.source for d in node.definitions for access in d.operands]
+        known = bool(sources) and all(source in cheap or source in of_nothing for source in sources)
+        if known and node.name not in stored and _elementwise(graph, node):
+            of_nothing.add(node.name)
+    waiting = [name for name in of_nothing if _grows_with_steps(graph[name])]
+    while waiting:
+        name = waiting.pop()
+        cheap.add(name)
+        operands = (access.source for access in graph[name].definitions[0].operands)
+        waiting += [source for source in operands if source not in cheap]
+    return cheap
+
+
+def _elementwise(graph: Graph, node: Node) -> bool:
+    """Whether a node is one operation on single elements."""
+    definition = node.definitions[0]
+    if not _alone(node) or definition.op not in TABLE or definition.op == "opaque":
+        return False
+    kinds = tuple(operand_type(access, graph[access.source]) for access in definition.operands)
+    signature = TABLE[definition.op].signature(kinds, definition.attributes)
+    pairs = zip(kinds, signature.operands, strict=True)
+    axes = (axis for kind, labels in pairs for axis in zip(kind.shape, labels, strict=True))
+    whole = all(label is not None or length is ONE for length, label in axes)
+    return whole and all(role.kind == "parallel" for role in signature.roles)
+
+
+def _grows_with_steps(node: Node) -> bool:
+    return any(symbol in length.symbols for length in node.shape for symbol in node.symbols)
 
 
 def _kept(graph: Graph) -> set[str]:
@@ -205,10 +238,13 @@ def _external(node: Node) -> bool:
 def _with_remade(graph: Graph, statements: list[Statement], remade: set[str]) -> tuple[Statement, ...]:
     """The statements with those they read and that cost nothing made just before their first use."""
     result: dict[Statement, None] = {}
-    for statement in statements:
+
+    def add(statement: Statement) -> None:
         for access in definition_of(graph, statement).operands:
             if access.source in remade:
-                steps = tuple(step for step in access.steps if isinstance(step, Term))
-                result[Statement(access.source, 0, steps)] = None
+                add(Statement(access.source, 0, tuple(step for step in access.steps if isinstance(step, Term))))
         result[statement] = None
+
+    for statement in statements:
+        add(statement)
     return tuple(result)

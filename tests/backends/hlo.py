@@ -10,7 +10,8 @@ import polyrhythm as pr
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%(\S+) \(.*\{$")
 _RESULT = re.compile(r"= \(?\w+\[([\d,]*)\]\S* ([\w-]+)\(")
-_CALLED = re.compile(r"(?:body|calls|to_apply)=%([\w.\-]+)")
+_CALLED = re.compile(r"(?:body|calls|to_apply|true_computation|false_computation)=%([\w.\-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
 
 def optimised(program: pr.Program, **arguments: Any) -> str:
@@ -25,16 +26,20 @@ def optimised(program: pr.Program, **arguments: Any) -> str:
 def loop_bodies(text: str) -> str:
     """The lines of everything that the bodies of loops run, fusions included."""
     computations = _computations(text)
-    wanted = [
-        n for lines in computations.values() for line in lines if " while(" in line for n in _CALLED.findall(line)
-    ]
+    wanted = [n for lines in computations.values() for line in lines if " while(" in line for n in _called(line)]
     seen: dict[str, None] = {}
     while wanted:
         name = wanted.pop()
         if name not in seen and name in computations:
             seen[name] = None
-            wanted += [n for line in computations[name] for n in _CALLED.findall(line)]
+            wanted += [n for line in computations[name] for n in _called(line)]
     return "\n".join(line for name in seen for line in computations[name])
+
+
+def _called(line: str) -> list[str]:
+    """The computations that an instruction runs."""
+    branches = (name.strip(" %") for found in _BRANCHES.findall(line) for name in found.split(","))
+    return [*_CALLED.findall(line), *branches]
 
 
 def large(text: str, ops: tuple[str, ...], elements: int) -> list[str]:

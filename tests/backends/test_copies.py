@@ -24,12 +24,12 @@ WIDTH = HEADS * DEPTH
 COPIES = ("copy", "transpose", "select", "gather", "slice", "dynamic-slice", "concatenate", "pad")
 
 
-def decode(window: int | None, heads: int = HEADS) -> pr.Tensor:
-    """Each step attends to what earlier steps left."""
+def decode(window: int | None, heads: int = HEADS, stride: int = 1) -> pr.Tensor:
+    """Each step attends to what earlier steps left, all of them or every other."""
     t, T = pr.dim("t")
     x = pr.recurrent((WIDTH,), ((t, T + 1),))
     q, k, v = ((x @ pr.input(name, (WIDTH, WIDTH))).reshape(heads, WIDTH // heads) for name in ("wq", "wk", "wv"))
-    past: Any = slice(0, t + 1)
+    past: Any = slice(0, t + 1) if stride == 1 else slice(t % stride, t + 1, stride)
     keys, values = (k[past], v[past]) if window is None else (pr.window(k, t, window), pr.window(v, t, window))
     weights = pr.einsum("hd,shd->hs", q, keys).softmax(-1)
     x[0] = pr.input("first", (WIDTH,))
@@ -91,6 +91,11 @@ PATTERNS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], int]]
     "decode, all steps": (lambda: decode(None), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, STEPS * WIDTH),
     "decode, one head": (lambda: decode(None, 1), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, STEPS * WIDTH),
     "decode, window": (lambda: decode(WINDOW), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, WINDOW * WIDTH),
+    "decode, every second step": (
+        lambda: decode(None, stride=2),
+        lambda: {**decode_inputs(), "bounds": {"T": STEPS}},
+        STEPS // 2 * WIDTH,
+    ),
     "recurrent network": (rnn, lambda: steps_of("x"), STEPS * WIDTH),
     "gated network, trained": (gated, lambda: steps_of("x"), STEPS * WIDTH),
     "actor and returns": (actor, lambda: steps_of("noise"), STEPS * WIDTH),

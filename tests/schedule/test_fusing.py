@@ -39,6 +39,22 @@ def test_what_is_read_elsewhere_too_stays_apart() -> None:
     assert line.endswith("reads it elsewhere, at [T - t - 1]")
 
 
+def test_what_grows_with_the_step_and_follows_from_it_is_made_where_it_is_read() -> None:
+    """A bias for each earlier step, read in two loops: kept, it would take room for all pairs of steps."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    distance = (pr.value(t) - pr.arange(t + 1)) * -0.5
+    one, other = pr.recurrent((), ((t, T + 1),)), pr.recurrent((), ((t, T + 1),))
+    one[0], other[0] = x[0], one[T]
+    one[t + 1] = pr.tanh((pr.exp(distance) * x[0 : t + 1]).sum(0) + one)
+    other[t + 1] = pr.tanh((distance * x[0 : t + 1]).sum(0) - other)
+    program = pr.compile(other[T], backend="numpy")
+    bytes_at = [program.memory.kept({"T": steps}) for steps in (100, 200)]
+    assert bytes_at[1] <= 2 * bytes_at[0]
+    given = np.linspace(-1, 1, 7).astype("float32")
+    np.testing.assert_allclose(program(x=given), pr.evaluate(other[T], {"x": given}), rtol=1e-5)
+
+
 def test_what_two_outputs_read_stays_apart() -> None:
     t, _ = pr.dim("t")
     x = pr.input("x", (), (t,))

@@ -25,6 +25,7 @@ from polyrhythm.backends.jax.ops_opaque import called
 from polyrhythm.backends.jax.ops_padded import Start, fit_axis, moved
 from polyrhythm.backends.jax.reads import Key, Reads, known_reads
 from polyrhythm.backends.jax.registers import Recent, registers
+from polyrhythm.backends.jax.residues import Residues, chosen_by, parted, separated, strides, together, used_later
 from polyrhythm.backends.jax.vector import chunk_of, own_element, run_lanes, split
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval, most
@@ -39,6 +40,7 @@ Scalar = int | jax.Array
 State = dict[str, Padded]
 Calls = dict[Any, tuple[Any, ...]]
 Attributes = dict[str, Any]
+Carry = tuple[jax.Array | Residues, ...]
 
 
 @dataclass
@@ -61,6 +63,9 @@ class Lowering:
     trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
     beliefs: list[jax.Array] | None = None  # whether they are: looked at later, where it is a list
     looping: int = 0  # how many loops are being traced
+    few: bool = False  # a call does few iterations of an outermost loop
+    apart: dict[str, Residues] = field(default_factory=dict)  # the buffers that the loop being traced keeps apart
+    remainder: int = 0  # of those, what is being read
     recent: Recent = field(default_factory=Recent, init=False)  # what need not be read back from buffers
 
     def __post_init__(self) -> None:
@@ -197,19 +202,52 @@ class Lowering:
                 state[name] = self.empty(self.program.places[name])
         kept = {name: state[name].lengths for name in names}
 
-        def body(counter: jax.Array, carry: tuple[tuple[jax.Array, ...], ...]) -> tuple[tuple[jax.Array, ...], ...]:
+        def body(counter: jax.Array, carry: tuple[Carry, tuple[jax.Array, ...]]) -> Any:
             values, own = carry
             inner = dict(state)
-            inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+            self._begin(inner, names, values, kept)
             for name in written(loop.body) - set(names):
                 inner.pop(name, None)
             self.symbols[loop.counter] = counter
             own = self.inside(loop, inner, set(names), own)
-            return tuple(inner[name].array for name in names), own
+            return self._end(inner, names), own
 
-        start = tuple(state[name].array for name in names), self.starts(loop, first, state)
+        start = self._carry(loop, names, state), self.starts(loop, first, state)
         results, _ = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
-        state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+        self._finish(state, names, results, kept)
+
+    def _carry(self, loop: For, names: Sequence[str], state: State) -> Carry:
+        """What a loop carries of the places that it changes."""
+        apart = {} if self.few or self.lanes or self.looping else strides(self.program, self.reads.strided, loop)
+        found: list[jax.Array | Residues] = []
+        for name in names:
+            array = state[name].array
+            if name in apart:
+                at = self.order(self.program.places[name]).index(apart[name].axis)
+                found.append(separated(array, at, apart[name].step))
+            else:
+                found.append(array)
+        return tuple(found)
+
+    def _begin(self, state: State, names: Sequence[str], values: Carry, kept: Mapping[str, Any]) -> None:
+        """Let the places of a state have the values that an iteration finds."""
+        for name, value in zip(names, values, strict=True):
+            if isinstance(value, Residues):
+                self.apart[name] = value
+                state.pop(name, None)
+            else:
+                state[name] = Padded(value, kept[name])
+
+    def _end(self, state: State, names: Sequence[str]) -> Carry:
+        """What an iteration leaves of them."""
+        return tuple(self.apart.pop(name) if name in self.apart else state[name].array for name in names)
+
+    def _finish(self, state: State, names: Sequence[str], values: Carry, kept: Mapping[str, Any]) -> None:
+        """Let the places of a state have what a loop has left."""
+        for name, value in zip(names, values, strict=True):
+            if isinstance(value, Residues):
+                value = together(value, state[name].array.shape[value.at])
+            state[name] = Padded(value, kept[name])
 
     def starts(self, loop: For, first: Scalar, state: State) -> tuple[jax.Array, ...]:
         """What the first iteration of a loop finds in the slots that each one passes to the next."""
@@ -247,36 +285,59 @@ class Lowering:
                 state[name] = self.empty(self.program.places[name])
         kept = {name: state[name].lengths for name in names}
 
-        def goes_on(carry: tuple[jax.Array, jax.Array, Any, Any]) -> jax.Array:
+        def goes_on(carry: tuple[jax.Array, jax.Array, Carry, Any]) -> jax.Array:
             counter, done, _, _ = carry
             return (counter < jnp.int32(end)) & ~done
 
-        def body(carry: tuple[jax.Array, jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]) -> Any:
+        def body(carry: tuple[jax.Array, jax.Array, Carry, tuple[jax.Array, ...]]) -> Any:
             counter, _, values, own = carry
             inner = dict(state)
-            inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+            self._begin(inner, names, values, kept)
             self.symbols[loop.counter] = counter
             own = self.inside(loop, inner, {*names, stop.done.place}, own)
             done = self.load(stop.done, inner).array
-            return counter + jnp.int32(1), done, tuple(inner[name].array for name in names), own
+            return counter + jnp.int32(1), done, self._end(inner, names), own
 
-        start = tuple(state[name].array for name in names), self.starts(loop, first, state)
+        start = self._carry(loop, names, state), self.starts(loop, first, state)
         counter, done, results, _ = lax.while_loop(goes_on, body, (jnp.int32(first), jnp.bool_(False), *start))
-        state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+        self._finish(state, names, results, kept)
         self.symbols[loop.counter] = counter - jnp.int32(1)
         self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
 
     def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
         """Load, compute, store."""
         values: dict[str, Padded] = {}
+        before, between, after = parted(block, self.apart)
+        self._computed(before, block, values, state)
+        if between:
+            self._switched(between, block, values, state)
+        self._computed(after, block, values, state)
+        for store in block.stores:
+            self.store(store, values[store.value], state, mask)
+
+    def _computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
+        """Add what some computations of a block make to its values."""
         calls: Calls = {}
-        for compute in block.body:
+        for compute in some:
             operands = [
                 values[o.name] if isinstance(o, Local) else self.load(o, state, block) for o in compute.operands
             ]
             values[compute.result] = self.compute(compute, operands, block, calls)
-        for store in block.stores:
-            self.store(store, values[store.value], state, mask)
+
+    def _switched(self, between: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
+        """The same for computations that read buffers kept apart: once for each remainder, of which one is chosen."""
+        made = used_later(between, block)
+        entry = chosen_by(between, self.apart)
+
+        def one(number: int) -> list[jax.Array]:
+            self.remainder, inner = number, dict(values)
+            self._computed(between, block, inner, state)
+            return [self.from_zero(inner[compute.result], compute.type.shape) for compute in made]
+
+        branches = [partial(one, number) for number in range(entry.step)]
+        arrays = lax.switch(self.scalar(entry.start), branches)
+        for compute, array in zip(made, arrays, strict=True):
+            values[compute.result] = Padded(array, self.lengths(compute.type.shape))
 
     def compute(self, compute: Compute, operands: Sequence[Padded], block: Block, calls: Calls | None = None) -> Padded:
         """One operation. `calls` remembers what opaque functions returned in this block, all results at once."""
@@ -322,13 +383,14 @@ class Lowering:
     def load(self, load: Load, state: State, block: Block | None = None) -> Padded:
         """Select slots axis by axis; what remains has the lengths of the value read."""
         place = self.program.places[load.place]
-        if load.place not in state:
+        apart = self.apart.get(load.place)
+        if load.place not in state and apart is None:
             state[load.place] = self.empty(place)
         known = self.recent.find(load)
         if known is not None:
             trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load, ()) else None
             return Padded(known.array, self.lengths(load.type.shape), False, trusted)
-        array = state[load.place].array
+        array = state[load.place].array if apart is None else apart.arrays[self.remainder]
         key = (block.name if block is not None else "", load)
         fresh = key in self.reads.fresh
         axes = list(self.order(place))  # the axes of the place that the array still has
@@ -338,6 +400,8 @@ class Lowering:
             if isinstance(entry, Term):
                 array = _pick(array, self.scalar(entry), at)
                 axes.remove(axis)
+            elif apart is not None:
+                array = fit_axis(array, at, self.capacity(entry.length))
             elif key in self.reads.unordered:
                 array = lax.slice_in_dim(array, 0, self.capacity(entry.length), axis=at)
             elif self._stays(array, entry, at, key):
@@ -420,22 +484,25 @@ class Lowering:
                 new = jnp.where(mask, new, old_array)
             state[store.place] = Padded(new, lengths)
             return
-        if store.place not in state:
+        apart = self.apart.get(store.place)
+        if store.place not in state and apart is None:
             state[store.place] = self.empty(place)
-        whole = state[store.place]
         index = [self.scalar(term) for term in store.index]
-        array = whole.array
         self.recent.store(store.place, store.index, Padded(new, value.lengths) if mask is None else None)
-        if array.size == 0:
-            return
         order, count = self.order(place), len(index)
         start = [jnp.int32(index[axis]) if axis < count else jnp.int32(0) for axis in order]
         slot = _gathered(lax.expand_dims(new, range(count)), order)
-        if mask is not None:
-            old_slot = lax.dynamic_slice(array, start, slot.shape, allow_negative_indices=False)
-            slot = jnp.where(mask, slot, old_slot)
-        array = lax.dynamic_update_slice(array, slot, start, allow_negative_indices=False)
-        state[store.place] = Padded(array, whole.lengths)
+        if apart is not None:
+            at = apart.at
+
+            def put(array: jax.Array, place: jax.Array, own: jax.Array) -> jax.Array:
+                own = own if mask is None else own & mask
+                return _put(array, slot, [*start[:at], place, *start[at + 1 :]], own)
+
+            self.apart[store.place] = apart.stored(start[at], put)
+            return
+        whole = state[store.place]
+        state[store.place] = Padded(_put(whole.array, slot, start, mask), whole.lengths)
 
     def from_zero(self, value: Padded, shape: Sequence[Term]) -> jax.Array:
         """The array of a value with all axes beginning at 0, at the capacities of a shape."""
@@ -529,6 +596,16 @@ def is_straight(item: Item) -> bool:
         return all(map(is_straight, item.body))
     once = (item.end - item.first).is_constant and (item.end - item.first).constant <= 1
     return item.stop is None and (item.parallel or (once and all(map(is_straight, item.body))))
+
+
+def _put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array], mask: jax.Array | None) -> jax.Array:
+    """An array with other contents of a slot; under a mask the old ones stay where it is false."""
+    if array.size == 0:
+        return array
+    if mask is not None:
+        old = lax.dynamic_slice(array, start, slot.shape, allow_negative_indices=False)
+        slot = jnp.where(mask, slot, old)
+    return lax.dynamic_update_slice(array, slot, start, allow_negative_indices=False)
 
 
 def fitted(array: jax.Array, capacities: tuple[int, ...]) -> jax.Array:

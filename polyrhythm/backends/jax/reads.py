@@ -3,8 +3,8 @@
 Copying a buffer at every step costs more than the step. Found here, once per program, by proofs over integer sets:
 
 - *limits*: the largest value of a length that no bound enlarges, such as that of a window;
-- *spans*: for a length that is read from slot 0 on, the axes it is read from. Their capacity is the capacity of the
-  length, or the axis would have to be cut;
+- *spans*: for a length that is read from slot 0 on, the axes it is read from, or of a strided read their rows. Their
+  capacity is the capacity of the length, or the axis would have to be cut;
 - *orders*: the order in which a buffer keeps its axes. A batched dot wants the batch axes first and no axis of length
   one; a buffer that is kept so goes into the dot as it is;
 - *contiguous* reads, which are one slice of an axis that surely holds it, instead of a gather;
@@ -91,7 +91,7 @@ def _known_reads(same: _Same) -> Reads:
     strided = _everywhere((key, _is_strided(site, key[1])) for site, key in reads)
     fresh = _everywhere((key, _is_fresh(program, site, sites, key[1], key in unordered)) for site, key in sums)
     orders = _orders(program, sites)
-    return Reads(limits, _spans(program, sites), orders, contiguous, strided, unordered, fresh)
+    return Reads(limits, _spans(program, sites, strided), orders, contiguous, strided, unordered, fresh)
 
 
 def _everywhere(found: Iterable[tuple[Key, bool]]) -> frozenset[Key]:
@@ -146,16 +146,21 @@ def _largest(term: Term, known: Condition) -> int | None:
     return 0 if values.is_empty else values.largest_value(Term.of(value))
 
 
-def _spans(program: LoopProgram, sites: Sequence[_Site]) -> dict[Term, frozenset[Term]]:
+def _spans(program: LoopProgram, sites: Sequence[_Site], strided: frozenset[Key]) -> dict[Term, frozenset[Term]]:
     found: dict[Term, set[Term]] = {}
     for site in sites:
         for compute in site.block.body:
             for load in compute.operands:
                 if isinstance(load, Load):
+                    rows = (site.block.name, load) in strided
                     for slots, entry in zip(program.places[load.place].slots, load.index, strict=False):
-                        if isinstance(entry, Steps) and entry.start is ZERO and entry.step == 1 and not entry.ring:
-                            found.setdefault(entry.length, set()).add(slots)
+                        if isinstance(entry, Steps) and (rows or _is_beginning(entry)):
+                            found.setdefault(entry.length, set()).add((slots + entry.step - 1) // entry.step)
     return {length: frozenset(axes) for length, axes in found.items() if not length.is_constant}
+
+
+def _is_beginning(entry: Steps) -> bool:
+    return entry.start is ZERO and entry.step == 1 and not entry.ring
 
 
 def _is_contiguous(program: LoopProgram, site: _Site, load: Load, limits: Mapping[Term, int]) -> bool:

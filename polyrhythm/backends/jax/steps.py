@@ -293,7 +293,7 @@ class Stepper:
     ) -> tuple[Arrays, jax.Array, jax.Array]:
         program = self.backend.program
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        lowering = Lowering(program, capacities, symbols, seed)
+        lowering = Lowering(program, capacities, symbols, seed, few=not whole)
         places = {**state, **inputs}
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
         item: For | Block = unit.item

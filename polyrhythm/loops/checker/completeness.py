@@ -1,7 +1,8 @@
 """Every point of every definition is computed, exactly once, and nothing else is.
 
 For each definition: the points that its computations cover are solved for (a step is mostly a counter and a
-constant), no two instances share one, and none is left over. When a loop has stopped early, blocks may have run
+constant), no two instances share one, and none is left over. What is computed from index values alone may be made where
+it is read instead, as often as it is. When a loop has stopped early, blocks may have run
 ahead; only calls with an effect may not.
 """
 
@@ -16,7 +17,7 @@ from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.loops.checker.failure import IllegalProgramError
 from polyrhythm.loops.checker.instances import OTHER, WRITER
 from polyrhythm.loops.checker.prover import Piece, Values, solve
-from polyrhythm.loops.checker.subject import FREE, Computation, Subject, failure, has_effect, shown_point
+from polyrhythm.loops.checker.subject import Computation, Subject, failure, has_effect, shown_point
 
 
 def check_completeness(subject: Subject) -> None:
@@ -25,7 +26,7 @@ def check_completeness(subject: Subject) -> None:
     stored = {storing.computation for storings in subject.storings.values() for storing in storings}
     for computations in subject.computations.values():
         for computation in computations:
-            free = computation.compute.op in FREE and computation not in stored
+            free = computation.node.name in subject.free and computation not in stored
             if not free:
                 made.setdefault((computation.node.name, computation.number), []).append(computation)
     proved: set[object] = set()
@@ -33,7 +34,7 @@ def check_completeness(subject: Subject) -> None:
         for number, definition in enumerate(node.definitions):
             computations = made.get((node.name, number), [])
             key = (_domain(subject, node, definition), tuple((c.domain, c.step) for c in computations), node.symbols)
-            made_where_read = definition.op in FREE and not computations
+            made_where_read = node.name in subject.free and not computations
             if definition.op != "input" and not made_where_read and key not in proved:
                 _check(subject, node, definition, computations)
                 proved.add(key)

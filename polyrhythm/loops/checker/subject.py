@@ -111,6 +111,19 @@ class Subject:
                 found[store.place].append(Storing(by_result[store.value], store, index, time))
         return found
 
+    @cached_property
+    def free(self) -> set[str]:
+        """The nodes whose values follow from their point alone, and may be made anew wherever they are read."""
+        found: set[str] = set()
+        for node in self.graph:
+            if len(node.definitions) == 1 and node.definitions[0].op not in ("host", "opaque"):
+                (definition,) = node.definitions
+                operands = definition.operands
+                made = all(access.source in found and not access.ranges for access in operands)
+                if definition.op in FREE or (operands and made):
+                    found.add(node.name)
+        return found
+
     def points(self, node: Node) -> Condition:
         """Where a node has values, in this scenario."""
         return node.points.substitute(self.scenario.final)
