@@ -8,7 +8,7 @@ calls in the order of their construction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any
 
@@ -309,7 +309,9 @@ class _Walk:
                 backward = (None if made is None else self.names[made] for made in values["backward"])
                 values = {"cotangent": self.names[values["cotangent"]], "backward": tuple(backward)}
             if op == "host":
-                values["call"] = calls[values["call"]]
+                function = values["function"]
+                results = (TensorType(tuple(n.substitute(mapping) for n in r.shape), r.dtype) for r in function.results)
+                values |= {"call": calls[values["call"]], "function": replace(function, results=tuple(results))}
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
         kind = TensorType(tuple(n.substitute(mapping) for n in tensor.type.shape), tensor.dtype)
         return Node(self.names[tensor], dims, kind, tuple(definitions), isinstance(tensor, Recurrent), at=tensor.at)

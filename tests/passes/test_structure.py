@@ -150,6 +150,19 @@ def test_merge_pieces() -> None:
     assert not any(node.recurrent for node in graph)
 
 
+def test_merge_pieces_of_which_others_remain() -> None:
+    t, T = pr.dim("t")
+    a = pr.input("a", (), (t,))
+    y = pr.recurrent((), (t,))
+    y[0] = a[0]
+    y[(t > 0) & (t < T - 1)] = a * 3
+    y[(t > 0) & (t >= T - 1)] = a
+    graph, notes = after([y * 2], {"a": np.arange(1.0, 5.0, dtype=np.float32)})
+    assert "merge-pieces" in rules(notes)
+    (pieces,) = [node.definitions for node in graph if len(node.definitions) > 1]
+    assert len(pieces) == 2
+
+
 def test_every_rule_has_a_test() -> None:
     tested = {*CASES, *NOTHING.values(), "choose-proved", "contract-transposed", "slice-of-contraction"}
     assert {name for name, _, _ in STRUCTURAL} == tested

@@ -186,6 +186,40 @@ def test_host_exceptions_surface_and_the_program_can_be_used_again(backend: str)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_host_functions_take_and_give_lengths_of_the_run(backend: str) -> None:
+    """With room for eight steps, five are passed and five come back; eight fill it."""
+    i, I = pr.dim("i")
+    seen: list[int] = []
+
+    def one(past: np.ndarray) -> np.ndarray:
+        seen.append(len(past))
+        return past.cumsum(0)
+
+    def two(past: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return past[::-1] * 1, past.sum(0)
+
+    given = pr.input("given", (), (i,))
+    single = pr.host(one, [given[0:I]], shape=(I,))
+    several = pr.host(two, [given[0:I]], shape=[(I,), ()], dtype=["float32", "float32"])
+    outputs = {"single": single, "turned": several[0], "sum": several[1]}
+    program = pr.compile(outputs, backend=backend)
+    for steps in (5, 8):
+        values = np.arange(1, steps + 1, dtype="float32")
+        for out in (program(given=values), pr.evaluate(outputs, {"given": values})):
+            np.testing.assert_array_equal(out["single"], values.cumsum())
+            np.testing.assert_array_equal(out["turned"], values[::-1])
+            np.testing.assert_array_equal(out["sum"], values.sum())
+    assert seen == [5, 5, 8, 8]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_host_functions_take_and_give_lengths_of_the_step(backend: str) -> None:
+    doubled = pr.host(lambda past: past * 2, [x[0 : t + 1]], shape=(t + 1, 2))
+    found = pr.compile(doubled.sum(0), backend=backend)(x=VALUES)
+    np.testing.assert_allclose(found, 2 * VALUES.cumsum(0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_host_function_cannot_change_what_it_is_given(backend: str) -> None:
     def rude(value: np.ndarray) -> np.ndarray:
         value[:] = 0

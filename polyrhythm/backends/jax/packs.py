@@ -18,7 +18,7 @@ import numpy as np
 from polyrhythm.backends.jax.host_calls import HostCall, Room
 from polyrhythm.backends.jax.lowering import Lowering
 from polyrhythm.ir.terms import Symbol
-from polyrhythm.loops.ir import LoopProgram, blocks_of
+from polyrhythm.loops.ir import Block, For, LoopProgram, walk
 
 MOST_BYTES = 1024
 """Larger values are arrays of their own: a pack is copied at every step."""
@@ -82,7 +82,12 @@ def make_packs(program: LoopProgram, capacities: Mapping[Symbol, int]) -> Packs:
     """The packs of a program, by dtype."""
     sizes = Lowering(program, capacities, {}, None)
     variables = {n: (sizes.room(p), p.type.dtype) for n, p in program.places.items() if p.kind == "variable"}
-    calls = [HostCall(block, sizes) for block in blocks_of(program.body) if block.host]
+    calls = []
+    for item in walk(program.body):
+        if isinstance(item, For):
+            sizes.note_range(item)  # a length may depend on the counters around the call
+        elif isinstance(item, Block) and item.host:
+            calls.append(HostCall(item, sizes))
     rooms = [*variables.values(), *(room for call in calls for room in (*call.takes, *call.gives))]
     made = {}
     for kind in dict.fromkeys(dtype for shape, dtype in rooms if _small((shape, dtype))):
