@@ -9,7 +9,11 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.backends.jax import vector
+from polyrhythm.backends.jax.lowering import Lowering
+from polyrhythm.backends.jax.work import work_of
 from polyrhythm.errors import DeclarationError, MemoryBudgetError
+from polyrhythm.loops.cost import Lanes
+from polyrhythm.loops.ir import For, walk
 
 WIDTH = 4
 
@@ -46,6 +50,17 @@ def test_whatever_runs_at_once_the_values_are_the_same(
         found, seen = lanes_of(program, monkeypatch, **arrays)
         np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-4, atol=1e-5)
         assert seen <= expected
+
+
+def test_the_work_of_a_step_by_hand() -> None:
+    """Two products, of which one takes what was made before; elementwise operations are free, the matrix is shared."""
+    t, _ = pr.dim("t")
+    x, w = pr.input("x", (WIDTH,), (t,)), pr.input("w", (WIDTH, WIDTH))
+    program = pr.compile(pr.tanh(x @ w) @ w + x).compiled.loops
+    (loop,) = (item for item in walk(program.body) if isinstance(item, For))
+    (bound,) = program.bounds
+    work = work_of(Lowering(program, {bound: 16}, {}, None), loop)
+    assert work == Lanes(16, operations=2, own=4 * 3 * WIDTH, shared=4 * WIDTH * WIDTH)
 
 
 def test_values_of_neighbours_are_made_before_where_steps_are_to_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,3 +86,14 @@ def test_a_slice_that_leaves_the_axis_is_refused() -> None:
     for start, length, step in ((2, 2, 1), (-1, 1, 1), (1, 3, -1), (0, -1, 1)):
         with pytest.raises(ValueError, match="leaves an axis of length 3"):
             IMPLEMENTATIONS["slice"](x, starts=(start,), lengths=(length,), steps=(step,))
+
+
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64"])
+def test_the_least_integer(name: str) -> None:
+    """A float can be the least integer exactly, and its remainder by minus one, whose quotient does not exist, is 0."""
+    least = np.iinfo(name).min
+    floats = from_numpy(np.array([least, -3.5]))
+    cast = to_numpy(IMPLEMENTATIONS["cast"](floats, dtype=np.dtype(name)), np.dtype(name))
+    assert cast.tolist() == [least, -3]
+    values, minus_one = from_numpy(np.array([least, 5], name)), from_numpy(np.array([-1, -1], name))
+    assert to_numpy(IMPLEMENTATIONS["mod"](values, minus_one), np.dtype(name)).tolist() == [0, 0]

@@ -73,6 +73,17 @@ def stopped_log() -> Any:
     return {"seen": seen}, (), {t: total > 10}
 
 
+def stopped_log_of_the_past() -> Any:
+    """What is logged is known two steps before it is known whether there is such a step."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    total = pr.recurrent((), ((t, T + 2),))
+    total[0] = 0.0
+    total[1] = 1.0
+    total[t + 2] = total[t + 1] + x
+    return {"sum": total[T + 1]}, (pr.host(_same, [total + x], effect="log"),), {t: total[t + 2] > 10}
+
+
 def delayed_stop() -> Any:
     """A loop that ends early among statements that run ahead of the condition and behind it."""
     t, T = pr.dim("t")
@@ -88,7 +99,7 @@ def _hand_written(case: Any) -> Callable[[], Any]:
     return lambda: (case.built.outputs, case.built.effects, case.built.until)
 
 
-OWN = (logs, nested_logs, counting, stopped_log, delayed_stop)
+OWN = (logs, nested_logs, counting, stopped_log, stopped_log_of_the_past, delayed_stop)
 BUILDERS: dict[str, Callable[[], Any]] = {
     **{case.name: _hand_written(case) for case in PROGRAMS if not case.refused},
     **{build.__name__: build for build in OWN},

@@ -18,12 +18,13 @@ from polyrhythm.loops.checker import IllegalProgramError, check_program
 from polyrhythm.loops.checker.instances import carried
 from polyrhythm.loops.ir import Block, For, Item, Load, LoopProgram
 from polyrhythm.runtime.pipeline import compile_tensors
+from polyrhythm.schedule import dependences
 from polyrhythm.schedule.scheduler import ScheduleError
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import build
 from tests.fuzz.special import hosted, stopped
-from tests.loops.cases import BUILDERS, made
+from tests.loops.cases import BUILDERS, made, stopped_log_of_the_past
 from tests.loops.mutants import refolded
 
 SECONDS = 1.0
@@ -160,6 +161,16 @@ def test_messages(name: str, golden: Callable[[str, str], None]) -> None:
         check_program(graph, change(program))
     assert caught.value.rule == rule, str(caught.value)
     golden(name, re.sub(r"(\.py):\d+", r"\1", str(caught.value)))
+
+
+def test_effects_beyond_the_end_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value beside the call may be computed beyond the end; that proves nothing about the call."""
+    every = dependences._stop_dependences
+    monkeypatch.setattr(dependences, "_stop_dependences", lambda *given: (d for d in every(*given) if not d.gap))
+    outputs, effects, until = stopped_log_of_the_past()
+    with pytest.raises(IllegalProgramError, match="is computed, which does not exist") as caught:
+        compile_tensors(list(outputs.values()), effects, until)
+    assert caught.value.rule == "completeness"
 
 
 def test_iterations_of_different_loops_are_never_two_of_one() -> None:

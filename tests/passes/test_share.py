@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import polyrhythm as pr
@@ -79,3 +81,15 @@ def test_gradients_share_the_forward_pass() -> None:
     loss = (h[0:T] ** 2).sum()
     graph, _ = after([loss, pr.grad(loss, w)], {"x": floats(5, 4), "w": floats(4, 4)})
     assert operations(graph).count("tanh") == 1
+
+
+def test_what_is_made_at_too_few_steps_is_not_shared_with_later_ones() -> None:
+    """The product at t + 1 is one of those at t, but for the last, which nobody asks for at t."""
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (3,), (t,)), pr.input("w", (3, 3))
+    now, following = x @ w, x[t + 1] @ w
+    y = pr.where(t < T - 1, now * 2 + following, 0.0)
+    given = {"x": np.arange(15, dtype="float32").reshape(5, 3), "w": np.arange(9, dtype="float32").reshape(3, 3)}
+    product = given["x"] @ given["w"]
+    expected = np.concatenate([2 * product[:-1] + product[1:], np.zeros((1, 3), "float32")])
+    np.testing.assert_allclose(pr.compile(y, backend="numpy")(**dict[str, Any](given)), expected)

@@ -259,16 +259,3 @@ def test_what_comes_before_all_steps_is_done_once(backend: str) -> None:
     steps, _ = assembled(program, t, {"x": np.ones(3, "float32")})
     assert np.array(steps["y"]).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert calls == [1.0]
-
-
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_what_only_longer_runs_have_is_passed_over(backend: str) -> None:
-    """A loop is cut for the usual bounds, and small ones have a loop of their own: a run is in one of the two."""
-    y = pr.recurrent((), (t,))
-    y[(t > 0) & (t < T - 1)] = x[t - 1] + x[t + 1]
-    y[pr.otherwise] = x
-    program = pr.compile({"y": y, "last": (y * 2)[T - 1]}, backend=backend)
-    for steps in (1, 2, 3, 5):
-        values = np.arange(1, steps + 1, dtype="float32")
-        made, _ = assembled(program, t, {"x": values})
-        np.testing.assert_array_equal(made["y"], program(x=values)["y"])

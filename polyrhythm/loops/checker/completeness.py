@@ -33,7 +33,8 @@ def check_completeness(subject: Subject) -> None:
     for node in subject.graph:
         for number, definition in enumerate(node.definitions):
             computations = made.get((node.name, number), [])
-            key = (_domain(subject, node, definition), tuple((c.domain, c.step) for c in computations), node.symbols)
+            instances = tuple((c.domain, c.step, has_effect(c)) for c in computations)
+            key = (_domain(subject, node, definition), instances, node.symbols)
             made_where_read = node.name in subject.free and not computations
             if definition.op != "input" and not made_where_read and key not in proved:
                 _check(subject, node, definition, computations)
