@@ -71,6 +71,7 @@ class Reference:
 
     name: str
     gain: float = 2.5
+    seed: int | None = None
 
     @cached_property
     def model(self) -> Any:
@@ -79,7 +80,7 @@ class Reference:
         ends = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
         model = make_model(make_config(vocab_size=VOCABULARY, **ends, **settings)).eval()
         tied = model.config.tie_word_embeddings
-        generator = torch.Generator().manual_seed(len(self.name))
+        generator = torch.Generator().manual_seed(len(self.name) if self.seed is None else self.seed)
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 noise = torch.randn(weight.shape, generator=generator)

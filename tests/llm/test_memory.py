@@ -1,4 +1,8 @@
-"""The memory that writing takes, measured in processes of their own: a window takes the same for any length of text."""
+"""The memory that writing takes, measured in processes of their own.
+
+A window takes the same for any length of text. With all steps seen, buffers grow in steps as the text does: a run that
+may write much but has written little holds little.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ MEASURE = """
 import json, sys
 import numpy as np
 from polyrhythm import llm
-folder, window, length = sys.argv[1], *map(int, sys.argv[2:])
+folder, window, length, every = sys.argv[1], *map(int, sys.argv[2:])
 
 def memory(what):
     lines = open("/proc/self/status").read().splitlines()
@@ -29,9 +33,11 @@ def memory(what):
 model = llm.load(folder)
 if window:
     model = model.attending(llm.window(window))
-for piece in model.stream([1], length - 1, chunk=1024):
-    pass
-print(json.dumps(memory("VmHWM")))
+held = []
+for number, piece in enumerate(model.stream([1], length - 1, chunk=every)):
+    if number % every == 0:
+        held.append(memory("VmRSS"))
+print(json.dumps({"held": held, "peak": memory("VmHWM")}))
 """
 
 
@@ -49,16 +55,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def peak(folder: Path, window: int, length: int) -> int:
-    """The most bytes that a process held which wrote so many tokens."""
-    command = [sys.executable, "-c", MEASURE, str(folder), str(window), str(length)]
+def measured(folder: Path, window: int, length: int, every: int = 1024) -> tuple[list[int], int]:
+    """What a process holds after every so many tokens that it has written, and its peak, in bytes."""
+    command = [sys.executable, "-c", MEASURE, str(folder), str(window), str(length), str(every)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=True)
-    return int(json.loads(done.stdout.splitlines()[-1]))
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["held"], found["peak"]
 
 
 @pytest.mark.slow
 def test_a_window_takes_the_same_for_any_length(folder: Path) -> None:
-    peaks = {length: peak(folder, 128, length) for length in (1024, 4096, 32768)}
+    peaks = {length: measured(folder, 128, length)[1] for length in (1024, 4096, 32768)}
     print({length: f"{most / MEGA:.0f} MB" for length, most in peaks.items()})
     # Everything kept would be 8 MB for 1,024 steps and 256 MB for 32,768.
     assert max(peaks.values()) - min(peaks.values()) < 0.1 * (32768 - 1024) * STEP_BYTES
+
+
+@pytest.mark.slow
+def test_all_steps_seen_take_room_as_the_text_grows(folder: Path) -> None:
+    every = 1024
+    held, most = measured(folder, 0, 16 * every, every)
+    print([f"{size / MEGA:.0f}" for size in held], f"peak {most / MEGA:.0f} MB")
+    # Entry n was taken when n * 1,024 tokens had been written, with buffers of 4,096, 8,192 and then 16,384 steps.
+    for before, after in ((3, 7), (7, 15)):
+        growth = (after - before) * every * STEP_BYTES
+        assert 0.8 * growth < held[after] - held[before] < 1.6 * growth

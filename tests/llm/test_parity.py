@@ -42,11 +42,19 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     assert np.abs(expected).max() > 1
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in SHAPES])
+TIED = "llama 3.2, tied"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
 def test_bfloat16_is_close_to_transformers(name: str, tmp_path: Path) -> None:
-    # With the gain of the other tests transformers themselves are off by more than that, bfloat16 from float32.
-    reference = Reference(name, gain=0.7)
+    # With the gain of the other tests transformers themselves are off by more than that, bfloat16 from float32. With
+    # these seeds the text varies at a smaller gain too. For the tied model there is no seed for which both holds.
+    seed = {"gpt2": 1, "llama, linear, biases": 3, "mistral, long window": 1}.get(name, 0)
+    reference = Reference(name, gain=0.7) if name == TIED else Reference(name, gain=1.0, seed=seed)
     reference.model.to(torch.bfloat16)
+    written = [reference.tokens(prompt, STEPS) for prompt in PROMPTS]
+    assert name == TIED or all(len(set(tokens)) >= 32 for tokens in written)
     model = llm.load(reference.save(tmp_path))
     assert model.config.dtype == ml_dtypes.bfloat16
     tokens = np.random.default_rng(0).integers(0, 256, 150).tolist()
@@ -57,9 +65,10 @@ def test_bfloat16_is_close_to_transformers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_way_through_a_text_is_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gpt2", "llama 3, scaled", "mistral, window 3", "mistral, long window"])
+def test_every_way_through_a_text_is_the_same(name: str, tmp_path: Path) -> None:
     """The whole text at once, the prompt and then token by token, only token by token, and as a stream."""
-    model = llm.load(llm.write_random(tmp_path, num_hidden_layers=1, eos_token_id=None))
+    model = llm.load(Reference(name).save(tmp_path))
     prompt, longer = PROMPTS[1], PROMPTS[1][:1]
     written = model.generate(prompt, 40).tokens.tolist()
     text = prompt + written
