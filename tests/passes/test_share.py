@@ -93,3 +93,12 @@ def test_what_is_made_at_too_few_steps_is_not_shared_with_later_ones() -> None:
     product = given["x"] @ given["w"]
     expected = np.concatenate([2 * product[:-1] + product[1:], np.zeros((1, 3), "float32")])
     np.testing.assert_allclose(pr.compile(y, backend="numpy")(**dict[str, Any](given)), expected)
+
+
+def test_what_sharing_saves_in_bytes() -> None:
+    t, _ = pr.dim("t")
+    x, w = pr.input("x", (3,), (t,)), pr.input("w", (3, 5))
+    outputs = {"one": pr.tanh(x @ w), "other": pr.exp(x @ w)}
+    notes = pr.compile(outputs, backend="numpy").compiled.notes
+    (saved,) = (note.bytes for note in notes if note.rule == "share" and "einsum" in note.what)
+    assert str(saved) == "20*T"
