@@ -59,9 +59,6 @@ class Lowering:
     counts: Mapping[str, jax.Array] = field(default_factory=dict)  # places that lanes store whole: if this lane counts
     settled: set[str] = field(default_factory=set)  # of those, where the other lanes have zeros
     own: frozenset[str] = frozenset()  # the places of which each lane has its own
-    exactly: bool = False  # one step after the other, with nothing trusted to be finite
-    trusted: set[str] = field(default_factory=set)  # the places that were taken to be finite
-    beliefs: list[jax.Array] | None = None  # whether they are: looked at later, where it is a list
     looping: int = 0  # how many loops are being traced
     few: bool = False  # a call does few iterations of an outermost loop
     apart: dict[str, Residues] = field(default_factory=dict)  # the buffers that the loop being traced keeps apart
@@ -86,48 +83,7 @@ class Lowering:
         return outputs, [jnp.int32(self.symbols[bound]) for bound in self.program.found]
 
     def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
-        """Run items in order, changing the state; what lanes take to be finite is looked at once for a run of them."""
-        start = 0
-        while start < len(items):
-            end = start
-            if not (self.lanes or self.exactly or self.looping) and self.beliefs is None:
-                end = next((n for n in range(start, len(items)) if not is_straight(items[n])), len(items))
-            after = live_before(items[max(end, start + 1) :], live, self.program)
-            if end > start + 1:
-                self._looked_at(items[start:end], state, after, mask)
-            else:
-                self._in_order(items[start : start + 1], state, after, mask)
-            start = max(end, start + 1)
-
-    def _looked_at(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
-        """Run items in the belief that what lanes share is finite, and once more, step by step, where it is not.
-
-        One branch for many loops: it needs what was there before them, not what passes from one to the next, which
-        XLA then need not keep.
-        """
-        before, symbols, ranges = dict(state), dict(self.symbols), dict(self.ranges)
-        self.beliefs = []
-        self._in_order(items, state, live, mask)
-        beliefs, self.beliefs = self.beliefs, None
-        if not beliefs:
-            return
-        names = [n for n, value in state.items() if n in live and value is not before.get(n)]
-
-        def again(_: Any) -> dict[str, jax.Array]:
-            exact = replace(self, symbols=symbols, ranges=ranges, exactly=True, given_reads=self.reads, beliefs=None)
-            inner = dict(before)
-            exact._in_order(items, inner, live, mask)
-            return {name: inner[name].array for name in names}
-
-        believed = jnp.stack(beliefs).all()
-        for axis in self.lanes:
-            believed = lax.pmin(believed.astype(jnp.int32), axis) > 0  # one answer, or both ways would be computed
-        made = lax.cond(believed, lambda m: m, again, {name: state[name].array for name in names})
-        for name in names:
-            self.recent.forget(name)
-        state.update({name: replace(state[name], array=array) for name, array in made.items()})
-
-    def _in_order(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
+        """Run items in order, changing the state."""
         for number, item in enumerate(items):
             after = live_before(items[number + 1 :], live, self.program)
             if isinstance(item, Block):
@@ -157,7 +113,7 @@ class Lowering:
 
         def then(_: Any) -> dict[str, jax.Array]:
             inner = dict(before)
-            alone = replace(self, symbols=symbols, ranges=ranges, given_reads=self.reads, beliefs=None)
+            alone = replace(self, symbols=symbols, ranges=ranges, given_reads=self.reads)
             alone.items(item.body, inner, live, None)
             return {name: inner[name].array for name in names}
 
@@ -189,12 +145,9 @@ class Lowering:
             self.stopping_loop(loop, state, live, first, end)
             return
         lanes = split(loop, live, self.program)
-        chunk = 1 if lanes is None or self.exactly else chunk_of(self, loop)
+        chunk = 1 if lanes is None else chunk_of(self, loop)
         if lanes is not None and chunk != 1:
-            if self.beliefs is None and not self.exactly:
-                self._looked_at([loop], state, live, mask)
-            else:
-                run_lanes(self, loop, lanes, state, (first, end), chunk, mask is None)
+            run_lanes(self, loop, lanes, state, (first, end), chunk, mask is None)
             return
         names = carried(loop, live, self.program)
         for name in names:
@@ -257,7 +210,6 @@ class Lowering:
 
     def inside(self, loop: For, state: State, live: set[str], passed: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Run the body of a loop, given what the iteration before passes on; what this one passes on."""
-        beliefs, self.beliefs = self.beliefs, None
         self.looping += 1
         self.recent = Recent()
         own = list(registers(loop))
@@ -267,7 +219,6 @@ class Lowering:
         self.items(loop.body, state, live, None)
         made = tuple(self.recent.values[register.place, register.now].array for register in own)
         self.looping -= 1
-        self.beliefs = beliefs
         return made
 
     def note_range(self, loop: For) -> None:
@@ -388,8 +339,8 @@ class Lowering:
             state[load.place] = self.empty(place)
         known = self.recent.find(load)
         if known is not None:
-            trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load, ()) else None
-            return Padded(known.array, self.lengths(load.type.shape), False, trusted)
+            shared = self.all_finite if self._is_shared(place, load, ()) else None
+            return Padded(known.array, self.lengths(load.type.shape), False, shared)
         array = state[load.place].array if apart is None else apart.arrays[self.remainder]
         key = (block.name if block is not None else "", load)
         fresh = key in self.reads.fresh
@@ -414,9 +365,17 @@ class Lowering:
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         left = [axis for axis in range(len(place.whole)) if axis not in picked]
         array = _spread(array, axes, left)
-        trusted = partial(self.trusted.add, place.name) if self._is_shared(place, load, starts) else None
+        shared = self.all_finite if self._is_shared(place, load, starts) else None
         begins = {left.index(axis): start for axis, start in starts.items()}
-        return Padded(array, self.lengths(load.type.shape), fresh, trusted, begins)
+        return Padded(array, self.lengths(load.type.shape), fresh, shared, begins)
+
+    def all_finite(self, array: jax.Array) -> jax.Array:
+        """Whether an array is finite in every lane: one answer, or both of what depends on it would be computed."""
+        # The largest magnitude, NaN if there is one: faster on CPU than a conjunction of truth values.
+        finite = jnp.isfinite(jnp.max(jnp.abs(array), initial=0))
+        for axis in self.lanes:
+            finite = lax.pmin(finite.astype(jnp.int32), axis) > 0
+        return finite
 
     def _stays(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> bool:
         """Whether a range is read where it lies, though it begins somewhere: half of the axis or more may be meant."""
@@ -430,7 +389,7 @@ class Lowering:
 
     def _is_shared(self, place: Place, load: Load, kept: Container[int]) -> bool:
         """Whether all lanes read the same array, up to different lengths perhaps."""
-        if self.lane is None or self.exactly or place.name in self.own:
+        if self.lane is None or place.name in self.own:
             return False
         entries = [entry for axis, entry in enumerate(load.index) if axis not in kept]
         starts = (entry if isinstance(entry, Term) else entry.start for entry in entries)
@@ -586,16 +545,6 @@ class Lowering:
             else:
                 result = (result & holds) if conjunctive else (result | holds)
         return result
-
-
-def is_straight(item: Item) -> bool:
-    """Whether an item is done without an XLA loop of its own: blocks, and loops whose iterations run all at once."""
-    if isinstance(item, Block):
-        return True
-    if isinstance(item, If):
-        return all(map(is_straight, item.body))
-    once = (item.end - item.first).is_constant and (item.end - item.first).constant <= 1
-    return item.stop is None and (item.parallel or (once and all(map(is_straight, item.body))))
 
 
 def _put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array], mask: jax.Array | None) -> jax.Array:

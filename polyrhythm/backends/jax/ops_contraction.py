@@ -6,19 +6,22 @@ nothing is contracted a product is left, and the compiler fuses it.
 
 Contracted axes of unknown length are masked with zeros, unless zeros are known to be there. Integers are masked in one
 operand, since zero times garbage is zero; floats in both, since zero times NaN is not: masking an operand copies it,
-which matters for a large buffer that is read at every step. A buffer that many lanes share is trusted instead (see
-`vector.py`). 16-bit floats are accumulated in float32.
+which matters for a large buffer that is read at every step. A buffer that many lanes share is not masked: if it is
+finite, that is not needed, and where it is not, the lanes are done once more one after the other, with both operands
+masked. 16-bit floats are accumulated in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
@@ -77,8 +80,7 @@ class _Labelled:
         self.mask(labels)
         total = lax.reduce(self.value.array, np.zeros((), self.value.array.dtype), lax.add, axes)
         left = [axis for axis in range(len(self.labels)) if axis not in axes]
-        # Finite numbers may have an infinite sum: trust ends here.
-        self.value = replace(self.value.with_axes(total, left), trusted=None)
+        self.value = replace(self.value.with_axes(total, left), shared=None)
         self.labels = "".join(label for label in self.labels if label not in labels)
 
 
@@ -147,36 +149,84 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
         a.value, b.value = widened(a.value), widened(b.value)
     if not contracted:
         return _outer(a, b, batch)
-    _mask_contracted(a, b, contracted)
+    unmasked = _mask_contracted(a, b, contracted)
     if a.value.array.size > b.value.array.size:
         # The smaller operand is what differs between the lanes of a loop done at once. Written first, its lanes come
         # before the larger one's own axes in the product, which then needs no transposing.
         a, b = b, a
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
-    array = lax.dot_general(a.value.array, b.value.array, dimensions, preferred_element_type=wide)
+    dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)
+    array = dot(a.value.array, b.value.array)
+    if unmasked is not None:
+        array = _exact(a, b, dot, array, *unmasked)
     own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
     return array, batch + own
 
 
-def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> None:
-    """Zeros beyond the lengths: in one operand if the other is finite there, or is trusted to be; else in both."""
+def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> tuple[_Labelled, str] | None:
+    """Zeros beyond the lengths: in one operand if the other is finite there, else in both.
+
+    What lanes share is left as it is; it and the labels that would have to be masked are returned.
+    """
     # Where one operand knows the length both have been cut to it, and hold no garbage.
     labels = "".join(label for label in contracted if a.is_dynamic(label) and b.is_dynamic(label))
     small, large = (a, b) if a.value.array.size <= b.value.array.size else (b, a)
     if not labels:
-        return
+        return None
     if large.value.zeros and small.is_finite:
-        return
+        return None
     if large.is_finite:
         small.mask(labels)
     elif small.is_finite:
         large.mask(labels)
     else:
         small.mask(labels)
-        if large.value.trusted is None:
-            large.mask(labels)
-        else:
-            large.value.trusted()
+        if large.value.shared is not None:
+            return large, labels
+        large.mask(labels)
+    return None
+
+
+def _exact(
+    a: _Labelled, b: _Labelled, dot: Callable[[Array, Array], Array], product: Array, shared: _Labelled, labels: str
+) -> Array:
+    """The product of two operands if the shared one is finite, else that of both masked, lane by lane."""
+    value, axes = shared.value, shared.axes(labels)
+    assert value.shared is not None
+    lengths = {axis: value.lengths[axis] for axis in axes}
+    starts = {axis: value.starts[axis].value for axis in axes if axis in value.starts}
+
+    def masking(x: Array, y: Array, lengths: dict[int, Array], starts: dict[int, Array]) -> Array:
+        whole = x if shared is a else y
+        known = tuple(lengths.get(axis, n) for axis, n in enumerate(whole.shape))
+        begun = {axis: replace(value.starts[axis], value=start) for axis, start in starts.items()}
+        clean = masked(Padded(whole, known, starts=begun), axes, 0)
+        return dot(clean, y) if shared is a else dot(x, clean)
+
+    def again(_: Array) -> Array:
+        made: Array = _one_by_one(masking)(a.value.array, b.value.array, lengths, starts)
+        return made
+
+    return lax.cond(value.shared(value.array), lambda made: made, again, product)
+
+
+def _one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function that lanes of the innermost loop call one after the other, though all else is done at once."""
+    wrapped = custom_vmap(function)
+
+    @wrapped.def_vmap
+    def mapped(size: int, batched: Any, *arguments: Any) -> tuple[Array, bool]:
+        leaves, tree = jax.tree.flatten(arguments)
+        own = jax.tree.leaves(batched)
+
+        def lane(values: list[Array]) -> Array:
+            rest = iter(values)
+            given = [next(rest) if is_own else leaf for leaf, is_own in zip(leaves, own, strict=True)]
+            return function(*jax.tree.unflatten(tree, given))
+
+        return lax.map(lane, [leaf for leaf, is_own in zip(leaves, own, strict=True) if is_own]), True
+
+    return wrapped
 
 
 def _outer(a: _Labelled, b: _Labelled, batch: str) -> tuple[Array, str]:

@@ -56,14 +56,14 @@ class Padded:
 
     A length that is an int is static and equals the capacity. `starts` has the axes that do not begin at 0. `zeros`
     is a promise of whoever made the array: what lies outside the lengths is zero, as in a buffer that began so. That
-    saves masks in contractions and sums. `trusted` is there where many lanes read this one array, each up to a length
-    of its own: to mask it would copy it for every lane. Who takes it to be finite instead says so by calling it.
+    saves masks in contractions and sums. `shared` is there where many lanes read this one array, each up to a length of
+    its own: to mask it would copy it for every lane. It tells whether an array is finite in all lanes.
     """
 
     array: jax.Array
     lengths: tuple[Length, ...]
     zeros: bool = False
-    trusted: Callable[[], None] | None = None
+    shared: Callable[[jax.Array], jax.Array] | None = None
     starts: Mapping[int, Start] = field(default_factory=dict)
 
     def with_axes(self, array: jax.Array, axes: Sequence[int]) -> Padded:
@@ -196,7 +196,7 @@ def moved(operand: Padded, axes: Iterable[int]) -> Padded:
             size = array.shape[axis]
             places = starts.pop(axis).value + lax.iota(np.int32, size)
             array = jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
-    return replace(operand, array=array, starts=starts, trusted=operand.trusted if array is operand.array else None)
+    return replace(operand, array=array, starts=starts, shared=operand.shared if array is operand.array else None)
 
 
 def as_index(value: Length) -> jax.Array:

@@ -5,9 +5,8 @@ operations becomes a few large ones: a matrix-vector product per step becomes on
 its own position along an axis is cut out beforehand and handed to it; what it writes there is collected and stored in
 one piece. Lengths that depend on the lane become masks. An inner loop stays a loop, over all lanes at once.
 
-What all lanes share is read where it lies, each lane up to a length of its own. A contraction over it masks the other
-operand and trusts the shared one to be finite beyond the length. Whether it is, is looked at as the program runs; if
-not, everything is done once more step by step, where both operands are masked.
+What all lanes share is read where it lies, each lane up to a length of its own: `ops_contraction.py` knows how to
+contract over it without a copy for every lane.
 
 Lanes that fill a place leave zeros in what their capacity is larger by, since sums over it need no mask then. All that
 reads the value in a lane reads the masked one, so that it is made once.
@@ -22,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -130,21 +129,15 @@ def run_lanes(
     names = list(dict.fromkeys(cut.place for cut in lanes.written))
     kept = {name: state[name].lengths for name in names}
 
-    def body(number: jax.Array, carry: tuple[jax.Array, tuple[jax.Array, ...]]) -> Any:
-        finite, values = carry
+    def body(number: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         inner = dict(state)
         inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
         start = jnp.int32(begin) + number * jnp.int32(chunk)
-        one = replace(lowering, beliefs=[finite], given_reads=lowering.reads)
-        _run_chunk(one, loop, lanes, inner, (start, chunk), (first, end))
-        assert one.beliefs is not None
-        return jnp.stack(one.beliefs).all(), tuple(inner[name].array for name in names)
+        _run_chunk(lowering, loop, lanes, inner, (start, chunk), (first, end))
+        return tuple(inner[name].array for name in names)
 
     chunks = (jnp.int32(end) - jnp.int32(begin) + jnp.int32(chunk - 1)) // jnp.int32(chunk)
-    carry = (jnp.bool_(True), tuple(state[name].array for name in names))
-    finite, results = jax.lax.fori_loop(jnp.int32(0), chunks, body, carry)
-    assert lowering.beliefs is not None
-    lowering.beliefs.append(finite)
+    results = jax.lax.fori_loop(jnp.int32(0), chunks, body, tuple(state[name].array for name in names))
     state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
 
@@ -187,15 +180,12 @@ def _run_chunk(
     rows = {cut.name: _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
     begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
     axis = f"lanes {len(lowering.lanes)}"
-    trusted: set[str] = set()
 
     inside_loop = counters < jnp.int32(inside[1])
     if not isinstance(inside[0], int):
         inside_loop &= counters >= jnp.int32(inside[0])
 
-    def lane(
-        counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]
-    ) -> tuple[dict[str, jax.Array], list[jax.Array]]:
+    def lane(counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
         symbols = {**lowering.symbols, loop.counter: counter}
         counting = {c.name: counts & lowering.counts.get(c.place, True) for c in lanes.written if c.place in filled}
         inside = replace(
@@ -210,8 +200,6 @@ def _run_chunk(
             counts=counting,
             settled=set(),
             own=frozenset(written(lanes.body)).union(rows),
-            trusted=trusted,
-            beliefs=[],
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
@@ -224,14 +212,9 @@ def _run_chunk(
         made = {cut.name: local[cut.name].array for cut in lanes.written}
         for name in counting.keys() - inside.settled:
             made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
-        assert inside.beliefs is not None
-        return made, inside.beliefs
+        return made
 
-    made, beliefs = jax.vmap(lane, axis_name=axis)(counters, inside_loop, rows)
-    assert lowering.beliefs is not None
-    lowering.beliefs += [belief.all() for belief in beliefs]  # those of loops inside, of every lane
-    if trusted:
-        lowering.beliefs.append(_all_finite([state[name].array for name in trusted]))
+    made = jax.vmap(lane, axis_name=axis)(counters, inside_loop, rows)
     for cut in lanes.written:
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
@@ -267,15 +250,6 @@ def own_element(array: jax.Array, axis: int, counter: jax.Array, begin: int, off
         return jnp.expand_dims(rows, axis + 1), True
 
     return element(array, counter)
-
-
-def _all_finite(arrays: Sequence[jax.Array]) -> jax.Array:
-    """Whether some arrays are finite."""
-    finite = jnp.bool_(True)
-    for array in arrays:
-        # The largest magnitude, NaN if there is one: faster on CPU than a conjunction of truth values.
-        finite = finite & jnp.isfinite(jnp.max(jnp.abs(array), initial=0))
-    return finite
 
 
 def chunk_of(lowering: Lowering, loop: For) -> int | None:
