@@ -118,8 +118,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "loops: the last iteration is left out",
         "polyrhythm.loops.build",
-        "maximum(*(high + 1 for _, high in parts))",
-        "maximum(*(high for _, high in parts))",
+        "[(first, last + 1) for first, last in steps.intervals(counter)]",
+        "[(first, last) for first, last in steps.intervals(counter)]",
         "numpy",
     ),
     # Backends: nothing but their results can tell.

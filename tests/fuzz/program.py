@@ -170,7 +170,7 @@ class Host:
 
     function: str
     args: tuple[Expr, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Index, ...]
     dtype: str
     effect: str | None = None
 

@@ -119,7 +119,8 @@ def expression(node: Expr) -> str:
             return f"{expression(source)}.axes[{', '.join(map(_axis, key))}]"
         case Host(function, args, shape, dtype, effect):
             also = f", effect={effect!r}" if effect else ""
-            return f"pr.host({function}, [{', '.join(map(expression, args))}], {shape}, {dtype!r}{also})"
+            lengths = "".join(f"{bare(length)}, " for length in shape)
+            return f"pr.host({function}, [{', '.join(map(expression, args))}], ({lengths}), {dtype!r}{also})"
         case Apply(op, args, options):
             return _applied(op, [expression(arg) for arg in args], [_option(o) for o in options])
     raise TypeError(node)

@@ -193,7 +193,7 @@ def begun(draw: Callable[[Any], Any]) -> Program:
 
 @st.composite
 def hosted(draw: Callable[[Any], Any]) -> Program:
-    """Host functions inside a recurrence, pure and with an effect."""
+    """Host functions inside a recurrence, pure and with an effect, and of ranges."""
     draws = Draws(draw)
     two = draws.chance(40)
     spans = (Span("b"), Span("t")) if two else (Span("t"),)
@@ -212,5 +212,12 @@ def hosted(draw: Callable[[Any], Any]) -> Program:
     if effect and draws.chance(50):
         lets.append(Let("k", Host("tell", (Name("h"),), (), "int32", effect)))
         outputs.append(("k", Name("k")))
+    if draws.chance(50):  # lengths of the step, of the run, and what is left of it
+        steps, length = draws.pick(
+            [(Slice(Int(0), add(T, 1)), add(T, 1)), (Slice(), Sym("T")), (Slice(T, Sym("T")), Arith("-", Sym("T"), T))]
+        )
+        past = Read(Name(draws.pick(["x", "y"])), (steps,), ("t",))
+        lets.append(Let("p", Apply("sum", (Host("double", (past,), (length,), "int32"),), (0,))))
+        outputs.append(("p", Name("p")))
     sizes = (("T", draws.pick([4, 0, 1, 2, 5])), *([("B", draws.number(0, 3))] if two else []))
     return Program(dims, inputs, (y,), tuple(lets), tuple(outputs), sizes, draws.number(0, 3))

@@ -217,6 +217,29 @@ def test_host_functions_take_and_give_lengths_of_the_step(backend: str) -> None:
     doubled = pr.host(lambda past: past * 2, [x[0 : t + 1]], shape=(t + 1, 2))
     found = pr.compile(doubled.sum(0), backend=backend)(x=VALUES)
     np.testing.assert_allclose(found, 2 * VALUES.cumsum(0))
+    # What an earlier call makes is kept with room for all steps, and passed between the regions of a program.
+    y = pr.recurrent((2,), (t,))
+    y[t] = pr.host(lambda value: value - 1, [x + pr.where(t > 0, y[t - 1], 1)], (2,), effect="log")
+    doubled = pr.host(lambda past: past * 2, [y[0 : t + 1]], shape=(t + 1, 2))
+    found = pr.compile(doubled.sum(0), backend=backend)(x=VALUES)
+    np.testing.assert_allclose(
+        found, 2 * VALUES.cumsum(0).cumsum(0) - 2 * (np.arange(3) * np.arange(1, 4) // 2)[:, None]
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("sizes", [(2, 3), (0, 3), (2, 0)])
+def test_host_functions_that_are_never_called(backend: str, sizes: tuple[int, int]) -> None:
+    """What an empty batch makes between the calls is nothing, at every step."""
+    b, _ = pr.dim("b")
+    given = pr.input("given", (), (b, t))
+    y = pr.recurrent((), (b, t))
+    y[b, t] = pr.host(lambda value: value * 2, [given + pr.where(t > 0, y[b, t - 1], 1)])
+    values = np.arange(sizes[0] * sizes[1], dtype="float32").reshape(sizes)
+    expected = np.ones((sizes[0], sizes[1] + 1), "float32")
+    for step in range(sizes[1]):
+        expected[:, step + 1] = 2 * (values[:, step] + expected[:, step])
+    np.testing.assert_array_equal(pr.compile(y, backend=backend)(given=values), expected[:, 1:])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -96,7 +96,8 @@ class Region:
         self.results = [name for name in self.results if name not in packed]
         needed -= packed
         self.takes = (*sorted(needed & owned), *sorted(needed - owned))
-        used = _mentioned((pieces, [program.places[name] for name in needed]))
+        unpacked = {name for kind in self.uses for name in packs[kind].entries}
+        used = _mentioned((pieces, [program.places[name] for name in {*needed, *unpacked, *self.results}]))
         self.symbols = tuple(s for s in (*program.bounds, *(loop.counter for loop in loops)) if s in used)
         blocks = [b for piece in pieces for b in blocks_of(piece.items)]
         blocks += [piece.asked.block for piece in pieces if piece.asked is not None]
@@ -134,6 +135,9 @@ class Region:
             lowering.items(piece.items, state, everything, None)
             if piece.asked is not None:
                 asked = _operands(lowering, piece.asked.block, state)
+        for name in (*self.results, *self.kept):
+            if name not in state:  # a loop without iterations has left nothing there
+                state[name] = lowering.empty(program.places[name])
         after = []
         for kind in self.makes:
             own_pack = self.plan.packs[kind]
