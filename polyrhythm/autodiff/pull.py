@@ -15,7 +15,7 @@ from polyrhythm.autodiff.values import Growing, Space, Value
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt, ne, negation, within
 from polyrhythm.ir.graph import Access, Definition, Node, NodeDim, Range, Step
 from polyrhythm.ir.sets import Points, facts, points, proves, simplified, simplified_term
-from polyrhythm.ir.terms import Symbol, Term, maximum, ordered
+from polyrhythm.ir.terms import FloorDiv, Symbol, Term, maximum, ordered
 from polyrhythm.ir.types import TensorType
 from polyrhythm.source import Source
 
@@ -43,6 +43,7 @@ def turned_around(graph: Growing, reader: Node, definition: Definition, access: 
             ranges.append((Term.of(symbol), moved))
         else:
             equations.append((moved, Term.of(symbol)))
+    equations = _quotients_known(equations, set(primed.values()))
     solved: dict[Symbol, Term] = {}
     for unit in (True, False):  # a coefficient of one first: it needs no divisibility
         for read, wanted in list(equations):
@@ -75,6 +76,29 @@ def turned_around(graph: Growing, reader: Node, definition: Definition, access: 
         conjunction(*conditions).substitute(solved),
         free,
     )
+
+
+def _quotients_known(equations: Sequence[tuple[Term, Term]], unknown: set[Symbol]) -> list[tuple[Term, Term]]:
+    """The equations, with a quotient that one of them gives put into the others.
+
+    What is read at `(t // n, t % n)`, as the steps of segments are, is read by the one t that both tell together.
+    """
+    found = list(equations)
+    for place, (read, wanted) in enumerate(equations):
+        quotients = [(m, factor) for m, factor in read.monomials if isinstance(m[0], FloorDiv) and len(m) == 1]
+        if len(quotients) != 1 or abs(quotients[0][1]) != 1:
+            continue
+        monomial, factor = quotients[0]
+        quotient = Term(0, ((monomial, 1),))
+        rest = read - quotient * factor
+        if not rest.symbols.isdisjoint(unknown):
+            continue
+        value = (wanted - rest) * factor
+        for other, (term, goal) in enumerate(found):
+            times = dict(term.monomials).get(monomial, 0)
+            if other != place and times:
+                found[other] = term + (value - quotient) * times, goal
+    return found
 
 
 def pulled(

@@ -440,8 +440,10 @@ def _condition_set(condition: Condition, positions: dict[Monomial, int], space: 
             others.append(_compare_set(part, positions, space))
     result = isl.Set.from_basic_set(convex)
     for other in others:
-        # Pieces that are empty or belong together would be met with those of all that follow.
-        result = result.intersect(other).coalesce()
+        result = result.intersect(other)
+        if len(others) > 2:
+            # Pieces that are empty or belong together would be met with those of all that follow.
+            result = result.coalesce()
     return result
 
 

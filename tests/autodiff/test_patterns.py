@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.autodiff import completed
+from polyrhythm.lang.trace import trace
 from tests.autodiff.differences import check
 
 t, T = pr.dim("t")
@@ -53,6 +55,18 @@ def test_two_dims_with_diagonal_reads() -> None:
     d[(i > 0) & (j == 0)] = a * 2.0
     d[i + 1, j + 1] = pr.tanh(d[i, j + 1] + d[i + 1, j] * d) + a[i + 1, j + 1]
     check(d * d, a, "a", {"a": np.random.default_rng(0).normal(size=(3, 4))})
+
+
+def test_a_quotient_and_its_remainder_tell_the_reader() -> None:
+    """Steps in rows of four: each entry is read by one step, so its gradient sums over none."""
+    j, _ = pr.dim("j")
+    r, _ = pr.dim("r")
+    a = pr.input("a", (), ((j, T), (r, 4)), "float64")
+    loss = a[(t + 1) // 4, (t + 1) % 4] ** 2 * x
+    entries = np.random.default_rng(0).normal(size=(9, 4))
+    check(loss, a, "a", {"a": entries, "x": np.random.default_rng(1).normal(size=9)})
+    graph = completed(trace(pr.grad(loss[0:T].sum(), [a])))
+    assert not any(d.op == "reduce" for node in graph for d in node.definitions)
 
 
 def test_a_last_value_made_of_all_others() -> None:

@@ -179,7 +179,7 @@ def test_nothing_is_cut_where_the_part_needs_the_rest() -> None:
 
 
 def test_a_prompt_that_may_end_the_text() -> None:
-    """A stopping condition may hold within the prompt: what the prompt has computed beyond is not seen."""
+    """A stopping condition may hold at the last step of the prompt, but not before: P is at most the length found."""
     t, T = pr.dim("t")
     P = pr.size("P", max=T)
     prompt = pr.input("prompt", (), (t,), "int32")
@@ -192,7 +192,13 @@ def test_a_prompt_that_may_end_the_text() -> None:
     program = pr.compile(outputs, until=until, backend="numpy")
     for arrays in ([1, 7, 2, 3, 4, 5, 6, 1], [1, 2, 3, 4, 5, 6, 1, 2]):
         given_tokens = {"prompt": np.array(arrays, "int32")}
-        for size in (1, 3, 8):
+        for size in (1, 2, 3, 8):
+            if 7 in arrays[: size - 1]:
+                with pytest.raises(pr.errors.BoundsError):
+                    pr.evaluate(outputs, given_tokens, bounds={P: size}, until=until)
+                with pytest.raises(pr.errors.BoundsError):
+                    program(bounds={P: size}, **dict[str, Any](given_tokens))
+                continue
             expected = pr.evaluate(outputs, given_tokens, bounds={P: size}, until=until)
             found = program(bounds={P: size}, **dict[str, Any](given_tokens))
             for name in outputs:
