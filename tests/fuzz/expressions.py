@@ -294,7 +294,9 @@ class Expressions(Dynamic):
         point = self.point(scope, Span(dim), Sym(dim) if dim in scope.dims else None)
         needs = [Compare(">=", point, Int(0)), Compare("<", point, Sym(dim.upper()))]
         # Along its other dims it stands at the current step, which may be beyond those that were assumed inside.
-        needs += [Compare("<", Sym(other), Sym(other.upper())) for other in over if other != dim and other in scope.dims]
+        needs += [
+            Compare("<", Sym(other), Sym(other.upper())) for other in over if other != dim and other in scope.dims
+        ]
         return self.guarded(scope, Read(inner, (point,), (dim,)), needs, zero(shape, dtype, 1), shape)
 
     def over_all(self, value: Expr, scope: Scope, dtype: str) -> Expr:
