@@ -94,6 +94,8 @@ def _applied(nodes: Nodes, node: Node, definition: Definition, rule: Rule) -> De
         return copy_of(node, nodes.add(f"{node.name}_value", node, definition, "constant", (), value=value), definition)
     letters = [part.name for part in rule.right.operands if isinstance(part, Letter)]
     operands_now = tuple(bound[name] for name in letters)
+    if all(nodes.type_of(access).shape != node.shape for access in operands_now):
+        return None  # what is left out gave the result its shape
     return Definition(definition.domain, rule.right.op, operands_now, {}, definition.at)
 
 

@@ -135,11 +135,11 @@ def run(strategy: SearchStrategy[Program], count: int, number: int) -> Counter[s
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_random_programs(lane: str) -> None:
     before = COUNTS.copy()
-    run(programs(lane), 70, 1100)
+    run(programs(lane), 40, 1100)
     ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
     print(f"compiled and run: {ran}")
-    assert ran["numpy"] >= 55
-    assert min(ran.values()) >= 3
+    assert ran["numpy"] >= 35
+    assert min(ran.values()) >= 2
     assert COUNTS["numpy not ordered"] - before["numpy not ordered"] <= 1
 
 

@@ -93,3 +93,9 @@ def test_axes_beyond_the_bound() -> None:
     y[t > 0] = pr.maximum(y[t + 1 : pr.min(T + 1, t + 2)].flip(0).max(0), t)
     y[0] = y[1] + 1
     np.testing.assert_array_equal(pr.evaluate(y, bounds={T: 3}), [4, 3, 3, 3])
+
+
+def test_a_factor_that_gives_a_product_its_shape() -> None:
+    """Minus one is an array here: what it multiplies is not the product's negative, but has no axis."""
+    joined = pr.concat([pr.constant([-1], "int32") * 2, pr.constant([0], "int32")], 0)
+    np.testing.assert_array_equal(pr.compile(joined, backend="numpy", progress=False)(), [-2, 0])
