@@ -99,3 +99,13 @@ def test_a_factor_that_gives_a_product_its_shape() -> None:
     """Minus one is an array here: what it multiplies is not the product's negative, but has no axis."""
     joined = pr.concat([pr.constant([-1], "int32") * 2, pr.constant([0], "int32")], 0)
     np.testing.assert_array_equal(pr.compile(joined, backend="numpy", progress=False)(), [-2, 0])
+
+
+def test_the_last_of_steps_that_are_counted_by_a_lane() -> None:
+    """Turned around, a range of t steps begins at t - 1, and its length is not known."""
+    t, _ = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    turned = pr.tanh(x[0:t]).flip(0).sum(0)
+    given = {"x": np.arange(4, dtype=np.float32)}
+    found = pr.compile(turned, progress=False)(**given)
+    np.testing.assert_allclose(found, pr.evaluate(turned, given), rtol=1e-6)

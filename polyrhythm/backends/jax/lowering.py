@@ -22,7 +22,7 @@ from polyrhythm.backends.jax import ops
 from polyrhythm.backends.jax.in_place import in_place
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_opaque import called
-from polyrhythm.backends.jax.ops_padded import Start, fit_axis, moved
+from polyrhythm.backends.jax.ops_padded import Start, fit_axis, is_one, moved
 from polyrhythm.backends.jax.reads import Key, Reads, known_reads
 from polyrhythm.backends.jax.registers import Recent, registers
 from polyrhythm.backends.jax.residues import Residues, chosen_by, parted, separated, strides, together, used_later
@@ -325,7 +325,7 @@ class Lowering:
             counter = next((s for s in term.symbols if s in self.begins), None)
             if counter is None or not (term - Term.of(counter)).is_constant or x.array.shape[axis] == 0:
                 continue
-            if attributes["lengths"][axis] == 1 and compute.attributes["steps"][axis] == 1:
+            if is_one(attributes["lengths"][axis]) and compute.attributes["steps"][axis] == 1:
                 offset = (term - Term.of(counter)).constant
                 array = own_element(x.array, axis, jnp.int32(self.symbols[counter]), self.begins[counter], offset)
                 x, starts[axis] = Padded(array, (*x.lengths[:axis], 1, *x.lengths[axis + 1 :])), 0
