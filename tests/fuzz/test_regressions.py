@@ -107,5 +107,5 @@ def test_the_last_of_steps_that_are_counted_by_a_lane() -> None:
     x = pr.input("x", (), (t,))
     turned = pr.tanh(x[0:t]).flip(0).sum(0)
     given = {"x": np.arange(4, dtype=np.float32)}
-    found = pr.compile(turned, progress=False)(**given)
+    found = pr.compile(turned, progress=False)(x=given["x"])
     np.testing.assert_allclose(found, pr.evaluate(turned, given), rtol=1e-6)

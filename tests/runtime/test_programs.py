@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import numpy as np
 import pytest
 
 import polyrhythm as pr
@@ -66,3 +67,21 @@ def test_what_cannot_run_is_refused(case: Case, backend: str) -> None:
 
 def test_the_list_of_what_is_refused_names_programs() -> None:
     assert set(REFUSED) <= {case.name for case in PROGRAMS}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_a_run_that_ends_before_a_size_is_refused(backend: str) -> None:
+    """P never exceeds T, so neither does it exceed the length found: called whole, and step by step."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    x = pr.input("x", (), (t,), "int32")
+    y = pr.recurrent((), (t,), "int32")
+    y[t < P] = x
+    y[t >= P] = y[t - 1] + 1
+    program = pr.compile(y, until={t: y == 2}, backend=backend, progress=False)
+    given = np.array([1, 2, 3, 4], "int32")
+    np.testing.assert_array_equal(program(x=given, bounds={P: 2}), [1, 2])
+    with pytest.raises(pr.errors.BoundsError, match="ended with T = 2, but P is 3"):
+        program(x=given, bounds={P: 3})
+    with pytest.raises(pr.errors.BoundsError, match="ended with T = 2, but P is 3"):
+        list(program.stream(over=t, x=given, bounds={P: 3}))

@@ -42,7 +42,6 @@ class Growing:
     note: Note
     drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
     _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-    _rooms: dict[tuple[int, ...], Rooms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         every = units(self.program.body)
@@ -73,7 +72,7 @@ class Growing:
         stretches = growth.stretches(bounds, capacities[growth.bound])
         for number, stretch in enumerate(stretches):
             now = {**capacities, growth.bound: stretch.capacity}
-            state = resized(program, self._rooms_at(now, self.state), state)
+            state = resized(program, rooms(program, now, self.state), state)
             inputs, last = placed(now), number == len(stretches) - 1
             before = stretches[number - 1].capacity if number else None
             spans = growth.companion_spans(before, stretch.capacity, bounds, capacities[growth.bound])
@@ -103,7 +102,7 @@ class Growing:
         stretches = growth.stretches(bounds, capacities[growth.bound])
         for number, stretch in enumerate(stretches):
             now = {**capacities, growth.bound: stretch.capacity}
-            arrays = {**resized(program, self._rooms_at(now, names), arrays), **jax.device_put(placed(now))}
+            arrays = {**resized(program, rooms(program, now, names), arrays), **jax.device_put(placed(now))}
             driver = drive(now)
             past = stretches[number - 1].capacity if number else None
             spans = growth.companion_spans(past, stretch.capacity, bounds, capacities[growth.bound])
@@ -119,13 +118,6 @@ class Growing:
                         driver.advance(unit.item, arrays, symbols, seed, iterations)
                 break
         return [arrays[name] for name in program.outputs], [symbols[bound] for bound in program.found]
-
-    def _rooms_at(self, capacities: Mapping[Symbol, int], names: list[str]) -> Rooms:
-        """The shapes of places; kept, since finding them takes as long as some steps."""
-        key = tuple(capacities.values())
-        if key not in self._rooms:
-            self._rooms[key] = rooms(self.program, capacities, names)
-        return self._rooms[key]
 
     def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
         key = (starts, *capacities.values())
