@@ -130,9 +130,15 @@ def pulled(
     fast = [d for old, d in touch.free.items() if old not in rows]
     outer = Space(graph, (*source.dims, *(d for d, _ in slow)), TRUE, definition.at, f"d_{source.name}")
     total = _summed(outer, each, fast, touched) if fast else each
+    if not slow:
+        return total
+    # A recurrence is computed wherever it is defined, so it is defined only where something is touched.
+    others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
+    read = simplified(touched.without(others).condition(), source.rectangle)
     for d, upwards in reversed(slow):
-        total = _added_up(graph, total, d, upwards, definition.at, f"d_{source.name}")
-    return total
+        total = _added_up(graph, total, d, upwards, read, definition.at, f"d_{source.name}")
+    whole = Space(graph, source.dims, read, definition.at, f"d_{source.name}")
+    return total if read is TRUE else _or_zero(whole, whole.current(total), read)
 
 
 def _rectangle(source: Node, touch: Touch) -> Condition:
@@ -181,7 +187,9 @@ def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -
     return _or_zero(outer, summed, simplified(read, rectangle))
 
 
-def _added_up(graph: Growing, part: str, dim: NodeDim, upwards: bool, at: Source | None, prefix: str) -> str:
+def _added_up(
+    graph: Growing, part: str, dim: NodeDim, upwards: bool, where: Condition, at: Source | None, prefix: str
+) -> str:
     """The sum along the last dim of a node, as a recurrence: one step's part is added and need not be kept."""
     node = graph.nodes[part]
     others = node.dims[:-1]
@@ -199,7 +207,7 @@ def _added_up(graph: Growing, part: str, dim: NodeDim, upwards: bool, at: Source
         Definition(eq(step, start), "broadcast", (space.constant(0, node.dtype).access,), shape, at),
         Definition(ne(step, start), "broadcast", (made,), shape, at),
     )
-    graph.nodes[name] = replace(graph.nodes[name], definitions=definitions)
+    graph.nodes[name] = replace(graph.nodes[name], definitions=definitions, domain=where)
     whole = Definition(TRUE, "broadcast", (Access(name, (end, *current)),), shape, at)
     return graph.add(f"{prefix}_whole", others, node.type, [whole], at)
 

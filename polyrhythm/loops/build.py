@@ -6,7 +6,7 @@ places, in terms of the loop counters. A value that no other block needs is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt, n
 from polyrhythm.ir.graph import Access, Graph, Range, operand_type
 from polyrhythm.ir.intervals import interval
 from polyrhythm.ir.ops.record import map_attribute
-from polyrhythm.ir.sets import facts, points, simplified, simplified_term
+from polyrhythm.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.ir.terms import ZERO, Symbol, Term, maximum, minimum, ordered
 from polyrhythm.ir.types import TensorType
 from polyrhythm.loops import ir
@@ -122,10 +122,19 @@ class _Builder:
         given: Condition,
         nominal: Mapping[Symbol, int],
     ) -> Iterator[ir.Item]:
+        if not ranges:
+            return
         weights = {name: len(self.blocks[name].statements) for name in ranges}
-        if self._stopper(loop, inside) is not None:
+        stops = self._stopper(loop, inside) is not None
+        if stops:
             weights = {}  # all pieces but the last may end early: they are not alike
-        for segment in cut(loop.counter, ranges, given, nominal, weights) if ranges else ():
+        segments = cut(loop.counter, ranges, given, nominal, weights)
+        if len(segments) == 1 and not stops:
+            spans = (span for found in ranges.values() for span in found)
+            active = {name: inside[name] for name in ranges}
+            first, end = self._tight((segments[0].first, segments[0].end), spans, loop.counter, active, given)
+            segments = [replace(segments[0], first=first, end=end)]
+        for segment in segments:
             yield from self._segment(loop, segment, inside, given, nominal)
 
     def _ranges(self, loop: Loop, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Ranges:
@@ -134,11 +143,35 @@ class _Builder:
         spans = {name: found for name, found in spans.items() if found}
         stopper = self._stopper(loop, inside)
         if stopper not in spans:
-            return {name: apart(found, given, nominal) for name, found in spans.items()}
+            ranges = {name: apart(found, given, nominal) for name, found in spans.items()}
+            for name, found in ranges.items():
+                if len(found) == 1:
+                    own = {name: inside[name]}
+                    ranges[name] = [self._tight(found[0], spans[name], loop.counter, own, given)]
+            return ranges
         # Members that run ahead of the stopping condition go on until it holds: nobody reads what they add.
         whole = {name: hull(found, given) for name, found in spans.items()}
         last = whole[stopper][1]
         return {name: [(first, maximum(end, last))] for name, (first, end) in whole.items()}
+
+    def _tight(self, whole: Span, spans: Iterable[Span], counter: Symbol, inside: Joined, given: Condition) -> Span:
+        """The span of some members as short as it is known to be.
+
+        An end of one of their spans that holds for all of them, wherever they are active, is an end of the whole.
+        """
+        spans = tuple(spans)
+        if len(spans) == 1:
+            return whole
+        active = [self._active(self.blocks[name], members, given) for name, members in inside.items()]
+        here = Term.of(counter)
+
+        def holds(claim: Condition) -> bool:
+            return all(steps <= points(claim, steps.columns) for steps in active)
+
+        firsts = [first for first in dict.fromkeys(first for first, _ in spans) if holds(ge(here, first))]
+        ends = [end for end in dict.fromkeys(end for _, end in spans) if holds(lt(here, end))]
+        first = simplified_term(maximum(*firsts), given) if firsts else whole[0]
+        return first, simplified_term(minimum(*ends), given) if ends else whole[1]
 
     def _usual(self, loop: Loop, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Condition | None:
         """Bounds large enough for the loop to be cut cleanly; smaller ones get a loop of their own."""
@@ -170,7 +203,9 @@ class _Builder:
             end, during = minimum(end, last), conjunction(known, lt(Term.of(counter), last))
         body = self.items(loop.body, members, during, nominal)
         if body:
-            yield _guards_outside(ir.For(counter, segment.first, end, body, stop, loop.parallel and stop is None))
+            yield _guards_outside(
+                ir.For(counter, segment.first, end, body, stop, loop.parallel and stop is None), during
+            )
         if stop is not None:
             members.pop(stopper)  # type: ignore[arg-type]
             yield from self._left(loop, segment, members, conjunction(known, ge(Term.of(counter), last)), last, nominal)
@@ -211,12 +246,14 @@ class _Builder:
 
     def _spans(self, block: Block, members: Mapping[Symbol, Member], counter: Symbol, given: Condition) -> list[Span]:
         """Ranges of counter values that hold all those at which a block is active; none if it never is."""
-        counters = tuple(members)
-        times = [eq(Term.of(c), member.time) for c, member in members.items()]
-        known = conjunction(block.domain, *times, given)
-        columns = (*self.bounds, *counters, *block.dims)
-        steps = points(known, columns).without(block.dims)
+        steps = self._active(block, members, given)
         return [] if steps.is_empty else [(first, last + 1) for first, last in steps.intervals(counter)]
+
+    def _active(self, block: Block, members: Mapping[Symbol, Member], given: Condition) -> Points:
+        """The values of the counters at which a block is active."""
+        times = [eq(Term.of(c), member.time) for c, member in members.items()]
+        columns = (*self.bounds, *members, *block.dims)
+        return points(conjunction(block.domain, *times, given), columns).without(block.dims)
 
     def _block(self, block: Block, members: Mapping[Symbol, Member], given: Condition) -> Iterator[ir.Item]:
         """The code of a block in terms of the counters, guarded where the loops around it do more than it needs."""
@@ -294,20 +331,29 @@ class _Builder:
         return ir.Load(access.source, tuple(entries), kind)
 
 
-def _guards_outside(loop: ir.For) -> ir.Item:
-    """The loop, inside the guards that all of its body shares and that are the same in every iteration."""
+def _guards_outside(loop: ir.For, given: Condition) -> ir.Item:
+    """The loop, inside the guards that all of its body implies and that are the same in every iteration."""
     guards = [item.condition if isinstance(item, ir.If) else TRUE for item in loop.body]
-    changed = {loop.counter, *(i.stop.bound for i in ir.walk((loop,)) if isinstance(i, ir.For) and i.stop is not None)}
-    shared = [part for part in parts_of(guards[0]) if not part.symbols & changed]
-    shared = [part for part in shared if all(part in parts_of(guard) for guard in guards)]
-    if not shared or loop.stop is not None:
+    if loop.stop is not None or TRUE in guards:
         return loop
+    changed = {loop.counter, *(i.stop.bound for i in ir.walk((loop,)) if isinstance(i, ir.For) and i.stop is not None)}
+    parts = dict.fromkeys(part for guard in guards for part in parts_of(guard) if not part.symbols & changed)
+    shared = [
+        part
+        for part in parts
+        if all(part in parts_of(guard) or proves(conjunction(given, guard), part) for guard in guards)
+    ]
+    if not shared:
+        return loop
+    common = conjunction(*shared)
+    known = conjunction(given, common)
     body: list[ir.Item] = []
     for item in loop.body:
         assert isinstance(item, ir.If)
-        rest = conjunction(*(part for part in parts_of(item.condition) if part not in shared))
+        left = [part for part in parts_of(item.condition) if part not in shared]
+        rest = simplified(conjunction(*left), known)
         body.extend(item.body if rest is TRUE else [ir.If(rest, item.body)])
-    return ir.If(conjunction(*shared), (replace(loop, body=tuple(body)),))
+    return ir.If(common, (replace(loop, body=tuple(body)),))
 
 
 def _last(stop: ir.Stop, counter: Symbol) -> Term:

@@ -276,12 +276,34 @@ class _Scheduler:
                         fits = self._bounded(crossing, ranks) if one_way else self._earliest(members, among, ranks)
                         if fits:
                             candidates.append(ranks)
+                if candidates and self._in_strips(dims, candidates[0]):
+                    continue
                 if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept, incoming):
                     ways.append(_Way(dims, candidates))
         if not ways:
             return False
         target.members, target.ways = members, ways
         return True
+
+    def _in_strips(self, dims: Mapping[str, Symbol | None], ranks: Ranks) -> bool:
+        """Whether some blocks do in one iteration, along another dim, as many steps as others do in as many iterations.
+
+        A common loop would have one iteration for each step, and in most of them only a few of its blocks.
+        """
+        rates = {
+            n: abs(rank.coefficient(dim)) for n, rank in ranks.items() if (dim := dims[n]) and self._goes_on(n, dim)
+        }
+        fastest = min(rates.values(), default=1)
+        return any(
+            rate > fastest and most_steps(self.blocks[name].domain, other) == rate // fastest
+            for name, rate in rates.items()
+            for other in self.blocks[name].dims
+            if other is not dims[name]
+        )
+
+    def _goes_on(self, name: str, dim: Symbol) -> bool:
+        """Whether a block has more than a step of a dim."""
+        return most_steps(self.blocks[name].domain, dim) not in (0, 1)
 
     def _bounded(self, dependences: Sequence[Dependence], ranks: Ranks) -> bool:
         """Whether no distance is without a limit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.backends.jax.backend import JaxBackend
 from polyrhythm.errors import RecomputeError
+from polyrhythm.ir.terms import Symbol
+from polyrhythm.loops.ir import For, If, Item
 from tests.autodiff.differences import by_differences, close
 from tests.autodiff.test_recurrences import MODELS, arrays, expected_gradients
 
@@ -97,6 +99,32 @@ def test_the_plan_keeps_what_enters_each_segment(kind: str) -> None:
         assert whole.kept({cell.T: steps}) > steps * state
         assert plan.kept({cell.T: steps}) < 4 * (steps // every) * state + values * 4 * every * state
     assert plan.peak({cell.T: 4096}) - plan.kept({cell.T: 4096}) < cell.inputs(4096)["x"].size * 4 + 64 * every * state
+
+
+def iterations(items: Sequence[Item], values: Mapping[Symbol, int]) -> int:
+    """How many iterations loops have in total, whatever their bodies do."""
+    total = 0
+    for item in items:
+        if isinstance(item, If) and item.condition.evaluate(values.__getitem__):
+            total += iterations(item.body, values)
+        elif isinstance(item, For):
+            first, end = (term.evaluate(values.__getitem__) for term in (item.first, item.end))
+            total += sum(1 + iterations(item.body, {**values, item.counter: n}) for n in range(first, end))
+    return total
+
+
+def test_time_grows_with_the_steps() -> None:
+    """A loss over all steps is read along t; segments are along two other dims. No loop visits one for the other."""
+    cell = Cell("lstm")
+    loss = cell.loss[0 : cell.T].mean()
+    pr.checkpoint(cell.h, over=cell.t, every=8)
+    program = pr.compile(pr.grad(loss, cell.w), backend="numpy")
+    assert program.compiled is not None
+    loops = program.compiled.loops
+    (bound,) = loops.bounds
+    short, long = (iterations(loops.body, {bound: steps}) for steps in (64, 256))
+    assert long < 4.2 * short
+    assert long < 256 * 12  # a few loops over the steps, forwards, again and backwards
 
 
 def planned(steps: int) -> int:
