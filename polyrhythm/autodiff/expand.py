@@ -199,12 +199,12 @@ class _Backward:
             made = self.growing.add(hint, node.dims, node.type, (), node.at, recurrent=True)
             self.growing.nodes[made] = replace(self.growing.nodes[made], domain=self._domain(node))
             self.gradients[name] = made
-        parts: dict[str, list[str]] = {name: [] for name in self.active}
-        for name in sorted(self.active):
+        parts: dict[str, list[str]] = {name: [] for name in sorted(self.active)}
+        for name in parts:
             if name not in self.asked.leaves:
                 self._push(self.graph[name], parts)
-        for name in self.active:
-            self._define(self.graph[name], parts[name])
+        for name, found in parts.items():
+            self._define(self.graph[name], found)
         return self.gradients
 
     def _domain(self, node: Node) -> Condition:

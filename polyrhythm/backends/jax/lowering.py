@@ -20,6 +20,7 @@ from jax import lax
 
 from polyrhythm.backends.jax import ops
 from polyrhythm.backends.jax.in_place import in_place
+from polyrhythm.backends.jax.once import SMALL, computed_once
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_opaque import called
 from polyrhythm.backends.jax.ops_padded import Start, fit_axis, is_one, moved
@@ -58,6 +59,7 @@ class Lowering:
     begins: Mapping[Symbol, int] = field(default_factory=dict)  # where the counters of lanes begin, if that is known
     counts: Mapping[str, jax.Array] = field(default_factory=dict)  # places that lanes store whole: if this lane counts
     settled: set[str] = field(default_factory=set)  # of those, where the other lanes have zeros
+    often: frozenset[str] = frozenset()  # of those, what is read more than once
     own: frozenset[str] = frozenset()  # the places of which each lane has its own
     looping: int = 0  # how many loops are being traced
     few: bool = False  # a call does few iterations of an outermost loop
@@ -431,6 +433,8 @@ class Lowering:
         new = self.from_zero(value, place.type.shape)
         if store.place in self.counts:
             new = jnp.where(self.counts[store.place], new, jnp.zeros((), new.dtype))
+            if store.place in self.often and new.size >= SMALL:
+                new = computed_once(new, self.symbols)
         if store.place in self.counts and place.kind == "variable" and mask is None:
             self.settled.add(store.place)
         else:

@@ -19,6 +19,7 @@ loop runs as a loop.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -185,6 +186,9 @@ def _run_chunk(
     if not isinstance(inside[0], int):
         inside_loop &= counters >= jnp.int32(inside[0])
 
+    loads = Counter(o.place for b in blocks_of(lanes.body) for c in b.body for o in c.operands if isinstance(o, Load))
+    often = frozenset(cut.name for cut in lanes.written if loads[cut.name] > 1)
+
     def lane(counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
         symbols = {**lowering.symbols, loop.counter: counter}
         counting = {c.name: counts & lowering.counts.get(c.place, True) for c in lanes.written if c.place in filled}
@@ -199,6 +203,7 @@ def _run_chunk(
             begins=begins,
             counts=counting,
             settled=set(),
+            often=often,
             own=frozenset(written(lanes.body)).union(rows),
         )
         local = dict(state)
