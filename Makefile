@@ -11,7 +11,7 @@ TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test lint fuzz drill mutants docs studies bench ablation bench-training constraints clean
+.PHONY: help demo test quick lint fuzz drill mutants docs studies bench ablation bench-training constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -19,7 +19,10 @@ help:  ## list the targets
 demo: .venv/demo.stamp  ## a first look: a character model trained by one compiled program, then writing
 	@$(VENV)/python examples/demo.py
 
-test: lint  ## lint, then the quick lane of the tests, doctests and documentation
+test: .venv/test.stamp  ## lint and the quick lane of the tests, doctests and documentation, side by side
+	@$(MAKE) --no-print-directory -j2 lint quick
+
+quick: .venv/test.stamp
 	$(VENV)/python -m pytest -n 2 -q
 
 lint: .venv/test.stamp  ## style, types, layering

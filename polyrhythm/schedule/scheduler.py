@@ -289,9 +289,10 @@ class _Scheduler:
 
         A common loop would have one iteration for each step, and in most of them only a few of its blocks.
         """
-        rates = {
-            n: abs(rank.coefficient(dim)) for n, rank in ranks.items() if (dim := dims[n]) and self._goes_on(n, dim)
-        }
+        rates = {n: abs(rank.coefficient(dim)) for n, rank in ranks.items() if (dim := dims[n])}
+        if len(set(rates.values())) <= 1:
+            return False
+        rates = {name: rate for name, rate in rates.items() if self._goes_on(name, dims[name])}
         fastest = min(rates.values(), default=1)
         return any(
             rate > fastest and most_steps(self.blocks[name].domain, other) == rate // fastest
@@ -300,9 +301,9 @@ class _Scheduler:
             if other is not dims[name]
         )
 
-    def _goes_on(self, name: str, dim: Symbol) -> bool:
+    def _goes_on(self, name: str, dim: Symbol | None) -> bool:
         """Whether a block has more than a step of a dim."""
-        return most_steps(self.blocks[name].domain, dim) not in (0, 1)
+        return dim is not None and most_steps(self.blocks[name].domain, dim) not in (0, 1)
 
     def _is_worth(
         self,

@@ -96,7 +96,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "scheduler: readers run one iteration too early",
-        "polyrhythm.schedule.scheduler",
+        "polyrhythm.schedule.shifts",
         "distances.append((d.source, d.reader, smallest - d.gap))",
         "distances.append((d.source, d.reader, smallest - d.gap + 1))",
         "numpy",
