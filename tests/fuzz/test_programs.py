@@ -138,7 +138,7 @@ def test_random_programs(lane: str) -> None:
     run(programs(lane), 28, 1100)
     ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
     print(f"compiled and run: {ran}")
-    assert ran["numpy"] >= 35
+    assert ran["numpy"] >= 24
     assert min(ran.values()) >= 2
     assert COUNTS["numpy not ordered"] - before["numpy not ordered"] <= 1
 
