@@ -73,7 +73,7 @@ def marked(program: LoopProgram) -> LoopProgram:
     places = {n: replace(p, separate=separate.get(n, ())) for n, p in program.places.items()}
     body = _marked(program.body, chosen)
     result = replace(program, places=places, body=body)
-    return result if _operations(expanded(result).body) <= MOST_OPERATIONS else program
+    return result if _written_out(body, {}) <= MOST_OPERATIONS else program
 
 
 def _uses(items: Sequence[Item], loops: tuple[For, ...]) -> Iterator[_Use]:
@@ -160,6 +160,21 @@ def _marked(items: Sequence[Item], chosen: set[int]) -> tuple[Item, ...]:
 
 def _operations(items: Sequence[Item]) -> int:
     return sum(len(block.body) for block in blocks_of(tuple(items)))
+
+
+def _written_out(items: Sequence[Item], values: Values) -> int:
+    """How many operations some items have when their unrolled loops are written out."""
+    total = 0
+    for item in items:
+        if isinstance(item, Block):
+            total += len(item.body)
+        elif isinstance(item, If):
+            total += 0 if item.condition.substitute(values) is FALSE else _written_out(item.body, values)
+        elif item.unrolled:
+            total += sum(_written_out(item.body, {**values, item.counter: Term(value)}) for value in item.known or ())
+        else:
+            total += _written_out(item.body, values)
+    return total
 
 
 def expanded(program: LoopProgram) -> LoopProgram:
