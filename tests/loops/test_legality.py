@@ -173,6 +173,20 @@ def test_effects_beyond_the_end_are_rejected(monkeypatch: pytest.MonkeyPatch) ->
     assert caught.value.rule == "completeness"
 
 
+@pytest.mark.parametrize("name", ["collatz", "fibonacci"])
+def test_no_output_is_left_out(name: str) -> None:
+    """Not even one that is made of index values, which others may make where they read it."""
+    graph, program = made(name)
+    for output in graph.outputs:
+
+        def without(item: Item, output: str = output) -> Item | None:
+            writes = isinstance(item, Block) and any(store.place == output for store in item.stores)
+            return None if writes else item
+
+        with pytest.raises(IllegalProgramError, match="is never"):
+            check_program(graph, changed(program, without))
+
+
 def test_iterations_of_different_loops_are_never_two_of_one() -> None:
     counter = Term.of(Symbol("t", "dim"))
     assert carried((0, counter, 1, 5), (0, counter, 0, counter), 3) is FALSE
