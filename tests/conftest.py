@@ -1,6 +1,7 @@
 """Fixtures every test may use: golden files, and one deterministic hypothesis profile."""
 
 import difflib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,15 @@ settings.register_profile(
     "quick", derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the quick lane LLVM does not optimise what XLA gives it, which is a quarter of the time of compiling tests.
+
+    XLA's own passes run as ever. The slow lane, `make fuzz`, the documentation and benchmarks have everything on.
+    """
+    if config.getoption("markexpr") == "not slow":
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
