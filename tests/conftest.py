@@ -20,7 +20,7 @@ settings.load_profile("quick")
 def pytest_configure(config: pytest.Config) -> None:
     """In the quick lane LLVM does not optimise what XLA gives it, which is a quarter of the time of compiling tests.
 
-    XLA's own passes run as ever. The slow lane, `make fuzz`, the documentation and benchmarks have everything on.
+    XLA's own passes run as ever. The slow lane, `make fuzz`, `make docs` and benchmarks have everything on.
     """
     if config.getoption("markexpr") == "not slow":
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
