@@ -74,7 +74,9 @@ def _split_once(graph: Graph, notes: Notes) -> Graph | None:
             part = _depth_of_part(graph, needs, cut)
             if whole is not None and part is not None and part < whole:
                 what = f"the steps where {cut.part} are computed by themselves: {part} nested loops, not {whole}"
-                notes.did("split", next(node.at for node in nodes if node.recurrent), what)
+                # The recurrences of a gradient have no node that the user declared.
+                at = next((node.at for node in nodes if node.recurrent), nodes[0].at)
+                notes.did("split", at, what)
                 return _apart(graph, [node.name for node in nodes], cut)
     return None
 

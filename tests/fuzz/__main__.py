@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +104,11 @@ class Session:
         return True
 
     def _report(self, program: Program, error: Exception, number: int) -> None:
-        text = error.script if isinstance(error, Mismatch) else f"# {error!r}\n{definition(program)}"
+        if isinstance(error, Mismatch):
+            text = error.script
+        else:
+            trace = "".join(traceback.format_exception(error))
+            text = f"{textwrap.indent(trace, '# ', lambda _: True)}{definition(program)}"
         FOLDER.mkdir(parents=True, exist_ok=True)
         path = FOLDER / f"failure_{number}.py"
         path.write_text(text, encoding="utf-8")

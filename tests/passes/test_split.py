@@ -238,3 +238,24 @@ def test_a_prompt_of_one_layer_is_computed_all_at_once() -> None:
     expected = pr.evaluate(outputs, some, bounds={P: 4}, until={t: token == 3})
     found = program(bounds={P: 4}, **some)
     np.testing.assert_array_equal(found["token"], expected["token"])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_the_recurrence_of_a_gradient_is_cut(backend: str) -> None:
+    """None of its nodes was declared by the user; `explain` names a line all the same."""
+    t, _ = pr.dim("t")
+    i, I = pr.dim("i")
+    x = pr.input("x", (), (t,))
+    y = pr.recurrent((), (i, t))
+    y[i == t] = pr.where(t >= 1, y[i, t // 2], 1.0) * x
+    y[pr.otherwise] = pr.where(i >= 1, y[i - 1, t], 1.0)
+    (slope,) = pr.grad((y * y).sum(), [x])
+    program = pr.compile({"slope": slope, "y": y}, backend=backend, progress=False)
+    (cut,) = [note for note in program.compiled.notes if note.by == "split"]
+    assert cut.at is not None
+    assert cut.at.file == __file__
+    values = np.random.default_rng(8).normal(size=5).astype("float32")
+    expected = pr.evaluate({"slope": slope, "y": y}, {"x": values}, bounds={I: 4})
+    found = program(x=values, bounds={I: 4})
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
