@@ -3,9 +3,10 @@
 Both decode greedily with one model: normalisation first, rotary positions, grouped-query attention, a gated network, as
 in Llama. Weights are stacked over layers, (in, out); `random_weights` makes some. `padded` keeps one cache of shape
 (layers, batch, heads, T, depth) in one `lax` loop over steps, a rolled loop over layers inside, and masks the full
-length. `Expert` uses every trick that is known to pay on this ground: layers unrolled with arrays of their own, one
-flat batch axis in the cache, buffers fed to the dot as they were updated, a ring for a window, and for full attention
-one loop for each prefix that doubles, each with its own grown cache.
+length. `Expert` uses every trick that is known to pay on this ground: layers unrolled with arrays of their own, weights
+(out, in) and products in the form that is best for the number of rows, one flat batch axis in the cache, buffers fed to
+the dot as they were updated, a ring for a window, and for full attention one loop for each prefix that doubles, each
+with its own grown cache.
 """
 
 from __future__ import annotations
@@ -121,14 +122,26 @@ def padded(shape: Shape, steps: int) -> Callable[..., jax.Array]:
     return jax.jit(run)
 
 
+def times(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """The product of (batch, in) and (out, in): row by row if both are small, else a batch comes second."""
+    if len(x) == 1 or (len(x) <= 4 and weight.size <= 2**18):
+        return jnp.stack([weight @ row for row in x])
+    # Without the barrier XLA turns the product round again.
+    return lax.optimization_barrier(weight @ x.T).T
+
+
+def _out_in(weight: np.ndarray) -> jax.Array:
+    return jnp.asarray(np.ascontiguousarray(weight.T))
+
+
 class Expert:
     """The decoder by an expert; call it with first tokens of shape (batch,) and a number of steps."""
 
     def __init__(self, shape: Shape, weights: dict[str, np.ndarray]) -> None:
         self.shape = shape
         names = [n for n in weights if n not in ("embedding", "norm", "head")]
-        self.layers = [{n: jnp.asarray(weights[n][k]) for n in names} for k in range(shape.layers)]
-        self.ends = {n: jnp.asarray(weights[n]) for n in ("embedding", "norm", "head")}
+        self.layers = [{n: _out_in(weights[n][k]) for n in names} for k in range(shape.layers)]
+        self.ends = {n: jnp.asarray(weights[n]) for n in ("embedding", "norm")} | {"head": _out_in(weights["head"])}
         self.loop = jax.jit(self._loop, donate_argnums=(0,))
         self.grow = jax.jit(_grown, static_argnums=1)
 
@@ -166,9 +179,9 @@ class Expert:
             for number, w in enumerate(layers):
                 keys, values = cache[2 * number : 2 * number + 2]
                 y = normalised(x, w["norm1"])
-                q = turned((y @ w["wq"]).reshape(batch, kv, group, depth), t)
-                k = turned((y @ w["wk"]).reshape(batch, kv, depth), t)
-                v = y @ w["wv"]
+                q = turned(times(y, w["wq"]).reshape(batch, kv, group, depth), t)
+                k = turned(times(y, w["wk"]).reshape(batch, kv, depth), t)
+                v = times(y, w["wv"])
                 if flat > 1:
                     keys = lax.dynamic_update_slice(keys, k.reshape(flat, 1, depth), (0, slot, 0))
                     values = lax.dynamic_update_slice(values, v.reshape(flat, 1, depth), (0, slot, 0))
@@ -181,11 +194,11 @@ class Expert:
                     scores = jnp.einsum("gd,sd->gs", q.reshape(group, depth), keys) * depth**-0.5
                     weights = jax.nn.softmax(jnp.where(places <= t, scores, -jnp.inf), -1)
                     mixed = jnp.einsum("gs,sd->gd", weights, values)
-                x = x + mixed.reshape(batch, -1) @ w["wo"]
+                x = x + times(mixed.reshape(batch, -1), w["wo"])
                 y = normalised(x, w["norm2"])
-                x = x + (jax.nn.silu(y @ w["gate"]) * (y @ w["up"])) @ w["down"]
+                x = x + times(jax.nn.silu(times(y, w["gate"])) * times(y, w["up"]), w["down"])
                 caches += [keys, values]
-            logits = normalised(x, ends["norm"]) @ ends["head"]
+            logits = times(normalised(x, ends["norm"]), ends["head"])
             return jnp.argmax(logits, -1).astype(jnp.int32), caches, tokens
 
         return lax.fori_loop(start, end, step, carry)

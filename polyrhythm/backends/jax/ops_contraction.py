@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from polyrhythm.backends.jax import few_rows
 from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
@@ -154,13 +155,21 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
         # The smaller operand is what differs between the lanes of a loop done at once. Written first, its lanes come
         # before the larger one's own axes in the product, which then needs no transposing.
         a, b = b, a
+    own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
+    if unmasked is None and not batch and _is_rows_by_matrix(b, contracted):
+        rows = lax.transpose(a.value.array, a.axes("".join(x for x in a.labels if x != contracted) + contracted))
+        return few_rows.product(rows, b.value.array), own
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
     dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)
     array = dot(a.value.array, b.value.array)
     if unmasked is not None:
         array = _exact(a, b, dot, array, *unmasked)
-    own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
     return array, batch + own
+
+
+def _is_rows_by_matrix(b: _Labelled, contracted: str) -> bool:
+    """Whether a product may be one of rows and a matrix stored (out, in), its larger operand."""
+    return len(b.labels) > 1 and b.labels[-1] == contracted and dtypes.is_float(b.value.array.dtype)
 
 
 def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> tuple[_Labelled, str] | None:
