@@ -31,7 +31,7 @@ def run(quick: bool) -> list[Result | Fact]:
         lstm(1, 1000 // scale, rounds),
         lstm(32, 1000 // scale, rounds),
         edit_distance(1000 // scale, rounds),
-        host_loop(10_000 // scale, min(rounds, 7)),
+        host_loop(10_000 // scale, rounds),
         *overheads(100_000 // scale, rounds),
         *growth(1 if quick else 4, rounds),
         *compile_times(2 if quick else 9),

@@ -90,7 +90,7 @@ class _Writer:
         self.namespace: dict[str, Any] = {
             "array": np.array,
             "int32": np.dtype(np.int32),
-            "ARRAYS": (np.ndarray, np.generic),
+            "ndarray": np.ndarray,
         }
 
     def opening(self) -> Iterator[str]:
@@ -218,15 +218,22 @@ class _Writer:
                 lines.append(f"{indent}{own[-1]} = array({part})")
             else:
                 flat = f"{part}.ravel()" if len(spot.shape) > 1 else part
-                lines.append(f"{indent}{self.pack_names[spot.pack]}[{spot.where.start}:{spot.where.stop}] = {flat}")
+                where = f"{spot.where.start}:{spot.where.stop}" if spot.shape else f"{spot.where.start}"
+                lines.append(f"{indent}{self.pack_names[spot.pack]}[{where}] = {flat}")
         return own, lines
 
     def _unlike(self, call: HostCall, result: str, parts: Sequence[str]) -> str:
-        """A condition: what was returned is not just as declared, and has to be looked at."""
+        """A condition: what was returned is not just as declared, and has to be looked at.
+
+        It is evaluated at every step, so it is short, and true of some results that turn out to be right.
+        """
         tests = [] if call.function.single else [f"type({result}) is not tuple", f"len({result}) != {len(parts)}"]
         for part, (room, dtype) in zip(parts, call.gives, strict=True):
-            kind = self._object(dtype, "dtype")
-            tests += [f"not isinstance({part}, ARRAYS)", f"{part}.dtype != {kind}", f"{part}.shape != {room}"]
+            if room:
+                kind = self._object(dtype, "dtype")
+                tests += [f"type({part}) is not ndarray", f"{part}.dtype is not {kind}", f"{part}.shape != {room}"]
+            else:
+                tests.append(f"type({part}) is not {self._object(dtype.type, 'scalar')}")
         return " or ".join(tests)
 
     def _part(self, spot: Spot) -> str:
