@@ -1,8 +1,9 @@
 """`python -m benchmarks.decode [--only config=4x256,T=256]`: decoding one checkpoint, ours and other decoders.
 
 Each row (a configuration and a system) runs in a process of its own. All systems read the same folder, written here
-with random weights, and must write the same tokens before their times count. Up to T = 1024 the whole text is decoded
-from one token, and the time per token is that of the run; beyond, a state is filled first and 64 tokens are timed.
+with random weights, and must write the same tokens before their times count. With 4 layers of 256 and up to T = 1024 the
+whole text is decoded from one token, and the time per token is that of the run; beyond that, and with the larger model,
+a state is filled first and 64 tokens are timed.
 While others keep the machine busy, the time of the processor says more than that of the clock; both are given.
 
 Rows go to `build/benchmarks/decode.json` as they finish, and a run that was stopped goes on with what is missing. The
@@ -33,7 +34,8 @@ from benchmarks.rows import Only, Rows, add_options, own_peak_mb
 OUT = Path("build/benchmarks/decode.json")
 TORCH = ("torch eager", "torch compile", "transformers dynamic", "transformers static")
 EVERY = (*SYSTEMS, *TORCH)
-LONG = 1024
+LONG = 1024 * 4 * 256
+"""Steps times layers times width: more is not decoded whole."""
 KEYS = ("config", "attention", "T", "batch", "system")
 SURE_TOKENS = 64
 """Rounding may let two systems part later, when two tokens are equally likely; sooner it is a fault."""
@@ -156,7 +158,7 @@ def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
         make = dict(zip(TORCH, makers, strict=True))[system]
     made = make(Path(folder), one)
     rng = np.random.default_rng(0)
-    long = one.T > LONG
+    long = one.T * one.shape.layers * one.shape.width > LONG
     prompt = rng.integers(0, one.shape.vocabulary, (one.T - 3 * CHUNK if long else 1, one.batch)).astype(np.int32)
     began = time.perf_counter()
     made.decode(prompt[:1], 1)
