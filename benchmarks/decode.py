@@ -1,9 +1,9 @@
 """`python -m benchmarks.decode [--only config=4x256,T=256]`: decoding one checkpoint, ours and other decoders.
 
 Each row (a configuration and a system) runs in a process of its own. All systems read the same folder, written here
-with random weights, and must write the same tokens before their times count. With 4 layers of 256 and up to T = 1024 the
-whole text is decoded from one token, and the time per token is that of the run; beyond that, and with the larger model,
-a state is filled first and 64 tokens are timed.
+with random weights, and must write the same tokens before their times count. With 4 layers of 256 and up to T = 1024
+the whole text is decoded from one token, and the time per token is that of the run; beyond that, and with the larger
+model, a state is filled first and 64 tokens are timed.
 While others keep the machine busy, the time of the processor says more than that of the clock; both are given.
 
 Rows go to `build/benchmarks/decode.json` as they finish, and a run that was stopped goes on with what is missing. The
