@@ -34,8 +34,6 @@ from benchmarks.rows import Only, Rows, add_options, own_peak_mb
 OUT = Path("build/benchmarks/decode.json")
 TORCH = ("torch eager", "torch compile", "transformers dynamic", "transformers static")
 EVERY = (*SYSTEMS, *TORCH)
-LONG = 1024 * 4 * 256
-"""Steps times layers times width: more is not decoded whole."""
 KEYS = ("config", "attention", "T", "batch", "system")
 SURE_TOKENS = 64
 """Rounding may let two systems part later, when two tokens are equally likely; sooner it is a fault."""
@@ -157,13 +155,11 @@ def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
         makers = (torches.Eager, torches.Compiled, torches.Transformers, torches.Static)
         make = dict(zip(TORCH, makers, strict=True))[system]
     made = make(Path(folder), one)
-    rng = np.random.default_rng(0)
-    long = one.T * one.shape.layers * one.shape.width > LONG
-    prompt = rng.integers(0, one.shape.vocabulary, (one.T - 3 * CHUNK if long else 1, one.batch)).astype(np.int32)
+    prompt = prompt_of(one)
     began = time.perf_counter()
     made.decode(prompt[:1], 1)
     first = time.perf_counter() - began
-    if long:
+    if one.is_long:
         late = made.late(prompt, one.T - len(prompt))
         tokens, seconds, processor = late.tokens, late.seconds_per_token, late.processor_per_token
     else:
@@ -186,6 +182,12 @@ def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
         "weights_gb_s": weight_bytes(one) / seconds / 1e9,
         "tokens": tokens.tolist(),
     }
+
+
+def prompt_of(row: Row) -> np.ndarray:
+    """One token a text, or enough of them to leave three chunks."""
+    length = row.T - 3 * CHUNK if row.is_long else 1
+    return np.random.default_rng(0).integers(0, row.shape.vocabulary, (length, row.batch)).astype(np.int32)
 
 
 def weight_bytes(row: Row) -> int:

@@ -18,6 +18,8 @@ import numpy as np
 from benchmarks.decode_peers import Expert, Shape, normalised, turned
 
 CHUNK = 64
+LONG = 1024 * 4 * 256
+"""Steps times layers times width: more is not decoded whole."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Row:
         window = int(self.attention.split()[1]) if self.attention.startswith("window") else None
         heads = width // 64
         return Shape(layers, width, heads, heads, width * 8 // 3 // 64 * 64, 512, self.batch, window)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a state is filled first, and only the last tokens are timed."""
+        return self.T * self.shape.layers * self.shape.width > LONG
 
 
 @dataclass(frozen=True)
