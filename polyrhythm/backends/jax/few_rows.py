@@ -1,9 +1,9 @@
 """Products of a few rows with a matrix that all of them share, as when a few texts are decoded at once.
 
-For two to some dozens of rows and a matrix stored (out, in), XLA's product rearranges the matrix at every call. The
-same product with the matrix first does not, and takes about half the time. For very few rows of a matrix that fits a
-core's cache, so many products with one row each are faster still. XLA's simplifier would turn the product back to
-spare the transposing of its result, if there were no barrier between the two.
+For two to some dozens of rows and a matrix stored (out, in), XLA's product takes about twice as long as the same
+product with the matrix first; measured, and it seems that the matrix is rearranged at every call. For very few rows of
+a matrix that fits a core's cache, so many products with one row each are faster still. XLA's simplifier would turn the
+product back to spare the transposing of its result, if there were no barrier between the two.
 """
 
 from __future__ import annotations
