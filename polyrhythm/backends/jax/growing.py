@@ -42,6 +42,7 @@ class Growing:
     note: Note
     drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
     _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _rooms: dict[tuple[int, ...], Rooms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         every = units(self.program.body)
@@ -72,7 +73,8 @@ class Growing:
         stretches = growth.stretches(bounds, capacities[growth.bound])
         for number, stretch in enumerate(stretches):
             now = {**capacities, growth.bound: stretch.capacity}
-            state = resized(program, rooms(program, now, self.state), state)
+            if number:
+                state = resized(program, self._rooms_at(now), state)
             inputs, last = placed(now), number == len(stretches) - 1
             before = stretches[number - 1].capacity if number else None
             spans = growth.companion_spans(before, stretch.capacity, bounds, capacities[growth.bound])
@@ -119,6 +121,13 @@ class Growing:
                 break
         return [arrays[name] for name in program.outputs], [symbols[bound] for bound in program.found]
 
+    def _rooms_at(self, capacities: Mapping[Symbol, int]) -> Rooms:
+        """The shapes of the state at some capacities; kept for the next call."""
+        key = tuple(capacities.values())
+        if key not in self._rooms:
+            self._rooms[key] = rooms(self.program, capacities, self.state)
+        return self._rooms[key]
+
     def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
         key = (starts, *capacities.values())
         if key not in self._compiled:
@@ -146,6 +155,8 @@ class Growing:
         loops = (*self.growth.companions.values(), self.growth.loop)
         for number, loop in enumerate(loops):
             begin_at(lowering, loop, limits[number, 0], limits[number, 1], number)
+        if starts:
+            state = {name: lowering.empty(program.places[name]).array for name in self.state}
         given = lowering.symbols[self.growth.bound]
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
         lowering.items((*self._before(starts), self._main()), padded, set(self.state), None)

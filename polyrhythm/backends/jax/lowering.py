@@ -28,6 +28,7 @@ from polyrhythm.backends.jax.reads import Key, Reads, known_reads
 from polyrhythm.backends.jax.registers import Recent, registers
 from polyrhythm.backends.jax.residues import Residues, chosen_by, parted, separated, strides, together, used_later
 from polyrhythm.backends.jax.vector import chunk_of, own_element, run_lanes, split
+from polyrhythm.backends.jax.work import is_worth_skipping
 from polyrhythm.ir.conditions import Compare, Condition, Junction
 from polyrhythm.ir.intervals import Interval, interval, most
 from polyrhythm.ir.ops import TABLE
@@ -96,7 +97,10 @@ class Lowering:
                 self.loop(item, state, after, mask)
 
     def guarded(self, item: If, state: State, live: set[str], mask: jax.Array | None) -> None:
-        """Items under a guard. Loops outside of all others are skipped where it does not hold; the rest is masked."""
+        """Items under a guard: loops outside of all others and long work are skipped where it does not hold.
+
+        The rest is masked, which lets XLA fuse it with its surroundings.
+        """
         holds = self.condition(item.condition)
         if isinstance(holds, bool):
             if holds:
@@ -104,17 +108,18 @@ class Lowering:
             return
         loops = [inner for inner in walk(item.body) if isinstance(inner, For)]
         finding = any(loop.stop is not None for loop in loops)
-        if mask is not None or self.lanes or self.looping or finding or not loops:
+        names = sorted(written(item.body) & live)
+        possible = mask is None and not self.lanes and not finding and self.apart.keys().isdisjoint(written(item.body))
+        if not possible or not ((loops and not self.looping) or is_worth_skipping(self, item.body, names)):
             self.items(item.body, state, live, holds if mask is None else mask & holds)
             return
-        names = sorted(written(item.body) & live)
         for name in names:
             if name not in state:
                 state[name] = self.empty(self.program.places[name])
         before, symbols, ranges = dict(state), dict(self.symbols), dict(self.ranges)
 
-        def then(_: Any) -> dict[str, jax.Array]:
-            inner = dict(before)
+        def then(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+            inner = before | {name: replace(before[name], array=array) for name, array in values.items()}
             alone = replace(self, symbols=symbols, ranges=ranges, given_reads=self.reads)
             alone.items(item.body, inner, live, None)
             return {name: inner[name].array for name in names}

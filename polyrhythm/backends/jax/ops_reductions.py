@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -126,8 +127,36 @@ def _argsort(operands: Sequence[Padded], attributes: Mapping[str, Any], result: 
         key = lax.neg(key) if dtypes.is_float(key.dtype) else lax.bitwise_not(key)
     inside = is_inside(key.shape, x.lengths, (axis,))
     # Not a value that sorts last but a key of its own: garbage must come after infinity and NaN.
-    keys = [key] if inside is None else [lax.convert_element_type(lax.bitwise_not(inside), np.uint8), key]
+    garbage = None if inside is None else lax.bitwise_not(inside)
+    if key.dtype.itemsize <= 4:
+        return _packed_order(key, garbage, axis)
+    keys = [key] if garbage is None else [lax.convert_element_type(garbage, np.uint8), key]
     return lax.sort((*keys, positions(key.shape, axis)), axis, is_stable=True, num_keys=len(keys))[-1]
+
+
+def _packed_order(key: Array, garbage: Array | None, axis: int) -> Array:
+    """The order of keys of up to 32 bits, found by sorting one array: garbage, key and position in 64 bits.
+
+    XLA sorts a single array of numbers four times as fast as keys with their positions.
+    """
+    with jax.enable_x64(True):
+        word = partial(lax.convert_element_type, new_dtype=np.uint64)
+        packed = word(_as_unsigned(key)) << np.uint64(31) | word(positions(key.shape, axis))
+        if garbage is not None:
+            packed |= word(garbage) << np.uint64(63)
+        found = lax.sort(packed, axis, is_stable=False)
+        return lax.convert_element_type(found & np.uint64(2**31 - 1), np.int32)
+
+
+def _as_unsigned(key: Array) -> Array:
+    """Numbers of 32 bits in the order of some keys; all NaN are one, and so are the zeros."""
+    if dtypes.is_float(key.dtype):
+        bits = lax.bitcast_convert_type(lax.select(key != key, lax.full_like(key, np.nan), key), np.int32)
+        bits = lax.select(bits == np.int32(-(2**31)), lax.full_like(bits, 0), bits)
+        key = bits ^ ((bits >> np.int32(31)) & np.int32(2**31 - 1))
+    if key.dtype.kind in "bu":
+        return lax.convert_element_type(key, np.uint32)
+    return lax.bitcast_convert_type(lax.convert_element_type(key, np.int32), np.uint32) ^ np.uint32(2**31)
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

@@ -1,4 +1,4 @@
-"""How much the steps of a parallel loop do, for the cost model: operations, and the bytes that move.
+"""How much the steps of a loop do, for the cost model: operations, and the bytes that move.
 
 XLA fuses elementwise operations, so their values do not move. What counts is what goes into a contraction, a reduction
 or another operation that is not elementwise, and what comes out of one; and what all steps read alike.
@@ -7,9 +7,11 @@ or another operation that is not elementwise, and what comes out of one; and wha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from polyrhythm.ir.ops import elementwise
+from polyrhythm.ir.ops.contraction import parse_spec
 from polyrhythm.ir.terms import product
 from polyrhythm.ir.types import TensorType
 from polyrhythm.loops.cost import Lanes
@@ -19,6 +21,40 @@ if TYPE_CHECKING:
     from polyrhythm.backends.jax.lowering import Lowering
 
 FUSED = frozenset(op.name for op in elementwise.OPS) | {"broadcast", "constant", "index", "iota", "cast", "reshape"}
+
+PRODUCT = 1e-10
+"""Seconds that a multiplication of a contraction takes, as a round figure."""
+
+COMPARISON = 2e-8
+"""Seconds that a comparison of a sort takes, as a round figure."""
+
+
+def is_worth_skipping(lowering: Lowering, items: Sequence[Item], names: Sequence[str]) -> bool:
+    """Whether some items, without their loops, take clearly longer than a branch that hands on some places.
+
+    A branch costs some launches, and in the worst case XLA copies the places on both sides of it.
+    """
+    machine = lowering.program.machine
+    places = [lowering.program.places[name] for name in names]
+    copied = sum(math.prod(lowering.room(place)) * place.type.dtype.itemsize for place in places)
+    least = 8 * machine.launch + 4 * copied / machine.near
+    return sum(_seconds(lowering, item) for item in items if isinstance(item, Block)) > least
+
+
+def _seconds(lowering: Lowering, block: Block) -> float:
+    """What the contractions and sorts of a block take; the rest is cheap enough to be masked."""
+    types = {compute.result: compute.type for compute in block.body}
+    seconds = 0.0
+    for compute in block.body:
+        given = [o.type if isinstance(o, Load) else types[o.name] for o in compute.operands]
+        if compute.op == "einsum":
+            labels = "".join(parse_spec(compute.attributes["spec"])[0])
+            lengths = dict(zip(labels, (n for kind in given for n in kind.shape), strict=True))
+            seconds += PRODUCT * lowering.capacity(product(tuple(lengths.values())))
+        elif compute.op == "argsort":
+            size = lowering.capacity(product(given[0].shape))
+            seconds += COMPARISON * size * lowering.capacity(given[0].shape[compute.attributes["axis"]]).bit_length()
+    return seconds
 
 
 def work_of(lowering: Lowering, loop: For) -> Lanes:
