@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from polyrhythm.ir.conditions import Condition, conjunction, eq
 from polyrhythm.ir.sets import facts, least, solutions
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.lang.progress import components, follow_ranks, keeps_pace, standing_ranks
+from polyrhythm.lang.progress import components, follow_ranks, keeps_pace, least_shifts, standing_ranks
 
 Vertex = TypeVar("Vertex", bound=Hashable)
 
@@ -116,7 +116,7 @@ def rankings(
     # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
     mostly = [n for n in moving if not is_definition(n.source) or keeps_pace(n.steps[symbol], symbol)]
     tried: list[dict[Vertex, Term]] = []
-    for reads in (moving, mostly, steady, []):
+    for reads in {len(reads): reads for reads in (moving, mostly, steady, [])}.values():  # each a part of the last
         ranks = standing_ranks(follow_ranks(along, reads, symbol), component, own)
         if ranks not in tried:
             tried.append(ranks)
@@ -135,16 +135,8 @@ def _left_open(
         if smallest is None:
             return None
         distances.append((need, distance, smallest))
-    shifts = dict.fromkeys(component, 0)
-    for _ in range(len(component) + 1):
-        changed = False
-        for need, _, smallest in distances:
-            earliest = shifts[need.source] - smallest
-            if shifts[need.reader] < earliest:
-                shifts[need.reader], changed = earliest, True
-        if not changed:
-            break
-    else:
+    shifts = least_shifts(component, ((need.source, need.reader, smallest) for need, _, smallest in distances))
+    if shifts is None:
         return None
     carried, rest = False, []
     for need, distance, _ in distances:

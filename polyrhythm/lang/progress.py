@@ -226,6 +226,9 @@ def standing_ranks(
 Line = Mapping[Symbol | None, Fraction]
 """How fast a rank grows with a dim (the entry None) and with each bound."""
 
+STEP: Line = {None: Fraction(1)}
+"""The growth of the step itself, moved or not."""
+
 
 def follow_ranks(component: Sequence[Vertex], edges: Sequence[Edge[Vertex]], symbol: Symbol) -> dict[Vertex, Term]:
     """Ranks that follow the reads along a dim: what reads step `a*t // b` ranks at the rate a/b of what it reads.
@@ -233,29 +236,41 @@ def follow_ranks(component: Sequence[Vertex], edges: Sequence[Edge[Vertex]], sym
     A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. Where the reads do not
     say, the rank is the step itself.
     """
-    ranks: dict[Vertex, Line] = {component[0]: {None: Fraction(1)}}
+    ranks: dict[Vertex, Line] = {component[0]: STEP}
     lines = [(edge, line) for edge in edges if (line := growth(edge.steps[symbol], symbol)) is not None]
     known = 0
     while known < len(ranks):
         known = len(ranks)
         for edge, line in lines:
             if edge.source in ranks and edge.reader not in ranks:
-                of_source = ranks[edge.source]
-                turned = {key: of_source[None] * value for key, value in line.items()}
-                ranks[edge.reader] = _added(turned, {k: v for k, v in of_source.items() if k is not None})
+                ranks[edge.reader] = _rank_of_reader(ranks[edge.source], line)
             elif edge.reader in ranks and edge.source not in ranks:
-                of_reader = ranks[edge.reader]
-                rate = of_reader[None] / line[None]
-                moved: Line = {key: -rate * value for key, value in line.items() if key is not None}
-                others: Line = {key: value for key, value in of_reader.items() if key is not None}
-                ranks[edge.source] = _added({None: rate}, moved, others)
-    scale = lcm(*(value.denominator for line in ranks.values() for value in line.values()))
-    found = {}
-    for statement in component:
-        line = ranks.get(statement, {None: Fraction(1)})
-        terms = (Term.of(symbol if key is None else key) * int(value * scale) for key, value in line.items())
-        found[statement] = sum(terms, Term(0))
-    return found
+                ranks[edge.source] = _rank_of_source(ranks[edge.reader], line)
+    used = {id(line): line for line in (*ranks.values(), STEP)}  # few: most reads keep the pace
+    scale = lcm(*(value.denominator for line in used.values() for value in line.values()))
+    terms = {number: _scaled(line, scale, symbol) for number, line in used.items()}
+    return {statement: terms[id(ranks.get(statement, STEP))] for statement in component}
+
+
+def _rank_of_reader(source: Line, line: Line) -> Line:
+    if line == STEP:
+        return source
+    turned = {key: source[None] * value for key, value in line.items()}
+    return _added(turned, {key: value for key, value in source.items() if key is not None})
+
+
+def _rank_of_source(reader: Line, line: Line) -> Line:
+    if line == STEP:
+        return reader
+    rate = reader[None] / line[None]
+    moved: Line = {key: -rate * value for key, value in line.items() if key is not None}
+    others: Line = {key: value for key, value in reader.items() if key is not None}
+    return _added({None: rate}, moved, others)
+
+
+def _scaled(line: Line, scale: int, symbol: Symbol) -> Term:
+    terms = (Term.of(symbol if key is None else key) * int(value * scale) for key, value in line.items())
+    return sum(terms, Term(0))
 
 
 def keeps_pace(term: Term, symbol: Symbol) -> bool:
@@ -300,13 +315,14 @@ def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_
         if smallest is None:
             return None
         distances.append((edge, drop, smallest))
-    shifts = _shifts({s for e in edges for s in (e.reader, e.source)}, distances)
+    statements = {s for e in edges for s in (e.reader, e.source)}
+    shifts = least_shifts(statements, ((e.reader, e.source, smallest) for e, _, smallest in distances))
     if shifts is None:
         return None
     remaining = []
     settled = False
     for edge, drop, smallest in distances:
-        shift = shifts[edge.reader] - shifts[edge.source]
+        shift = shifts[edge.source] - shifts[edge.reader]
         if smallest + shift >= 1:
             settled = True
             continue
@@ -319,26 +335,27 @@ def _ranked(edges: Sequence[_Read], ranking: Mapping[Statement, Term]) -> list[_
     return remaining if settled else None
 
 
-def _shifts(
-    statements: Iterable[Statement], distances: Iterable[tuple[_Read, Term, int]]
-) -> dict[Statement, int] | None:
-    """Shifts that make every read's distance at least zero (Bellman-Ford), or None for a negative cycle.
+def least_shifts(vertices: Iterable[Vertex], arcs: Iterable[tuple[Vertex, Vertex, int]]) -> dict[Vertex, int] | None:
+    """The least shifts from zero on with `shift[b] >= shift[a] - gap` for each arc `(a, b, gap)` (Bellman-Ford).
 
-    Such a cycle shows as one among what decided each shift last, long before the last round.
+    None for a circle of arcs that asks for more and more. It shows as one among what decided each shift last, long
+    before the last round.
+
+    >>> least_shifts("abc", [("a", "b", -1), ("b", "c", -2)])
+    {'a': 0, 'b': 1, 'c': 3}
     """
-    shifts = dict.fromkeys(statements, 0)
-    tightest: dict[tuple[Statement, Statement], int] = {}
-    for edge, _, smallest in distances:
-        ends = edge.reader, edge.source
-        tightest[ends] = min(smallest, tightest.get(ends, smallest))
-    decided: dict[Statement, Statement] = {}
+    shifts = dict.fromkeys(vertices, 0)
+    tightest: dict[tuple[Vertex, Vertex], int] = {}
+    for source, reader, gap in arcs:
+        tightest[source, reader] = min(gap, tightest.get((source, reader), gap))
+    decided: dict[Vertex, Vertex] = {}
     changed = True
     while changed:
         changed = False
-        for (reader, source), smallest in tightest.items():
-            if shifts[source] > shifts[reader] + smallest:
-                shifts[source] = shifts[reader] + smallest
-                decided[source] = reader
+        for (source, reader), gap in tightest.items():
+            if shifts[reader] < shifts[source] - gap:
+                shifts[reader] = shifts[source] - gap
+                decided[reader] = source
                 changed = True
         if _is_circular(decided):
             return None

@@ -7,7 +7,7 @@ calls in the order of their construction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import Any
@@ -388,9 +388,9 @@ def _verb(tensor: Tensor) -> str:
     return {Choice: "choice", Gradient: "grad", Ruled: "ruled"}.get(type(tensor), "recurrent")
 
 
-def _unique(name: str, taken: Iterable[str]) -> str:
-    known, wish, number = set(taken), name, 2
-    while name in known:
+def _unique(name: str, taken: Container[str]) -> str:
+    wish, number = name, 2
+    while name in taken:
         name, number = f"{wish}_{number}", number + 1
     return name
 

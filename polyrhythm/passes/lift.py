@@ -86,7 +86,8 @@ class _Accumulation:
 
 def lift(graph: Graph, notes: Notes) -> Graph:
     """The graph with accumulations as batch operations."""
-    found = [a for node in graph if node.recurrent for a in _accumulations(Nodes(graph), node)]
+    nodes = Nodes(graph)
+    found = [a for node in graph if node.recurrent for a in _accumulations(nodes, node)]
     if not found:
         return graph
     circles = {name: n for n, part in enumerate(components(_reads(graph))) for name in part}

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from polyrhythm.ir.conditions import Condition, conjunction
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.ir.graph import Access, Definition, Graph, Node, Step, operand_type
 from polyrhythm.ir.ops import TABLE
 from polyrhythm.ir.ops.record import map_attribute
 from polyrhythm.ir.sets import points, simplified
@@ -57,6 +58,11 @@ class Block:
     def current(self) -> tuple[Term, ...]:
         return tuple(Term.of(symbol) for symbol in self.dims)
 
+    @cached_property
+    def by_value(self) -> dict[tuple[str, tuple[Step, ...]], Statement]:
+        """The first statement that computes a node at some steps."""
+        return {(statement.node, statement.steps): statement for statement in reversed(self.statements)}
+
 
 @dataclass(frozen=True)
 class Read:
@@ -81,12 +87,7 @@ def definition_of(graph: Graph, statement: Statement) -> Definition:
 
 def local_source(block: Block, access: Access) -> Statement | None:
     """The statement of the same block whose value an access reads, if it does so at that very point."""
-    if any(isinstance(step, Range) for step in access.steps):
-        return None
-    for statement in block.statements:
-        if statement.node == access.source and statement.steps == access.steps:
-            return statement
-    return None
+    return block.by_value.get((access.source, access.steps))
 
 
 def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:

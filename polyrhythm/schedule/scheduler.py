@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq
@@ -26,8 +27,9 @@ from polyrhythm.ir.terms import ZERO, Symbol, Term
 from polyrhythm.lang.depth import FEW_STEPS, Need, depths, most_steps, rankings
 from polyrhythm.lang.progress import components
 from polyrhythm.schedule.blocks import Block
+from polyrhythm.schedule.by_block import ByBlock
 from polyrhythm.schedule.dependences import Dependence
-from polyrhythm.schedule.shifts import Ranks, Shifts, matched
+from polyrhythm.schedule.shifts import Ranking, Ranks, Shifts, matched
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class _Way:
     """A dim along which a group may be a loop, and the rankings the loop may follow."""
 
     dims: dict[str, Symbol | None]
-    candidates: list[Ranks]
+    candidates: list[Ranking]
 
     @property
     def symbol(self) -> Symbol:
@@ -106,6 +108,57 @@ class _Group:
     @property
     def is_loop(self) -> bool:
         return bool(self.ways)
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """How two loops go through their steps, and how they do as one."""
+
+    early: Ranking
+    late: Ranking
+    both: Ranking
+
+
+class _Order:
+    """Groups in an order of execution, and for each those it reads from, which come before it."""
+
+    def __init__(self) -> None:
+        self.groups: list[_Group] = []
+        self.before: dict[_Group, set[_Group]] = {}
+
+    def add(self, group: _Group, readers: set[_Group]) -> None:
+        """Note who reads from a group."""
+        self.before.setdefault(group, set())
+        for reader in readers - {group}:
+            self.before[reader].add(group)
+
+    def needed(self, first: int, last: int) -> set[_Group]:
+        """Those from a first to a last group that must come before the last. All on the way to them lie between."""
+        between = set(self.groups[first:last])
+        found: set[_Group] = set()
+        waiting = [self.groups[last]] if between else []
+        while waiting:
+            further = (self.before[waiting.pop()] & between) - found
+            found |= further
+            waiting += further
+        return found
+
+    def put(self, first: int, last: int, needed: set[_Group]) -> None:
+        """Move the last of some groups to the first place, behind all it needs of them."""
+        *rest, group = self.groups[first : last + 1]
+        early, late = [g for g in rest if g in needed], [g for g in rest if g not in needed]
+        self.groups[first : last + 1] = [*early, group, *late]
+
+    def join(self, early: int, late: int, needed: set[_Group]) -> None:
+        """Take out a group that is part of a later one now. All that the later one needs comes before both."""
+        gone, group = self.groups.pop(early), self.groups[late - 1]
+        self.put(early, late - 1, needed)
+        self.before[group] |= self.before.pop(gone)
+        for others in self.before.values():
+            if gone in others:
+                others.remove(gone)
+                others.add(group)
+        self.before[group].discard(group)
 
 
 class _Scheduler:
@@ -125,85 +178,74 @@ class _Scheduler:
     ) -> tuple[Item, ...]:
         """Order some blocks, given the dependences among them that outer loops leave open, and those they settle."""
         kept = {s for d in settled for s in remaining[d.source] if s in remaining[d.reader]}
-        groups = self._groups(names, dependences, remaining, kept)
-        groups = self._merged(groups, dependences, kept)
-        groups = self._gathered(groups, dependences, kept)
-        groups = _old_before_new(groups, dependences, settled)
-        return tuple(self._loop(g, dependences, remaining) if g.is_loop else g.members[0] for g in groups)
+        among = ByBlock(dependences)
+        order = self._groups(names, among, remaining, kept)
+        self._merge(order, among, kept)
+        self._gather(order, among, kept)
+        groups = _old_before_new(order, settled)
+        return tuple(self._loop(g, among, remaining) if g.is_loop else g.members[0] for g in groups)
 
     def _groups(
-        self,
-        names: Sequence[str],
-        dependences: Sequence[Dependence],
-        remaining: Mapping[str, tuple[Symbol, ...]],
-        kept: set[Symbol],
-    ) -> list[_Group]:
+        self, names: Sequence[str], among: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]], kept: set[Symbol]
+    ) -> _Order:
         """Groups in order of execution; built from the last consumers backwards."""
-        consumers: dict[str, list[str]] = {name: [] for name in names}
-        for dependence in dependences:
-            consumers[dependence.source].append(dependence.reader)
-        groups: list[_Group] = []
+        consumers = {name: [d.reader for d in among.out_of(name)] for name in names}
+        order = _Order()
+        groups = order.groups
         place: dict[str, _Group] = {}
         # Tarjan yields a component after all it points to: consumers first.
         for component in components(consumers):
             inside = set(component)
-            own = _inside(dependences, inside)
-            fresh = self._component(component, own, remaining)
-            readers = {groups.index(place[c]) for name in component for c in consumers[name] if c not in inside}
-            at = min(readers, default=len(groups))
-            targets = sorted(readers) if readers else self._siblings(component, dependences, groups)
-            before = _before(groups, dependences) if len(readers) > 1 else {}  # one reader has nothing in between
-            for target in targets:
-                if any(_reaches(before, target, other) for other in readers - {target}):
+            group = self._component(component, among, remaining)
+            readers = {place[c] for name in component for c in consumers[name] if c not in inside}
+            targets = sorted(groups.index(reader) for reader in readers)
+            at = min(targets, default=len(groups))
+            for target in targets or self._siblings(component, among, groups, place):
+                needed = order.needed(at, target)
+                if not needed.isdisjoint(readers):
                     continue  # what it needs of another reader comes between
-                if self._join(groups[target], fresh, dependences, kept):
+                if self._join(groups[target], group, among, kept):
                     group = groups[target]
-                    at = min(at, target)  # a sibling stays where it is
-                    # It now comes before every reader, and so does all it needs.
-                    early = [*(n for n in range(at, target) if _reaches(before, target, n)), target]
-                    late = [n for n in range(at, len(groups)) if n not in early]
-                    groups[at:] = [groups[n] for n in [*early, *late]]
+                    order.put(min(at, target), target, needed)  # a sibling stays where it is
                     break
             else:
-                group = fresh
                 groups.insert(at, group)
+            order.add(group, readers)
             place.update(dict.fromkeys(component, group))
-        return groups
+        return order
 
-    def _merged(self, groups: list[_Group], dependences: Sequence[Dependence], kept: set[Symbol]) -> list[_Group]:
+    def _merge(self, order: _Order, among: ByBlock, kept: set[Symbol]) -> None:
         """Loops of which one reads from the other, with nothing in between, become one where that is still possible."""
         at = 0
-        while at < len(groups):
-            before = _before(groups, dependences)
-            readers = [late for late in range(at + 1, len(groups)) if at in before[late]]
-            for late in readers:
-                between = any(n != at and _reaches(before, n, at) for n in before[late])
-                if not between and self._join(groups[late], groups[at], dependences, kept):
-                    # All that the merged loop needs comes first; what lies between and needs nothing of it, too.
-                    groups[at : late + 1] = [groups[n] for n in _around(before, at, late)]
+        while at < len(order.groups):
+            early = order.groups[at]
+            readers = (n for n, group in enumerate(order.groups) if early in order.before[group])
+            for late in readers if early.is_loop else ():
+                needed = order.needed(at + 1, late)
+                between = any(early in order.before[group] for group in needed)
+                if not between and self._join(order.groups[late], early, among, kept):
+                    order.join(at, late, needed)
                     at = -1
                     break
             at += 1
-        return groups
 
-    def _gathered(self, groups: list[_Group], dependences: Sequence[Dependence], kept: set[Symbol]) -> list[_Group]:
+    def _gather(self, order: _Order, among: ByBlock, kept: set[Symbol]) -> None:
         """Loops of the same single step that do not wait for each other become one.
 
         So do the beginnings of the parameters of a network, `p[0, i + 1] = p[U, i]`.
         """
+        groups = order.groups
         steps = {group: self._single_step(group) for group in groups}
         late = 1
         while late < len(groups):
             own = steps[groups[late]]
-            alike = [n for n in range(late) if own is not None and steps[groups[n]] is own]
-            before = _before(groups, dependences) if alike else {}
-            for at in alike:
-                if not _reaches(before, late, at) and self._join(groups[late], groups[at], dependences, kept):
-                    groups[at : late + 1] = [groups[n] for n in _around(before, at, late)]
+            for at in [n for n in range(late) if own is not None and steps[groups[n]] is own]:
+                needed = order.needed(at, late)
+                if groups[at] not in needed and self._join(groups[late], groups[at], among, kept):
+                    order.join(at, late, needed)
                     break
             else:
                 late += 1
-        return groups
 
     def _single_step(self, group: _Group) -> Condition | None:
         """The one step that a loop has, if it is the same for all its members."""
@@ -213,29 +255,31 @@ class _Scheduler:
         return steps.pop() if len(steps) == 1 else None
 
     def _siblings(
-        self, component: Sequence[str], dependences: Sequence[Dependence], groups: Sequence[_Group]
+        self, component: Sequence[str], among: ByBlock, groups: list[_Group], place: Mapping[str, _Group]
     ) -> list[int]:
         """For what nobody reads here: a loop that reads the same values."""
-        sources = {d.source for d in dependences if d.reader in component}
-        readers = {d.reader for d in dependences if d.source in sources}
-        return [n for n, group in enumerate(groups) if group.is_loop and readers.intersection(group.members)][:1]
+        sources = {d.source for name in component for d in among.into(name)}
+        readers = {d.reader for source in sources for d in among.out_of(source)}
+        loops = {place[name] for name in readers if name in place and place[name].is_loop}
+        return sorted(groups.index(group) for group in loops)[:1]
 
     def _component(
-        self, component: Sequence[str], own: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
+        self, component: Sequence[str], dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]
     ) -> _Group:
         """What one component can be: a loop over any dim that carries all its dependences one way.
 
         Of several dims those are kept that leave the fewest loops whose iterations wait for each other.
         """
         members = sorted(component, key=self.position.__getitem__)
+        own = dependences.inside(set(members))
         ways = []
         needs = [Need(d.reader, d.source, d.condition, d.steps) for d in own]
         for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
             dims = {name: symbol if symbol in remaining[name] else None for name in members}
             ranks = rankings(members, needs, remaining, symbol, lambda name: self.blocks[name].piece_of is not None)
-            candidates = [signed for signed in ranks if self.shifts.earliest(members, own, signed) is not None]
-            if candidates:
-                ways.append(_Way(dims, candidates))
+            fitting = [signed for signed in ranks if self.shifts.earliest(members, own, signed) is not None]
+            if fitting:
+                ways.append(_Way(dims, [Ranking(signed, self.shifts.is_parallel(signed, own)) for signed in fitting]))
         if not ways and own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
@@ -248,37 +292,39 @@ class _Scheduler:
             ways.sort(key=lambda way: way.symbol in self.at_once)  # another dim may carry what this one need not
         return _Group(members, ways)
 
-    def _join(self, target: _Group, fresh: _Group, dependences: Sequence[Dependence], kept: set[Symbol]) -> bool:
+    def _join(self, target: _Group, fresh: _Group, dependences: ByBlock, kept: set[Symbol]) -> bool:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
+        if not (fresh.is_loop and target.is_loop):
+            return False
         members = fresh.members + target.members
         early_members, late_members = set(fresh.members), set(target.members)
         both = early_members | late_members
-        among = _inside(dependences, both)
-        crossing = [d for d in among if d.source in early_members and d.reader in late_members]
-        incoming = [d for d in dependences if d.reader in early_members and d.source not in both]
+        crossing = dependences.between(early_members, late_members)
         # Both can be loops. If nothing leads back, the producer is shifted as far ahead as its readers need.
-        one_way = not any(d.source in late_members and d.reader in early_members for d in among)
+        one_way = not dependences.between(late_members, early_members)
         ways = []
         for early in fresh.ways:
             for late in target.ways:
                 dims = {**early.dims, **late.dims}
-                candidates: list[Ranks] = []
+                found: list[_Joint] = []
                 for consumer in late.candidates:
                     for producer in early.candidates:
-                        ranks = matched(producer, consumer, crossing, dims)
-                        if ranks is None or ranks in candidates:
+                        ranks = matched(producer.ranks, consumer.ranks, crossing, dims)
+                        if ranks is None or any(ranks == joint.both.ranks for joint in found):
                             continue
                         fits = (
                             self.shifts.bounded(crossing, ranks)
                             if one_way
-                            else self.shifts.earliest(members, among, ranks)
+                            else self.shifts.earliest(members, dependences.inside(both), ranks)
                         )
                         if fits:
-                            candidates.append(ranks)
-                if candidates and self._in_strips(dims, candidates[0]):
+                            parallel = producer.parallel and consumer.parallel
+                            parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
+                            found.append(_Joint(producer, consumer, Ranking(ranks, parallel)))
+                if found and self._in_strips(dims, found[0].both.ranks):
                     continue
-                if candidates and self._is_worth(fresh, target, early.symbol, candidates[0], among, kept, incoming):
-                    ways.append(_Way(dims, candidates))
+                if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, crossing, kept):
+                    ways.append(_Way(dims, [joint.both for joint in found]))
         if not ways:
             return False
         target.members, target.ways = members, ways
@@ -289,10 +335,10 @@ class _Scheduler:
 
         A common loop would have one iteration for each step, and in most of them only a few of its blocks.
         """
-        rates = {n: abs(rank.coefficient(dim)) for n, rank in ranks.items() if (dim := dims[n])}
-        if len(set(rates.values())) <= 1:
+        alike = {(rank, dims[name]) for name, rank in ranks.items()}  # far fewer than blocks
+        if len({abs(rank.coefficient(dim)) for rank, dim in alike if dim}) <= 1:
             return False
-        rates = {name: rate for name, rate in rates.items() if self._goes_on(name, dims[name])}
+        rates = {n: abs(ranks[n].coefficient(dim)) for n, dim in dims.items() if dim and self._goes_on(n, dim)}
         fastest = min(rates.values(), default=1)
         return any(
             rate > fastest and most_steps(self.blocks[name].domain, other) == rate // fastest
@@ -301,19 +347,19 @@ class _Scheduler:
             if other is not dims[name]
         )
 
-    def _goes_on(self, name: str, dim: Symbol | None) -> bool:
+    def _goes_on(self, name: str, dim: Symbol) -> bool:
         """Whether a block has more than a step of a dim."""
-        return dim is not None and most_steps(self.blocks[name].domain, dim) not in (0, 1)
+        return most_steps(self.blocks[name].domain, dim) not in (0, 1)
 
     def _is_worth(
         self,
         fresh: _Group,
         target: _Group,
         symbol: Symbol,
-        ranks: Ranks,
-        among: Sequence[Dependence],
+        joint: _Joint,
+        dependences: ByBlock,
+        crossing: Sequence[Dependence],
         kept: set[Symbol],
-        incoming: Sequence[Dependence],
     ) -> bool:
         """Whether a common loop is better than two: not where it makes iterations wait and saves no storage.
 
@@ -328,12 +374,10 @@ class _Scheduler:
         """
         if self.first is not None:
             return True
-        if not self.shifts.is_parallel(fresh.members, ranks, among):
-            apart = any(symbol in self.blocks[name].apart for name in target.members)
-            return not (apart and self.shifts.is_parallel(target.members, ranks, among))
+        if not joint.early.parallel:
+            return not (joint.late.parallel and any(symbol in self.blocks[name].apart for name in target.members))
         steps = self._most_steps(fresh, symbol)
-        crossing = [d for d in among if d.source in fresh.members and d.reader in target.members]
-        if self.shifts.is_parallel(list(ranks), ranks, among):
+        if joint.both.parallel:
             pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
             return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
         if symbol in self.at_once:
@@ -346,8 +390,10 @@ class _Scheduler:
             return False
         if steps is not None and steps <= FEW_STEPS:
             return True
-        if symbol in kept and self.shifts.is_parallel(target.members, ranks, among):
+        if symbol in kept and joint.late.parallel:
             return False
+        ranks = joint.both.ranks
+        incoming = (d for name in fresh.members for d in dependences.into(name) if d.source not in ranks)
         if any(_reads_without_limit(d, symbol) for d in incoming):
             return False
         distances = ((d, ranks[d.reader] - ranks[d.source].substitute(d.steps)) for d in crossing)
@@ -377,12 +423,10 @@ class _Scheduler:
         blocks = (self.blocks[name] for name in group.members)
         return {s.node for block in blocks for s in block.statements if s.steps == block.current}
 
-    def _loop(
-        self, group: _Group, dependences: Sequence[Dependence], remaining: Mapping[str, tuple[Symbol, ...]]
-    ) -> Loop:
+    def _loop(self, group: _Group, dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]) -> Loop:
         """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
-        among = _inside(dependences, set(group.members))
-        rankings = [(way, ranks) for way in group.ways for ranks in way.candidates]
+        among = dependences.inside(set(group.members))
+        rankings = [(way, candidate.ranks) for way in group.ways for candidate in way.candidates]
         for way, ranks in rankings[:-1]:
             try:
                 return self._ranked(group, way, ranks, among, remaining)
@@ -431,54 +475,40 @@ def _reads_without_limit(dependence: Dependence, symbol: Symbol) -> bool:
     return any(least(way, dependence.condition) is None for way in (behind, -behind))
 
 
-def _old_before_new(
-    groups: Sequence[_Group], dependences: Sequence[Dependence], settled: Sequence[Dependence]
-) -> list[_Group]:
+def _old_before_new(order: _Order, settled: Sequence[Dependence]) -> list[_Group]:
     """Reorder so that a value of an earlier iteration is read before its successor is written, where that is possible.
 
     A value then needs one place instead of two.
     """
-    place = {name: number for number, group in enumerate(groups) for name in group.members}
-    before = _before(groups, dependences)
+    place = {name: group for group in order.groups for name in group.members}
+    before = order.before
     for d in settled:
         reader, writer = place[d.reader], place[d.source]
-        if reader != writer and not _reaches(before, reader, writer):
+        if reader is not writer and not _reaches(before, reader, writer):
             before[writer].add(reader)
-    ordered: list[int] = []
-    while len(ordered) < len(groups):
-        ready = next(n for n in before if n not in ordered and before[n] <= set(ordered))
-        ordered.append(ready)
-    return [groups[number] for number in ordered]
-
-
-def _before(groups: Sequence[_Group], dependences: Sequence[Dependence]) -> dict[int, set[int]]:
-    """For each group those it reads from."""
-    place = {name: number for number, group in enumerate(groups) for name in group.members}
-    found: dict[int, set[int]] = {number: set() for number in range(len(groups))}
-    for d in dependences:
-        if d.source in place and d.reader in place and place[d.source] != place[d.reader]:
-            found[place[d.reader]].add(place[d.source])
+    after: dict[_Group, list[_Group]] = {group: [] for group in order.groups}
+    for group, needed in before.items():
+        for other in needed:
+            after[other].append(group)
+    number = {group: n for n, group in enumerate(order.groups)}
+    waiting = {group: len(before[group]) for group in order.groups}
+    ready = [n for n, group in enumerate(order.groups) if not before[group]]  # a sorted list is a heap
+    found = []
+    while ready:
+        found.append(order.groups[heappop(ready)])
+        for group in after[found[-1]]:
+            waiting[group] -= 1
+            if not waiting[group]:
+                heappush(ready, number[group])
     return found
 
 
-def _inside(dependences: Sequence[Dependence], names: set[str]) -> list[Dependence]:
-    """The dependences among some blocks."""
-    return [d for d in dependences if d.source in names and d.reader in names]
-
-
-def _around(before: Mapping[int, set[int]], early: int, late: int) -> list[int]:
-    """The groups from one to another that become one, in order: what the second needs, itself, the others."""
-    between = range(early + 1, late)
-    needed = [n for n in between if _reaches(before, late, n)]
-    return [*needed, late, *(n for n in between if n not in needed)]
-
-
-def _reaches(before: Mapping[int, set[int]], start: int, goal: int) -> bool:
+def _reaches(before: Mapping[_Group, set[_Group]], start: _Group, goal: _Group) -> bool:
     """Whether `goal` must come before `start` already."""
     waiting, seen = [start], {start}
     while waiting:
         for other in before[waiting.pop()]:
-            if other == goal:
+            if other is goal:
                 return True
             if other not in seen:
                 seen.add(other)

@@ -7,16 +7,29 @@ two ends. Shifts added to the ranks make all distances possible: nothing runs be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from polyrhythm.ir.sets import least
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.lang.progress import components, growth
+from polyrhythm.lang.progress import components, growth, least_shifts
 from polyrhythm.schedule.blocks import Block
 from polyrhythm.schedule.dependences import Dependence
 
 Ranks = dict[str, Term]
 """For each block, an affine function of its steps that no dependence lets fall by more than a constant."""
+
+
+Distance = tuple[str, str, int]
+"""A source, its reader, and the smallest distance between their ranks."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Ranks of some blocks, and whether no dependence among them need lead from one iteration to another."""
+
+    ranks: Ranks
+    parallel: bool
 
 
 class Shifts:
@@ -32,19 +45,17 @@ class Shifts:
         distances = ((self.distance(d, ranks[d.reader], ranks[d.source]), d.condition) for d in dependences)
         return all(least(*distance) is not None for distance in distances)
 
-    def is_parallel(self, members: Sequence[str], ranks: Ranks, among: Sequence[Dependence]) -> bool:
+    def is_parallel(self, ranks: Ranks, among: Sequence[Dependence]) -> bool:
         """Whether blocks can be shifted so that no dependence among them leads from one iteration to another."""
-        inside = set(members)
-        apart: dict[str, list[tuple[str, int]]] = {name: [] for name in members}
+        apart: dict[str, list[tuple[str, int]]] = {name: [] for name in ranks}
         for d in among:
-            if d.source in inside and d.reader in inside:
-                distance = self.distance(d, ranks[d.reader], ranks[d.source])
-                if not distance.is_constant:
-                    return False
-                apart[d.source].append((d.reader, -distance.constant))
-                apart[d.reader].append((d.source, distance.constant))
+            distance = self.distance(d, ranks[d.reader], ranks[d.source])
+            if not distance.is_constant:
+                return False
+            apart[d.source].append((d.reader, -distance.constant))
+            apart[d.reader].append((d.source, distance.constant))
         shifts: dict[str, int] = {}
-        for first in members:
+        for first in ranks:
             shifts.setdefault(first, 0)
             waiting = [first]
             while waiting:
@@ -73,7 +84,7 @@ class Shifts:
 
     def earliest(
         self, members: Sequence[str], among: Sequence[Dependence], ranks: Ranks
-    ) -> tuple[dict[str, int], list[tuple[str, str, int]]] | None:
+    ) -> tuple[dict[str, int], list[Distance]] | None:
         """The earliest shift of each member, and the distances that it respects; None if there is none."""
         distances = []
         for d in among:
@@ -81,16 +92,8 @@ class Shifts:
             if smallest is None:
                 return None
             distances.append((d.source, d.reader, smallest - d.gap))
-        shifts = dict.fromkeys(members, 0)
-        for _ in range(len(members) + 1):
-            changed = False
-            for source, reader, smallest in distances:
-                if shifts[reader] < shifts[source] - smallest:
-                    shifts[reader] = shifts[source] - smallest
-                    changed = True
-            if not changed:
-                return shifts, distances
-        return None
+        shifts = least_shifts(members, distances)
+        return None if shifts is None else (shifts, distances)
 
     def distance(self, d: Dependence, reader: Term, source: Term) -> Term:
         """The distance of a dependence between two ranks; groups that grow ask for the same again and again."""
@@ -99,9 +102,7 @@ class Shifts:
             self.distances[key] = d, reader - source.substitute(d.steps)
         return self.distances[key][1]
 
-    def _shorten(
-        self, members: Sequence[str], shifts: dict[str, int], distances: Sequence[tuple[str, str, int]]
-    ) -> None:
+    def _shorten(self, members: Sequence[str], shifts: dict[str, int], distances: Sequence[Distance]) -> None:
         """Shift members within what the dependences allow so that values wait less between being made and read.
 
         All definitions of a recurrent tensor move together, so that it is written at one time: as early as it can be
@@ -109,44 +110,53 @@ class Shifts:
         """
         units: dict[str, list[str]] = {}
         for name in members:
-            units.setdefault(self.blocks[name].piece_of or name, []).append(name)
+            units.setdefault(self._owner(name), []).append(name)
+        into: dict[str, list[Distance]] = {owner: [] for owner in units}
+        out_of: dict[str, list[Distance]] = {owner: [] for owner in units}
+        for distance in distances:
+            into[self._owner(distance[1])].append(distance)
+            out_of[self._owner(distance[0])].append(distance)
         for owner, parts in units.items():
-            if self.blocks[parts[0]].piece_of == owner and len({shifts[name] for name in parts}) > 1:
+            if len({shifts[name] for name in parts}) > 1:
                 together = {**shifts, **dict.fromkeys(parts, max(shifts[name] for name in parts))}
-                if all(together[r] >= together[s] - gap for s, r, gap in distances):
+                if all(together[r] >= together[s] - gap for s, r, gap in (*into[owner], *out_of[owner])):
                     shifts.update(together)
+        movable = {owner: parts for owner, parts in units.items() if len({shifts[name] for name in parts}) == 1}
         for _ in range(len(units)):
             moved = False
-            for parts in units.values():
-                waits = [shifts[s] - gap for s, r, gap in distances if r in parts and s not in parts]
-                limits = [shifts[r] + gap for s, r, gap in distances if s in parts and r not in parts]
-                piece = self.blocks[parts[0]].piece_of is not None
-                if len({shifts[name] for name in parts}) > 1:
-                    continue
+            for owner, parts in movable.items():  # between its waits and its limits a unit may be anywhere
+                waits = [shifts[s] - gap for s, _, gap in into[owner] if s not in parts]
+                limits = [shifts[r] + gap for _, r, gap in out_of[owner] if r not in parts]
+                touched = [d for o in {owner, *(self._owner(s) for s, _, _ in into[owner])} for d in out_of[o]]
                 for wish in (max(waits, default=None), min(limits, default=None)):
-                    if wish is None or wish == shifts[parts[0]]:
+                    now = shifts[parts[0]]
+                    if wish is None or wish == now:
                         continue
-                    trial = {**shifts, **dict.fromkeys(parts, wish)}
-                    if not all(trial[r] >= trial[s] - gap for s, r, gap in distances):
-                        continue
-                    gain = self._waiting(shifts, distances) - self._waiting(trial, distances)
-                    if gain > 0 or (gain == 0 and piece and wish < shifts[parts[0]]):
-                        shifts.update(trial)
+                    waiting = self._waiting(shifts, touched)
+                    shifts.update(dict.fromkeys(parts, wish))
+                    gain = waiting - self._waiting(shifts, touched)
+                    if gain > 0 or (gain == 0 and self.blocks[parts[0]].piece_of and wish < now):
                         moved = True
+                    else:
+                        shifts.update(dict.fromkeys(parts, now))
             if not moved:
                 return
 
-    def _waiting(self, shifts: Mapping[str, int], distances: Sequence[tuple[str, str, int]]) -> int:
+    def _owner(self, name: str) -> str:
+        """The recurrent tensor of which a block is a definition, or else itself."""
+        return self.blocks[name].piece_of or name
+
+    def _waiting(self, shifts: Mapping[str, int], distances: Sequence[Distance]) -> int:
         """How many iterations values wait for their last reader, in total."""
         longest: dict[str, int] = {}
         for source, reader, gap in distances:
-            owner = self.blocks[source].piece_of or source
+            owner = self._owner(source)
             longest[owner] = max(longest.get(owner, 0), shifts[reader] - shifts[source] + gap)
         return sum(longest.values())
 
 
 def _anchored(
-    members: Sequence[str], shifts: Mapping[str, int], distances: Sequence[tuple[str, str, int]], pieces: set[str]
+    members: Sequence[str], shifts: Mapping[str, int], distances: Sequence[Distance], pieces: set[str]
 ) -> dict[str, int]:
     """The same shifts counted from the first recurrence, so that the loop counts the user's steps."""
     _, recurrent = _by_component(members, distances)
@@ -155,9 +165,7 @@ def _anchored(
     return {name: shift - first for name, shift in shifts.items()}
 
 
-def _by_component(
-    members: Sequence[str], distances: Sequence[tuple[str, str, int]]
-) -> tuple[list[list[str]], set[str]]:
+def _by_component(members: Sequence[str], distances: Sequence[Distance]) -> tuple[list[list[str]], set[str]]:
     """Components of the members, consumers first, and the members that depend on themselves."""
     graph: dict[str, list[str]] = {name: [] for name in members}
     for source, reader, _ in distances:
@@ -201,5 +209,5 @@ def matched(
             return None
         offset = sum((Term.of(key) * int(value) for key, value in apart.items()), Term(0))
         scaled = {name: rank * up + offset for name, rank in producer.items()}
-        return scaled | {name: rank * down for name, rank in consumer.items()}
+        return scaled | (consumer if down == 1 else {name: rank * down for name, rank in consumer.items()})
     return {**producer, **consumer} if together else None
