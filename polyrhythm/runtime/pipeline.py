@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,18 @@ class Compiled:
     notes: tuple[Note, ...] = ()
     unlifted: Callable[[], Compiled] | None = None  # the same program without what takes all steps of a dim at once
     without: tuple[str, ...] = ()
+
+
+@contextmanager
+def keeping_all() -> Iterator[None]:
+    """No search for circular garbage meanwhile: nearly all that is made is kept, and gone through again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def compile_tensors(

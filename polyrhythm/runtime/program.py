@@ -21,7 +21,7 @@ from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.crossing import follows
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.memory import Memory
-from polyrhythm.runtime.pipeline import Compiled, compile_tensors, limited, streamed
+from polyrhythm.runtime.pipeline import Compiled, compile_tensors, keeping_all, limited, streamed
 from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
 
@@ -129,15 +129,16 @@ class Program:
                 )
         self.wanted, self.options = wanted, options
         compiled_loops = options.backend == "jax"
-        self.compiled = compile_tensors(
-            wanted.outputs,
-            wanted.effects,
-            wanted.until,
-            wanted.bounds,
-            options.without,
-            compiled_loops,
-            options.schedule,
-        )
+        with keeping_all():
+            self.compiled = compile_tensors(
+                wanted.outputs,
+                wanted.effects,
+                wanted.until,
+                wanted.bounds,
+                options.without,
+                compiled_loops,
+                options.schedule,
+            )
         self.compiled = limited(self.compiled, options.memory_budget, machine_of(options))
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
