@@ -303,6 +303,8 @@ class Term(Interned):
         """The term with symbols replaced, all at once."""
         if not mapping or self.symbols.isdisjoint(mapping):
             return self
+        if len(self.monomials) == 1 and self.monomials[0][1] == 1 and len(self.monomials[0][0]) == 1:
+            return _substituted(self.monomials[0][0][0], mapping) + self.constant  # a step, moved or not
         total = self.constant
         monomials: list[tuple[Monomial, int]] = []
         for monomial, coefficient in self.monomials:

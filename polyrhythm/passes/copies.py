@@ -24,13 +24,7 @@ def propagate_copies(graph: Graph, notes: Notes) -> Graph:
     for name in originals:
         node = graph[name]
         notes.did("copy", node.at, "reads the original", 1, bytes_of(node))
-    nodes = {}
-    for node in graph:
-        definitions = []
-        for definition in node.definitions:
-            operands = tuple(read_through(graph.nodes, access, originals) for access in definition.operands)
-            definitions.append(replace(definition, operands=operands))
-        nodes[node.name] = replace(node, definitions=tuple(definitions))
+    nodes = {node.name: reading_originals(graph.nodes, node, originals) for node in graph}
     lengths = {s: read_through(graph.nodes, access, originals) for s, access in graph.lengths.items()}
     return replace(graph, nodes=nodes, lengths=lengths)
 
@@ -42,6 +36,17 @@ def _copied(graph: Graph, node: Node) -> Access | None:
     access = node.definitions[0].operands[0]
     same = operand_type(access, graph[access.source]) == node.type
     return access if same and access.source != node.name else None
+
+
+def reading_originals(nodes: Mapping[str, Node], node: Node, originals: Mapping[str, Access]) -> Node:
+    """A node that reads originals instead of copies; itself where it reads no copy."""
+    if not any(access.source in originals for d in node.definitions for access in d.operands):
+        return node
+    definitions = tuple(
+        replace(d, operands=tuple(read_through(nodes, access, originals) for access in d.operands))
+        for d in node.definitions
+    )
+    return replace(node, definitions=definitions)
 
 
 def read_through(nodes: Mapping[str, Node], access: Access, originals: Mapping[str, Access]) -> Access:

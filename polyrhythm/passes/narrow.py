@@ -15,7 +15,7 @@ from polyrhythm.ir.conditions import TRUE, conjunction
 from polyrhythm.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.ir.sets import points, simplified
 from polyrhythm.ir.terms import Symbol, ordered
-from polyrhythm.passes.copies import read_through
+from polyrhythm.passes.copies import reading_originals
 from polyrhythm.passes.dead import wanted
 from polyrhythm.passes.notes import Notes
 from polyrhythm.passes.rewriting import SITED, Nodes, current
@@ -30,15 +30,10 @@ def narrow(graph: Graph, notes: Notes) -> Graph:
     originals: dict[str, Access] = {}
     kept = wanted(graph)
     for name in list(graph.nodes):
-        node = nodes[name]
-        definitions = tuple(
-            replace(d, operands=tuple(read_through(nodes.nodes, access, originals) for access in d.operands))
-            for d in node.definitions
-        )
-        node = nodes.nodes[name] = replace(node, definitions=definitions)
-        if node.recurrent or len(definitions) != 1 or definitions[0].op in STAYS or name in kept:
+        node = nodes.nodes[name] = reading_originals(nodes.nodes, nodes[name], originals)
+        if node.recurrent or len(node.definitions) != 1 or node.definitions[0].op in STAYS or name in kept:
             continue
-        definition = definitions[0]
+        definition = node.definitions[0]
         dims = _needed(node, definition)
         if len(dims) == len(node.dims):
             continue

@@ -22,7 +22,7 @@ from polyrhythm.ir.conditions import conjunction, disjunction
 from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.ir.sets import facts, proves, simplified, solutions
 from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.passes.copies import read_through
+from polyrhythm.passes.copies import reading_originals
 from polyrhythm.passes.dead import wanted
 from polyrhythm.passes.notes import Notes, bytes_of
 from polyrhythm.passes.rewriting import SITED, Nodes, copy_of, current, substituted
@@ -49,22 +49,19 @@ class _Sharing:
 
     def run(self) -> Graph:
         for name in list(self.nodes.nodes):
-            node = self._rewritten(self.nodes[name])
-            self.nodes.nodes[name] = node
+            node = self._rewrite(name)
             if not node.recurrent and len(node.definitions) == 1 and node.definitions[0].op not in CHEAP:
                 self._settle(node, node.definitions[0])
         # What a recurrent tensor reads may have been shared after its own place in the order.
         for name in list(self.nodes.nodes):
-            self.nodes.nodes[name] = self._rewritten(self.nodes[name])
+            self._rewrite(name)
         return self.nodes.done()
 
-    def _rewritten(self, node: Node) -> Node:
+    def _rewrite(self, name: str) -> Node:
+        """Let a node read what is shared."""
         nodes = self.nodes.nodes
-        definitions = tuple(
-            replace(d, operands=tuple(read_through(nodes, access, self.shared) for access in d.operands))
-            for d in node.definitions
-        )
-        return replace(node, definitions=definitions)
+        nodes[name] = reading_originals(nodes, nodes[name], self.shared)
+        return nodes[name]
 
     def _settle(self, node: Node, definition: Definition) -> None:
         """Share the node with an earlier one, or let later ones share it."""
