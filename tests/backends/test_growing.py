@@ -166,6 +166,23 @@ def test_host_functions_in_a_growing_loop() -> None:
         close(program(bounds={T: steps}), pr.evaluate(outputs, {}, bounds={T: steps}))
 
 
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_growing_loop_that_may_not_run(on_host: bool) -> None:
+    """It belongs to a row that there may not be; the one before must be left alone."""
+    i, rows = pr.dim("i")
+    y = pr.recurrent((), (i, t))
+    before = y[1, 0:t].sum(0)
+    y[pr.otherwise] = y[i, pr.max(0, t - 1) : t].sum(0) - 1.0
+    y[1, t] = (pr.host(lambda a: a * np.float32(2), [before], (), "float32", (t,)) if on_host else before * 2) + 1.0
+    program = pr.compile(y)
+    assert program.backend.growth is not None
+    for count in (1, 2, 3):
+        for steps in LENGTHS[:6]:
+            expected = np.tile(-1.0 - np.arange(steps, dtype="float32"), (count, 1))
+            expected[1:2] = 3.0 ** np.arange(steps)
+            np.testing.assert_allclose(program(bounds={rows: count, T: steps}), expected)
+
+
 @pytest.mark.parametrize("chunk", [3, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in (1, 50))])
 def test_streams_grow_too(chunk: int) -> None:
     outputs = {"all": attention()["all"]}

@@ -49,8 +49,8 @@ class Growing:
         number = self.growth.unit
         self.units = every[:number], every[number], every[number + 1 :]
         self.after = _items(every[number + 1 :])
-        loop, outputs = self.growth.loop, set(self.program.outputs)
-        live = live_before((*self._before(False), loop, *self.after), outputs, self.program) | outputs
+        outputs = set(self.program.outputs)
+        live = live_before((*self._before(False), *self._main(), *self.after), outputs, self.program) | outputs
         self.state = sorted(n for n in live if self.program.places[n].kind != "input")
 
     def wanted(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> bool:
@@ -113,7 +113,8 @@ class Growing:
                 if iterations and (number == 0 or place in spans):
                     driver.advance(unit.item, arrays, symbols, seed, spans.get(place, iterations))
             end = min(stretch.end, max(stretch.first, growth.loop.end.evaluate(symbols.__getitem__)))
-            driver.advance(main.item, arrays, symbols, seed, range(stretch.first, end))
+            if main.condition.evaluate(symbols.__getitem__):
+                driver.advance(main.item, arrays, symbols, seed, range(stretch.first, end))
             if number == len(stretches) - 1 or symbols[growth.bound] < bounds[growth.bound.name]:
                 for unit in after:
                     if iterations := unit.iterations(symbols.__getitem__):
@@ -159,7 +160,7 @@ class Growing:
             state = {name: lowering.empty(program.places[name]).array for name in self.state}
         given = lowering.symbols[self.growth.bound]
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
-        lowering.items((*self._before(starts), self._main()), padded, set(self.state), None)
+        lowering.items((*self._before(starts), *self._main()), padded, set(self.state), None)
         done = jnp.bool_(lowering.symbols[self.growth.bound] < given)
         if self.after:
             self._finish(lowering, padded, last | done)
@@ -177,10 +178,12 @@ class Growing:
                 found.append(unit)
         return _items(tuple(found))
 
-    def _main(self) -> For:
-        """The loop; what came before it may have ended it already."""
+    def _main(self) -> tuple[Item, ...]:
+        """The loop, where it runs at all; what came before it may have ended it already."""
         loop = some_iterations(self.growth.loop, len(self.growth.companions))
-        return replace(loop, end=minimum(loop.end, self.growth.loop.end)) if self.program.found else loop
+        if self.program.found:
+            loop = replace(loop, end=minimum(loop.end, self.growth.loop.end))
+        return _items((replace(self.units[1], item=loop),))
 
     def _finish(self, lowering: Lowering, state: State, ended: jax.Array) -> None:
         """What comes after the loop, once it has ended."""

@@ -99,7 +99,7 @@ class Lowering:
     def guarded(self, item: If, state: State, live: set[str], mask: jax.Array | None) -> None:
         """Items under a guard: loops outside of all others and long work are skipped where it does not hold.
 
-        The rest is masked, which lets XLA fuse it with its surroundings.
+        The rest is masked, which lets XLA fuse it with its surroundings; a loop then has no iterations.
         """
         holds = self.condition(item.condition)
         if isinstance(holds, bool):
@@ -109,8 +109,10 @@ class Lowering:
         loops = [inner for inner in walk(item.body) if isinstance(inner, For)]
         finding = any(loop.stop is not None for loop in loops)
         names = sorted(written(item.body) & live)
+        only_loops = all(isinstance(inner, For) and not inner.parallel for inner in item.body)
         possible = mask is None and not self.lanes and not finding and self.apart.keys().isdisjoint(written(item.body))
-        if not possible or not ((loops and not self.looping) or is_worth_skipping(self, item.body, names)):
+        pays = (loops and not self.looping) or is_worth_skipping(self, item.body, names)
+        if only_loops or not possible or not pays:
             self.items(item.body, state, live, holds if mask is None else mask & holds)
             return
         for name in names:

@@ -95,6 +95,11 @@ class Stepper:
 
     backend: JaxBackend
     _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _shapes: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.units = units(self.backend.program.body)
+        self.drives = [has_host((unit.item,)) for unit in self.units]
 
     def start(
         self,
@@ -150,8 +155,7 @@ class Stepper:
         chunk_of: Callable[[int], int | None],
         begin: Position,
     ) -> Iterator[Position]:
-        every = units(self.backend.program.body)
-        for number, unit in enumerate(every):
+        for number, unit in enumerate(self.units):
             iterations = unit.iterations(lambda symbol: run.bounds[symbol.name])
             iterations = self._possible(run, full, number, iterations)
             if not iterations or number < begin[0]:
@@ -168,7 +172,7 @@ class Stepper:
                     break
                 first = end
                 yield number, end
-        yield len(every), 0
+        yield len(self.units), 0
 
     def _capacity_at(self, run: SteppedRun, full: Mapping[Symbol, int], position: Position) -> int:
         """The capacity that a run has at a position, before it goes on."""
@@ -226,14 +230,14 @@ class Stepper:
     ) -> bool:
         """Do some iterations of a unit, or the whole of it; whether it has ended early."""
         program = self.backend.program
-        unit, first, end = units(program.body)[number], iterations.start, iterations.stop
+        unit, first, end = self.units[number], iterations.start, iterations.stop
         growth = self.backend.growth
         whole = whole and (growth is None or number not in (growth.unit, *growth.companions))
         stop = unit.loop.stop if unit.loop is not None else None
         values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
         with _precision(self.backend.wide):
             inputs = self._inputs(run, full)
-            if has_host((unit.item,)):
+            if self.drives[number]:
                 return self._drive(run, inputs, seed, unit, iterations)
             arguments = (run.state, inputs, values, seed_words(seed), np.int32(first), np.int32(end))
             compiled = self._compile(run.capacities, number, whole, arguments)
@@ -247,8 +251,10 @@ class Stepper:
         """The inputs at the present capacities; they are kept whole, because they may still be fed."""
         if run.capacities == full:
             return run.inputs
-        shapes = self.backend.input_shapes(run.capacities)
-        return {name: _padded(array, shapes[name]) for name, array in run.inputs.items()}
+        key = tuple(run.capacities.values())
+        if key not in self._shapes:
+            self._shapes[key] = self.backend.input_shapes(run.capacities)
+        return {name: _padded(array, self._shapes[key][name]) for name, array in run.inputs.items()}
 
     def _drive(self, run: SteppedRun, inputs: Mapping[str, Any], seed: int, unit: Unit, iterations: range) -> bool:
         """Do iterations that call the host, region by region."""
@@ -263,7 +269,7 @@ class Stepper:
         return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
-        unit = units(self.backend.program.body)[number]
+        unit = self.units[number]
         key = (number, whole, *(capacities[s] for s in self.backend.sizing))
         if key not in self._compiled:
             started = time.perf_counter()
