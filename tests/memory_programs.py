@@ -75,16 +75,17 @@ def window() -> Sized:
     return Sized({"y": y}, {"x": _normal(24, rows, size), **arrays}, {"T": 24})
 
 
-def decode() -> Sized:
-    size, words, steps = 1024, 200, 250
+def decode(size: int = 1024, steps: int = 250, stride: int = 1) -> Sized:
+    words = 200
     t, _ = pr.dim("t")
+    past = slice(0, t + 1) if stride == 1 else slice(t % stride, t + 1, stride)
     embedding = pr.input("embedding", (words, size))
     (wq, wk, wv), arrays = _projections(size)
     token = pr.recurrent((), (t,), "int32")
     x = pr.one_hot(token, words) @ embedding
-    shares = pr.softmax((x @ wk)[0 : t + 1] @ (x @ wq), 0)
+    shares = pr.softmax((x @ wk)[past] @ (x @ wq), 0)
     token[0] = 1
-    token[t + 1] = (embedding @ (shares @ (x @ wv)[0 : t + 1])).argmax().cast("int32")
+    token[t + 1] = (embedding @ (shares @ (x @ wv)[past])).argmax().cast("int32")
     return Sized({"tokens": token}, {"embedding": _normal(words, size), **arrays}, {"T": steps})
 
 
@@ -150,6 +151,7 @@ PROGRAMS: dict[str, Callable[[], Sized]] = {
     "lstm": lstm,
     "window": window,
     "decode": decode,
+    "decode_every_other": lambda: decode(512, 500, 2),
     "reinforce_monte_carlo": lambda: _reinforce(True),
     "reinforce_td": lambda: _reinforce(False),
     "edit_distance": edit_distance,

@@ -43,6 +43,7 @@ class Memory:
 
     program: LoopProgram
     at_once: bool = False  # whether independent iterations are done together
+    twice: tuple[Place, ...] = ()  # the places of which a backend has another copy while a loop runs
 
     def bytes(self, bounds: Mapping[Any, int]) -> int:
         """All bytes of the places at given bounds: inputs, outputs and what is kept in between."""
@@ -58,8 +59,9 @@ class Memory:
         return _bytes(TensorType(place.whole, place.type.dtype), {}, _lookup(bounds))
 
     def temporary(self, bounds: Mapping[Any, int]) -> int:
-        """The largest sum of values alive at one time inside any block."""
-        return max((size for _, size in self._blocks(bounds)), default=0)
+        """The largest sum of values alive at one time inside any block, and copies of places that loops work on."""
+        copies = sum(self.bytes_of(place, bounds) for place in self.twice)
+        return copies + max((size for _, size in self._blocks(bounds)), default=0)
 
     def peak(self, bounds: Mapping[Any, int]) -> int:
         """Everything: the places, and the temporaries of the block that needs most."""
@@ -111,6 +113,9 @@ class Memory:
             table.add_row(place.name, place.kind, slots, f"{self.bytes_of(place, bounds):,}", place.why)
         name, size = max(self._blocks(bounds), key=lambda entry: entry[1], default=("-", 0))
         table.add_row("(temporaries)", "", "", f"{size:,}", f"the most that one block needs: {name}")
+        for place in self.twice:
+            size = self.bytes_of(place, bounds)
+            table.add_row("(copy)", "", "", f"{size:,}", f"{place.name} by remainders, since it is read in strides")
         table.add_row("(peak)", "", "", f"{self.peak(bounds):,}", "")
         console = Console(width=120, no_color=True)
         with console.capture() as captured:

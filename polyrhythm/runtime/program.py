@@ -244,7 +244,9 @@ class Program:
     @property
     def memory(self) -> Memory:
         """What the program keeps, where, and why; ask it for bytes at given bounds."""
-        return Memory(self.compiled.loops, self.options.backend == "jax")
+        if self.options.backend != "jax":
+            return Memory(self.compiled.loops)
+        return Memory(self.compiled.loops, True, self.backend.kept_twice())
 
     def explain(self) -> str:
         """What the compiler made of the program, and why, as text."""

@@ -17,14 +17,17 @@ import numpy as np
 from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.growing import Growing
 from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
+from polyrhythm.backends.jax.reads import known_reads
 from polyrhythm.backends.jax.regions import has_host
+from polyrhythm.backends.jax.residues import strides
 from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.lang.calls import check_found
 from polyrhythm.loops.growth import find_growth
 from polyrhythm.loops.guards import joined
-from polyrhythm.loops.ir import Load, LoopProgram, blocks_of, output_shapes
+from polyrhythm.loops.ir import Load, LoopProgram, Place, blocks_of, output_shapes
+from polyrhythm.loops.units import units
 from polyrhythm.loops.unroll import expanded
 
 
@@ -103,6 +106,13 @@ class JaxBackend:
             check_found(self.program.bounds, {**bounds, **ended}, bound)
         shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
         return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
+
+    def kept_twice(self) -> tuple[Place, ...]:
+        """The places that a loop keeps apart by remainder while it runs, beside the whole."""
+        strided = known_reads(self.program).strided
+        loops = [unit.loop for unit in units(self.program.body) if unit.loop is not None]
+        names = dict.fromkeys(name for loop in loops for name in strides(self.program, strided, loop))
+        return tuple(self.program.places[name] for name in names)
 
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""
