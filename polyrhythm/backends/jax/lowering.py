@@ -108,13 +108,13 @@ class Lowering:
             return
         loops = [inner for inner in walk(item.body) if isinstance(inner, For)]
         finding = any(loop.stop is not None for loop in loops)
-        names = sorted(written(item.body) & live)
         only_loops = all(isinstance(inner, For) and not inner.parallel for inner in item.body)
         possible = mask is None and not self.lanes and not finding and self.apart.keys().isdisjoint(written(item.body))
-        pays = (loops and not self.looping) or is_worth_skipping(self, item.body, names)
+        pays = (loops and not self.looping) or is_worth_skipping(self, item.body)
         if only_loops or not possible or not pays:
             self.items(item.body, state, live, holds if mask is None else mask & holds)
             return
+        names = sorted(written(item.body) & live)
         for name in names:
             if name not in state:
                 state[name] = self.empty(self.program.places[name])

@@ -29,16 +29,14 @@ COMPARISON = 2e-8
 """Seconds that a comparison of a sort takes, as a round figure."""
 
 
-def is_worth_skipping(lowering: Lowering, items: Sequence[Item], names: Sequence[str]) -> bool:
-    """Whether some items, without their loops, take clearly longer than a branch that hands on some places.
+BRANCH = 8
+"""How many launches a branch may cost. XLA updates buffers inside of it in place, so their size does not count."""
 
-    A branch costs some launches, and in the worst case XLA copies the places on both sides of it.
-    """
-    machine = lowering.program.machine
-    places = [lowering.program.places[name] for name in names]
-    copied = sum(math.prod(lowering.room(place)) * place.type.dtype.itemsize for place in places)
-    least = 8 * machine.launch + 4 * copied / machine.near
-    return sum(_seconds(lowering, item) for item in items if isinstance(item, Block)) > least
+
+def is_worth_skipping(lowering: Lowering, items: Sequence[Item]) -> bool:
+    """Whether some items, without their loops, take clearly longer than a branch."""
+    seconds = sum(_seconds(lowering, item) for item in items if isinstance(item, Block))
+    return seconds > BRANCH * lowering.program.machine.launch
 
 
 def _seconds(lowering: Lowering, block: Block) -> float:
