@@ -19,6 +19,7 @@ from polyrhythm.loops.ir import output_shapes
 from polyrhythm.runtime import nans
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
 from polyrhythm.runtime.checkpoints import Checkpoints, Saved, identity
+from polyrhythm.runtime.crossing import hands_out
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
 from polyrhythm.runtime.memory import check_budget
 from polyrhythm.runtime.pipeline import Compiled
@@ -189,12 +190,14 @@ class Caller:
             nans.check_inputs(self.graph, arrays)
         arrays |= {name: given(self.library, array, array.dtype) for name, array in whole.items()}
         ready = Readiness(self.loops, self.graph, dim, known)
+        begins_at_once = hands_out(self.compiled, dim) and not fed
         feeders: list[Feeder] = []
 
         def chunk_of(unit: int) -> int | None:
             touched = ready.touched(unit) or any(one.marks.inside[unit] for one in feeders)
             loop = ready.units[unit].loop
-            return chunk if touched and not (loop is not None and loop.unrolled) else None
+            whole = loop is not None and (loop.unrolled or (loop.parallel and begins_at_once))
+            return chunk if touched and not whole else None
 
         run, positions = self._start(arrays, known, seed, chunk_of)
         for name, items in fed.items():

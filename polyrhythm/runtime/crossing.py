@@ -37,7 +37,26 @@ def crossing(compiled: Compiled, unit: Unit) -> set[str]:
 
 def follows(schedule: tuple[Item, ...], dim: Symbol) -> bool:
     """Whether an outermost loop goes through a dim step by step."""
-    return any(isinstance(item, Loop) and steps_along(item, dim) for item in schedule)
+    return any(_steps(item, dim) for item in schedule)
+
+
+def hands_out(compiled: Compiled, dim: Symbol) -> bool:
+    """Whether the outputs come out step by step along a dim, perhaps after a beginning that is done at once.
+
+    An outermost loop that follows the dim makes them, and once it has begun nothing else does.
+    """
+    order, writers = _order(compiled.schedule), _writers(compiled)
+    for name in compiled.graph.outputs:
+        if dim in compiled.graph[name].symbols:
+            places = {order[block] for block in writers.get(name, ())}
+            stepwise = {n for n in places if _steps(compiled.schedule[n], dim)}
+            if not stepwise or any(place > min(stepwise) for place in places - stepwise):
+                return False
+    return True
+
+
+def _steps(item: Item, dim: Symbol) -> bool:
+    return isinstance(item, Loop) and steps_along(item, dim)
 
 
 def steps_along(loop: Loop, dim: Symbol) -> bool:

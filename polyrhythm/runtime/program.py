@@ -18,8 +18,9 @@ from polyrhythm.loops.cost import Machine
 from polyrhythm.loops.show import show
 from polyrhythm.runtime import calling, probing
 from polyrhythm.runtime.checkpoints import Checkpoints
-from polyrhythm.runtime.crossing import follows
+from polyrhythm.runtime.crossing import follows, hands_out
 from polyrhythm.runtime.explain import explain
+from polyrhythm.runtime.feeding import is_iterator
 from polyrhythm.runtime.memory import Memory
 from polyrhythm.runtime.pipeline import Compiled, compile_tensors, keeping_all, limited, streamed
 from polyrhythm.runtime.stats import Compilation, Stats
@@ -185,11 +186,14 @@ class Program:
 
         An input may be an iterator over its first dim. An item is taken just before the step that reads it, so it
         may depend on the steps handed out so far; with `prefetch` that many items are taken ahead by a thread. On JAX
-        `chunk` iterations are one call of XLA.
+        `chunk` iterations are one call of XLA. Where all inputs are given, what a call does at once before its first
+        step, such as reading a prompt, is done at once here too.
         """
         self.stats.calls += 1
         dim = self._caller.dim(over)
-        return self._variant(dim).stream(inputs, bounds, seed, dim, chunk, prefetch)
+        fed = any(is_iterator(value) for value in inputs.values())
+        caller = self._caller if not fed and hands_out(self.compiled, dim) else self._variant(dim)
+        return caller.stream(inputs, bounds, seed, dim, chunk, prefetch)
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""

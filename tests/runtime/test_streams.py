@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.backends.jax.steps import Stepper
 from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError
 from polyrhythm.runtime.feeding import Prefetch
 from polyrhythm.runtime.program import Program
@@ -259,3 +260,63 @@ def test_what_comes_before_all_steps_is_done_once(backend: str) -> None:
     steps, _ = assembled(program, t, {"x": np.ones(3, "float32")})
     assert np.array(steps["y"]).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert calls == [1.0]
+
+
+def prompted() -> tuple[pr.Dim, Any, pr.Tensor]:
+    """Tokens of which the first P are given; each other one follows from all before it."""
+    t, T = pr.dim("t")
+    P = pr.size("P", max=T)
+    token = pr.recurrent((), (t,), "int32")
+    x = pr.take(pr.input("words", (5, 4)), token, 0)
+    seen = pr.einsum("sd,d->s", x[0 : t + 1], x).softmax(-1) @ x[0 : t + 1]
+    token[t < P] = pr.input("prompt", (), (t,), "int32")
+    token[t >= P] = (seen @ pr.input("w", (4, 5)))[t - 1].argmax().cast("int32")
+    return t, P, token
+
+
+def test_what_is_given_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream reads a prompt as a call does, in a number of calls of XLA that does not grow with it."""
+    t, P, token = prompted()
+    random = np.random.default_rng(0)
+    steps, most = 40, 30
+    given: Any = {
+        "words": random.normal(size=(5, 4)).astype("float32"),
+        "w": random.normal(size=(4, 5)).astype("float32"),
+        "prompt": random.integers(0, 5, steps).astype("int32"),
+    }
+    program = pr.compile(token, progress=False)
+    calls: list[range] = []
+    advance = Stepper._advance
+
+    def counted(*given: Any) -> bool:
+        calls.append(given[5])
+        return advance(*given)
+
+    monkeypatch.setattr(Stepper, "_advance", counted)
+    count = {}
+    for length in (1, 10, most):
+        expected = pr.evaluate(token, given, bounds={P: length})
+        calls.clear()
+        assert [int(step) for step in program.stream(over=t, bounds={P: length}, **given)] == expected.tolist()
+        count[length] = len(calls)
+    assert count[most] <= steps - most + 8 < count[1]
+    assert not program._streamers  # no other order of the steps was needed
+    fed = dict(given, prompt=iter(given["prompt"]))
+    stream = program.stream(over=t, bounds={P: most, "T": steps}, **fed)
+    assert [int(step) for step in stream] == pr.evaluate(token, given, bounds={P: most}).tolist()
+
+
+def test_what_a_call_does_after_all_steps_comes_step_by_step() -> None:
+    """A call multiplies all steps of y at once, after the last of them; a stream must not wait for that."""
+    v = pr.input("v", (8,), (t,))
+    y = pr.recurrent((8,), (t,))
+    y[0] = v[0]
+    y[t + 1] = pr.tanh(y) + v[t + 1]
+    program = pr.compile({"y": y, "z": pr.tanh(y @ pr.input("w", (8, 8)))})
+    random = np.random.default_rng(0)
+    given: Any = {"v": random.normal(size=(6, 8)).astype("float32"), "w": random.normal(size=(8, 8)).astype("float32")}
+    expected = program(**given)
+    for number, step in enumerate(program.stream(over=t, **given)):
+        for name, value in step.items():
+            np.testing.assert_allclose(value, expected[name][number], rtol=1e-5)
+    assert program._streamers

@@ -48,7 +48,7 @@ class Growing:
         every = units(self.program.body)
         number = self.growth.unit
         self.units = every[:number], every[number], every[number + 1 :]
-        self.after = _items(every[number + 1 :])
+        self.after = items_of(every[number + 1 :])
         outputs = set(self.program.outputs)
         live = live_before((*self._before(False), *self._main(), *self.after), outputs, self.program) | outputs
         self.state = sorted(n for n in live if self.program.places[n].kind != "input")
@@ -176,14 +176,14 @@ class Growing:
                 found.append(replace(unit, item=some_iterations(self.growth.companions[place], numbers[place])))
             elif starts:
                 found.append(unit)
-        return _items(tuple(found))
+        return items_of(tuple(found))
 
     def _main(self) -> tuple[Item, ...]:
         """The loop, where it runs at all; what came before it may have ended it already."""
         loop = some_iterations(self.growth.loop, len(self.growth.companions))
         if self.program.found:
             loop = replace(loop, end=minimum(loop.end, self.growth.loop.end))
-        return _items((replace(self.units[1], item=loop),))
+        return items_of((replace(self.units[1], item=loop),))
 
     def _finish(self, lowering: Lowering, state: State, ended: jax.Array) -> None:
         """What comes after the loop, once it has ended."""
@@ -241,5 +241,6 @@ def resized(program: LoopProgram, shapes: Rooms, state: Mapping[str, Any]) -> Ar
     return {**found, **jax.device_put(made)}
 
 
-def _items(some: tuple[Unit, ...]) -> tuple[Item, ...]:
+def items_of(some: Sequence[Unit]) -> tuple[Item, ...]:
+    """Units as items of a program, each under its condition."""
     return tuple(unit.item if unit.condition is TRUE else If(unit.condition, (unit.item,)) for unit in some)

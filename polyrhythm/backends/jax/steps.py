@@ -19,13 +19,14 @@ import numpy as np
 
 from polyrhythm.backends.generated import START, Begin, Position
 from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
-from polyrhythm.backends.jax.growing import begin_at, resized, rooms, some_iterations
+from polyrhythm.backends.jax.growing import begin_at, items_of, resized, rooms, some_iterations
 from polyrhythm.backends.jax.lowering import Lowering, seed_words
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.lang.calls import check_found
 from polyrhythm.loops.ir import Block, For, LoopProgram
+from polyrhythm.loops.liveness import live_before
 from polyrhythm.loops.units import Unit, units
 
 Arrays = dict[str, jax.Array]
@@ -269,7 +270,6 @@ class Stepper:
         return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
-        unit = self.units[number]
         key = (number, whole, *(capacities[s] for s in self.backend.sizing))
         if key not in self._compiled:
             started = time.perf_counter()
@@ -277,10 +277,10 @@ class Stepper:
             now = dict(capacities)
 
             def advance(*arguments: Any) -> Any:
-                return self._trace(now, unit, whole, *arguments)
+                return self._trace(now, number, whole, *arguments)
 
             self._compiled[key] = jax.jit(advance, donate_argnums=0).lower(*arguments).compile()
-            sizes = {s.name: n for s, n in capacities.items()}
+            sizes, unit = {s.name: n for s, n in capacities.items()}, self.units[number]
             reason = f"step by step: {'loop over' if unit.loop else 'block'} {unit.name}"
             self.backend.compilations.append(Compilation(sizes, reason, time.perf_counter() - started))
         return self._compiled[key]
@@ -288,7 +288,7 @@ class Stepper:
     def _trace(
         self,
         capacities: Mapping[Symbol, int],
-        unit: Unit,
+        number: int,
         whole: bool,
         state: Arrays,
         inputs: Arrays,
@@ -302,16 +302,22 @@ class Stepper:
         lowering = Lowering(program, capacities, symbols, seed, few=not whole)
         places = {**state, **inputs}
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
-        item: For | Block = unit.item
+        item: For | Block = self.units[number].item
         if isinstance(item, For) and not whole:
             begin_at(lowering, item, first, end)
             item = some_iterations(item)
-        lowering.items((item,), padded, set(state), None)
+        lowering.items((item,), padded, self._live(number, whole), None)
         done, length = jnp.bool_(False), jnp.int32(0)
         if isinstance(item, For) and item.stop is not None:
             done = lowering.load(item.stop.done, padded).array
             length = jnp.int32(lowering.symbols[item.stop.bound])
-        return {name: padded[name].array for name in state}, done, length
+        return {name: padded[name].array if name in padded else array for name, array in state.items()}, done, length
+
+    def _live(self, number: int, whole: bool) -> set[str]:
+        """The places that matter after some iterations of a unit, or after the whole of it."""
+        outputs = set(self.backend.program.outputs)
+        ahead = items_of(self.units[number + 1 if whole else number :])
+        return live_before(ahead, outputs, self.backend.program) | outputs
 
 
 @partial(jax.jit, static_argnums=2)
