@@ -169,6 +169,13 @@ class Caller:
         pairs = zip(self.loops.outputs, results, strict=True)
         return self.program.wanted.rebuild([like(kind, copied(r) if n in inputs else r) for n, r in pairs])
 
+    def first_steps(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, dim: Symbol) -> int:
+        """How many steps of the outputs along a dim are made at once."""
+        known, _ = self._fed_bounds({**self.program.params, **inputs}, {}, bounds)
+        ready = Readiness(self.loops, self.graph, dim, known)
+        parallel = (u for n, u in enumerate(ready.units) if u.loop is not None and u.loop.parallel and ready.touched(n))
+        return max((len(unit.iterations(lambda symbol: known[symbol.name])) for unit in parallel), default=0)
+
     def stream(
         self,
         inputs: Mapping[str, Any],

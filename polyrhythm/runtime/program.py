@@ -28,6 +28,9 @@ from polyrhythm.runtime.streaming import Stream
 
 BACKENDS = ("jax", "numpy", "torch")
 
+MANY_STEPS = 16
+"""From how many first steps on that a call makes at once a stream does so too."""
+
 RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "at")
 """Arguments of calls, streams and probes, which no input may be named like."""
 
@@ -186,13 +189,14 @@ class Program:
 
         An input may be an iterator over its first dim. An item is taken just before the step that reads it, so it
         may depend on the steps handed out so far; with `prefetch` that many items are taken ahead by a thread. On JAX
-        `chunk` iterations are one call of XLA. Where all inputs are given, what a call does at once before its first
-        step, such as reading a prompt, is done at once here too.
+        `chunk` iterations are one call of XLA. Where all inputs are given and a call makes many first steps at once,
+        as in reading a prompt, a stream does too.
         """
         self.stats.calls += 1
         dim = self._caller.dim(over)
         fed = any(is_iterator(value) for value in inputs.values())
-        caller = self._caller if not fed and hands_out(self.compiled, dim) else self._variant(dim)
+        at_once = not fed and hands_out(self.compiled, dim) and self._caller.first_steps(inputs, bounds, dim)
+        caller = self._caller if at_once >= MANY_STEPS else self._variant(dim)
         return caller.stream(inputs, bounds, seed, dim, chunk, prefetch)
 
     def _outermost(self, dim: Symbol) -> calling.Caller:

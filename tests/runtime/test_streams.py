@@ -12,7 +12,7 @@ import polyrhythm as pr
 from polyrhythm.backends.jax.steps import Stepper
 from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError
 from polyrhythm.runtime.feeding import Prefetch
-from polyrhythm.runtime.program import Program
+from polyrhythm.runtime.program import MANY_STEPS, Program
 from tests.programs import PROGRAMS
 from tests.programs.case import Case
 
@@ -294,13 +294,14 @@ def test_what_is_given_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Stepper, "_advance", counted)
     count = {}
-    for length in (1, 10, most):
+    for length in (most, MANY_STEPS, 1):
+        assert not program._streamers  # no other order of the steps was needed
         expected = pr.evaluate(token, given, bounds={P: length})
         calls.clear()
         assert [int(step) for step in program.stream(over=t, bounds={P: length}, **given)] == expected.tolist()
         count[length] = len(calls)
     assert count[most] <= steps - most + 8 < count[1]
-    assert not program._streamers  # no other order of the steps was needed
+    assert program._streamers  # a short prompt is read step by step
     fed = dict(given, prompt=iter(given["prompt"]))
     stream = program.stream(over=t, bounds={P: most, "T": steps}, **fed)
     assert [int(step) for step in stream] == pr.evaluate(token, given, bounds={P: most}).tolist()
