@@ -147,14 +147,7 @@ def in_process(folder: Path, row: Row, system: str, limit: int) -> dict[str, Any
 def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
     """In the process of the row: the tokens and the times."""
     one = Row(**row)
-    if system in SYSTEMS:
-        make: Any = SYSTEMS[system]
-    else:
-        from benchmarks import decode_torch as torches
-
-        makers = (torches.Eager, torches.Compiled, torches.Transformers, torches.Static)
-        make = dict(zip(TORCH, makers, strict=True))[system]
-    made = make(Path(folder), one)
+    made = make(system, Path(folder), one)
     prompt = prompt_of(one)
     began = time.perf_counter()
     made.decode(prompt[:1], 1)
@@ -182,6 +175,16 @@ def measured(folder: str, row: dict[str, Any], system: str) -> dict[str, Any]:
         "weights_gb_s": weight_bytes(one) / seconds / 1e9,
         "tokens": tokens.tolist(),
     }
+
+
+def make(system: str, folder: Path, row: Row) -> Any:
+    """A system by its name."""
+    if system in SYSTEMS:
+        return SYSTEMS[system](folder, row)
+    from benchmarks import decode_torch as torches
+
+    makers = (torches.Eager, torches.Compiled, torches.Transformers, torches.Static)
+    return dict(zip(TORCH, makers, strict=True))[system](folder, row)
 
 
 def prompt_of(row: Row) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from transformers import DynamicCache, StaticCache
 
 from benchmarks.decode_systems import Late, Row, now, stacked
 
@@ -32,6 +34,7 @@ class Eager:
         speeds = torch.from_numpy((10000.0 ** (-np.arange(0, s.depth, 2) / s.depth)).astype(np.float32))
         angles = torch.arange(row.T)[:, None] * speeds
         self.turn, self.lift = angles.cos(), angles.sin()
+        self.holds: torch.Tensor | None = None
 
     def compile_seconds(self) -> float:
         """Nothing is compiled."""
@@ -84,13 +87,18 @@ class Eager:
         """From a cache that one pass over the prompt has filled."""
         given = torch.from_numpy(prompt).long()
         self.fill(given)
-        self._run(given, len(prompt) - 1, 2)
+        self._run(given, len(prompt) - 1, 1)
         began = now()
         found = self._run(given, len(prompt) - 1, count)
         return Late(found, *((now() - began) / count))
 
     def fill(self, prompt: torch.Tensor) -> None:
-        """All steps of a prompt at once."""
+        """All steps of a prompt at once; a prompt that the cache holds since the last time is not read again."""
+        if self.holds is None or not torch.equal(self.holds, prompt):
+            self._read(prompt)
+            self.holds = prompt
+
+    def _read(self, prompt: torch.Tensor) -> None:
         s, length = self.shape, len(prompt)
         x = self.ends["embedding"][prompt.T]
         step = torch.arange(length)
@@ -150,16 +158,23 @@ class Compiled(Eager):
         return F.linear(F.rms_norm(x, (s.width,), self.ends["norm"], 1e-6), self.ends["head"]).argmax(-1)
 
     def fill(self, prompt: torch.Tensor) -> None:
-        """Filled as the eager one does, then folded into the ring."""
+        """A ring has lost some of the prompt since, so a copy is kept."""
+        super().fill(prompt)
+        self.keys.copy_(self.filled[0])
+        self.values.copy_(self.filled[1])
+
+    def _read(self, prompt: torch.Tensor) -> None:
+        """As the eager one does, then folded into the ring."""
         whole = torch.zeros((*self.keys.shape[:3], self.row.T, self.shape.depth))
         ring = self.keys, self.values
         self.keys, self.values = whole, whole.clone()
-        super().fill(prompt)
+        super()._read(prompt)
         first = max(0, len(prompt) - self.room)
         slots = torch.arange(first, len(prompt)) % self.room
         for small, large in zip(ring, (self.keys, self.values), strict=True):
             small[:, :, :, slots] = large[:, :, :, first : len(prompt)]
         self.keys, self.values = ring
+        self.filled = self.keys.clone(), self.values.clone()
 
 
 class Transformers:
@@ -173,32 +188,52 @@ class Transformers:
         transformers.utils.logging.set_verbosity_error()
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.row = row
+        self.filled: dict[bytes, Any] = {}
 
     def compile_seconds(self) -> float:
         """What it may compile is in the time to the first token."""
         return 0.0
 
-    def decode(self, prompt: np.ndarray, count: int) -> np.ndarray:
-        """The tokens after a prompt."""
+    def decode(self, prompt: np.ndarray, count: int, filled: Any = None) -> np.ndarray:
+        """The tokens after a prompt; of a prompt that is in a cache already, only the last token is read."""
         given = torch.from_numpy(prompt.T.copy()).long()
         options: dict[str, Any] = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False}
-        if self.cache is not None:
+        if filled is not None:
+            options["past_key_values"] = filled
+        elif self.cache is not None:
             options["cache_implementation"] = self.cache
         with torch.inference_mode():
             found = self.model.generate(given, attention_mask=torch.ones_like(given), pad_token_id=0, **options)
         return found[:, len(prompt) :].T.int().numpy()
 
     def late(self, prompt: np.ndarray, count: int) -> Late:
-        """The time of all tokens less that of the first, which has the pass over the prompt."""
-        self.decode(prompt, 2)
+        """From a copy of a cache that one pass over the prompt has filled."""
+        key = prompt.tobytes()
+        if key not in self.filled:
+            self.filled = {key: self._read(prompt)}
+            self.decode(prompt, 1, copy.deepcopy(self.filled[key]))
+        cache = copy.deepcopy(self.filled[key])
         began = now()
-        self.decode(prompt, 1)
-        first = now()
-        tokens = self.decode(prompt, count)
-        return Late(tokens, *((now() - first - (first - began)) / (count - 1)))
+        tokens = self.decode(prompt, count, cache)
+        return Late(tokens, *((now() - began) / count))
+
+    def _read(self, prompt: np.ndarray) -> Any:
+        """The cache after all tokens but the last."""
+        cache = self.empty()
+        with torch.inference_mode():
+            self.model(torch.from_numpy(prompt[:-1].T.copy()).long(), past_key_values=cache, logits_to_keep=1)
+        return cache
+
+    def empty(self) -> Any:
+        """A cache that grows."""
+        return DynamicCache(config=self.model.config)
 
 
 class Static(Transformers):
     """The same with a cache of fixed size."""
 
     cache = "static"
+
+    def empty(self) -> Any:
+        """A cache with room for the whole text."""
+        return StaticCache(config=self.model.config, max_cache_len=self.row.T)
