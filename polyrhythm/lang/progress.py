@@ -115,6 +115,23 @@ def components(successors: Mapping[Vertex, Iterable[Vertex]]) -> list[list[Verte
     return found
 
 
+def reaches(successors: Mapping[Vertex, Iterable[Vertex]], start: Vertex, goal: Vertex) -> bool:
+    """Whether a path leads from one vertex to another.
+
+    >>> reaches({1: [2], 2: [3], 3: []}, 1, 3), reaches({1: [2], 2: [3], 3: []}, 3, 1)
+    (True, False)
+    """
+    waiting, seen = [start], {start}
+    while waiting:
+        for other in successors.get(waiting.pop(), ()):
+            if other == goal:
+                return True
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return False
+
+
 def reads_within(graph: Graph, names: set[str]) -> list[_Read]:
     """The reads of some nodes from each other, by definition."""
     reads = []

@@ -11,11 +11,16 @@ from polyrhythm.ir.sets import Points, facts, points, simplified
 from polyrhythm.ir.terms import Symbol, Term, ordered
 
 
-def read_condition(graph: Graph, name: str, forget: Collection[Symbol] = ()) -> Condition:
-    """The points of a node that are read, as a condition on its dims; for any value of the bounds to `forget`."""
+def read_condition(
+    graph: Graph, name: str, forget: Collection[Symbol] = (), by: Collection[str] | None = None
+) -> Condition:
+    """The points of a node that are read, by some nodes or any, as a condition on its dims.
+
+    It holds for any value of the bounds to `forget`.
+    """
     node = graph[name]
     found: Points | None = None
-    for reader in graph:
+    for reader in (node for node in graph if by is None or node.name in by):
         for definition in reader.definitions:
             for access in definition.operands:
                 if access.source == name:

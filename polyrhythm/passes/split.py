@@ -8,7 +8,8 @@ a cut is made only if the part in question then needs fewer loops that carry som
 Every tensor of the recurrence becomes two. One holds the part; it has the same definitions there and reads the parts of
 the others. The tensor itself keeps the rest, and a copy of as much of the part as is read from outside of it. That
 is legal because the part reads nothing of the rest, which is proved; each value is still computed by the same
-expression from the same values.
+expression from the same values. What both parts read besides, each at its own steps only, is cut in the same way, so
+that a table of positions need not be kept for the rest while the part is computed.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def _depth_of_part(graph: Graph, needs: Sequence[Need[Statement]], cut: _Cut) ->
 def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
     """The graph with the part of some nodes as nodes of their own."""
     graph = _stopping_by_copies(graph, names)
-    parts = {name: _fresh(graph, f"{name}_{'before' if cut.before else 'after'}") for name in names}
+    parts = {name: _fresh(graph, _name_of_part(name, cut)) for name in names}
     nodes: dict[str, Node] = {}
     for node in graph:
         if node.name in parts:
@@ -158,7 +159,45 @@ def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
     ends -= cut.step.symbols
     changed = _without_unread(replace(graph, nodes=nodes), names, cut, ends)
     plain = [parts[name] for name in _readers_first(graph, names) if not graph[name].recurrent]
-    return narrowed(changed, plain, ends)
+    return _besides(narrowed(changed, plain, ends), {*parts.values()}, cut, ends)
+
+
+def _besides(graph: Graph, inside: set[str], cut: _Cut, ends: set[Symbol]) -> Graph:
+    """Each plain node that the part reads inside of it, and others read only outside, as two nodes."""
+    fixed = inside | wanted(graph)
+    plain = [
+        node.name for node in graph if not node.recurrent and cut.symbol in node.symbols and not _is_external(node)
+    ]
+    for name in _readers_first(graph, [name for name in plain if name not in fixed]):
+        readers = {node.name for node in graph for d in node.definitions for a in d.operands if a.source == name}
+        ours, others = readers & inside, readers - inside
+        if not ours or not others or _reads(graph, name, ours, cut.rest) or _reads(graph, name, others, cut.part):
+            continue
+        part = _part(graph[name], {name: _fresh(graph, _name_of_part(name, cut))}, cut, graph.stops)
+        nodes = dict(graph.nodes)
+        for reader in map(graph.__getitem__, ours):
+            definitions = tuple(_reading(definition, {name: part.name}) for definition in reader.definitions)
+            nodes[reader.name] = replace(reader, definitions=definitions)
+        nodes[part.name] = part
+        graph = narrowed(replace(graph, nodes=nodes), [name, part.name], ends)
+        inside.add(part.name)
+    return graph
+
+
+def _reads(graph: Graph, name: str, readers: set[str], where: Condition) -> bool:
+    """Whether some nodes read another anywhere in a set of points."""
+    condition = conjunction(read_condition(graph, name, by=readers), where)
+    return not solutions(conjunction(condition, facts(condition.symbols))).is_empty
+
+
+def _name_of_part(name: str, cut: _Cut) -> str:
+    return f"{name}_{'before' if cut.before else 'after'}"
+
+
+def _reading(definition: Definition, names: dict[str, str]) -> Definition:
+    """A definition that reads other nodes in the place of some."""
+    operands = tuple(Access(names.get(access.source, access.source), access.steps) for access in definition.operands)
+    return replace(definition, operands=operands)
 
 
 def _stopping_by_copies(graph: Graph, names: Sequence[str]) -> Graph:
@@ -179,11 +218,8 @@ def _part(node: Node, parts: dict[str, str], cut: _Cut, stops: Collection[Symbol
     part = replace(node, name=parts[node.name], dims=dims)
     domain = simplified(conjunction(node.domain, cut.part), part.rectangle)
     part = replace(part, domain=domain)
-    definitions = []
-    for definition in _inside(node.definitions, part.points):
-        operands = tuple(Access(parts.get(a.source, a.source), a.steps) for a in definition.operands)
-        definitions.append(replace(definition, operands=operands))
-    return replace(part, definitions=tuple(definitions))
+    definitions = tuple(_reading(definition, parts) for definition in _inside(node.definitions, part.points))
+    return replace(part, definitions=definitions)
 
 
 def _shortened(dim: NodeDim, cut: _Cut, stops: Collection[Symbol]) -> NodeDim:

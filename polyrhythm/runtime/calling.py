@@ -19,7 +19,6 @@ from polyrhythm.loops.ir import output_shapes
 from polyrhythm.runtime import nans
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
 from polyrhythm.runtime.checkpoints import Checkpoints, Saved, identity
-from polyrhythm.runtime.crossing import hands_out
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
 from polyrhythm.runtime.memory import check_budget
 from polyrhythm.runtime.pipeline import Compiled
@@ -184,8 +183,9 @@ class Caller:
         dim: Symbol,
         chunk: int,
         prefetch: int,
+        at_once: bool,
     ) -> Stream:
-        """A run that goes on whenever its next step along a dim is asked for."""
+        """A run that goes on whenever its next step along a dim is asked for; its first steps may be made `at_once`."""
         kind = kind_of(inputs.values())
         values = {**self.program.params, **inputs}
         dims = {name: node.dims for name, node in self.graph.inputs.items()}
@@ -197,13 +197,12 @@ class Caller:
             nans.check_inputs(self.graph, arrays)
         arrays |= {name: given(self.library, array, array.dtype) for name, array in whole.items()}
         ready = Readiness(self.loops, self.graph, dim, known)
-        begins_at_once = hands_out(self.compiled, dim) and not fed
         feeders: list[Feeder] = []
 
         def chunk_of(unit: int) -> int | None:
             touched = ready.touched(unit) or any(one.marks.inside[unit] for one in feeders)
             loop = ready.units[unit].loop
-            whole = loop is not None and (loop.unrolled or (loop.parallel and begins_at_once))
+            whole = loop is not None and (loop.unrolled or (loop.parallel and at_once))
             return chunk if touched and not whole else None
 
         run, positions = self._start(arrays, known, seed, chunk_of)

@@ -195,9 +195,10 @@ class Program:
         self.stats.calls += 1
         dim = self._caller.dim(over)
         fed = any(is_iterator(value) for value in inputs.values())
-        at_once = not fed and hands_out(self.compiled, dim) and self._caller.first_steps(inputs, bounds, dim)
-        caller = self._caller if at_once >= MANY_STEPS else self._variant(dim)
-        return caller.stream(inputs, bounds, seed, dim, chunk, prefetch)
+        hands = not fed and hands_out(self.compiled, dim)
+        at_once = hands and self._caller.first_steps(inputs, bounds, dim) >= MANY_STEPS
+        caller = self._caller if at_once else self._variant(dim)
+        return caller.stream(inputs, bounds, seed, dim, chunk, prefetch, at_once)
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""

@@ -25,7 +25,7 @@ from polyrhythm.ir.conditions import TRUE, Condition, conjunction, eq
 from polyrhythm.ir.sets import facts, least, simplified, solutions
 from polyrhythm.ir.terms import ZERO, Symbol, Term
 from polyrhythm.lang.depth import FEW_STEPS, Need, depths, most_steps, rankings
-from polyrhythm.lang.progress import components
+from polyrhythm.lang.progress import components, reaches
 from polyrhythm.schedule.blocks import Block
 from polyrhythm.schedule.by_block import ByBlock
 from polyrhythm.schedule.dependences import Dependence
@@ -484,7 +484,7 @@ def _old_before_new(order: _Order, settled: Sequence[Dependence]) -> list[_Group
     before = order.before
     for d in settled:
         reader, writer = place[d.reader], place[d.source]
-        if reader is not writer and not _reaches(before, reader, writer):
+        if reader is not writer and not reaches(before, reader, writer):
             before[writer].add(reader)
     after: dict[_Group, list[_Group]] = {group: [] for group in order.groups}
     for group, needed in before.items():
@@ -501,16 +501,3 @@ def _old_before_new(order: _Order, settled: Sequence[Dependence]) -> list[_Group
             if not waiting[group]:
                 heappush(ready, number[group])
     return found
-
-
-def _reaches(before: Mapping[_Group, set[_Group]], start: _Group, goal: _Group) -> bool:
-    """Whether `goal` must come before `start` already."""
-    waiting, seen = [start], {start}
-    while waiting:
-        for other in before[waiting.pop()]:
-            if other is goal:
-                return True
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)
-    return False

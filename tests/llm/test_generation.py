@@ -149,6 +149,16 @@ def test_a_window_keeps_only_what_it_reaches(model: llm.Model) -> None:
     assert whole.kept({**lengths, "T": 4096}) > 3 * whole.kept(lengths)
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_with_a_window_more_steps_are_more_tokens_and_nothing_else(family: str, tmp_path: Path) -> None:
+    """No table of positions is kept for steps to come."""
+    layers = {"n_layer": 3} if family == "gpt2" else {"num_hidden_layers": 3}
+    model = llm.load(llm.write_random(tmp_path, family, **layers)).attending(llm.window(8))
+    plan, few, many = model.generating(1).program.memory, {"T": 100, "P": 10}, {"T": 1000, "P": 10}
+    # Four bytes for a token that is given, and four for one that is written.
+    assert plan.bytes(many) - plan.bytes(few) == 900 * 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_other_backends_write_the_same(folder: Path, model: llm.Model, backend: str) -> None:

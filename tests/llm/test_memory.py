@@ -24,7 +24,7 @@ MEASURE = """
 import json, sys
 import numpy as np
 from polyrhythm import llm
-folder, window, length, every = sys.argv[1], *map(int, sys.argv[2:])
+folder, window, length, every, given = sys.argv[1], *map(int, sys.argv[2:])
 
 def memory(what):
     lines = open("/proc/self/status").read().splitlines()
@@ -33,10 +33,12 @@ def memory(what):
 model = llm.load(folder)
 if window:
     model = model.attending(llm.window(window))
-held = []
-for number, piece in enumerate(model.stream([1], length - 1, chunk=every)):
+held, prompt = [], np.arange(given) % 7 + 1
+for number, piece in enumerate(model.stream(prompt, length - given, chunk=every) if every else ()):
     if number % every == 0:
         held.append(memory("VmRSS"))
+if not every:
+    model.generate(prompt, length - given)
 print(json.dumps({"held": held, "peak": memory("VmHWM")}))
 """
 
@@ -55,17 +57,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def measured(folder: Path, window: int, length: int, every: int = 1024) -> tuple[list[int], int]:
-    """What a process holds after every so many tokens that it has written, and its peak, in bytes."""
-    command = [sys.executable, "-c", MEASURE, str(folder), str(window), str(length), str(every)]
+def measured(folder: Path, window: int, length: int, every: int, given: int) -> tuple[list[int], int]:
+    """What a process holds after every so many tokens that it has written, and its peak, in bytes.
+
+    Some tokens are given. A stream writes the others; if `every` is 0, `generate` does.
+    """
+    command = [sys.executable, "-c", MEASURE, str(folder), *map(str, (window, length, every, given))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     return found["held"], found["peak"]
 
 
 @pytest.mark.slow
-def test_a_window_takes_the_same_for_any_length(folder: Path) -> None:
-    peaks = {length: measured(folder, 128, length)[1] for length in (1024, 4096, 32768)}
+@pytest.mark.parametrize(("every", "given"), [(1024, 1), (1024, 500), (0, 1), (0, 500)])
+def test_a_window_takes_the_same_for_any_length(folder: Path, every: int, given: int) -> None:
+    peaks = {length: measured(folder, 128, length, every, given)[1] for length in (1024, 4096, 32768)}
     print({length: f"{most / MEGA:.0f} MB" for length, most in peaks.items()})
     # Everything kept would be 8 MB for 1,024 steps and 256 MB for 32,768.
     assert max(peaks.values()) - min(peaks.values()) < 0.1 * (32768 - 1024) * STEP_BYTES
@@ -74,7 +80,7 @@ def test_a_window_takes_the_same_for_any_length(folder: Path) -> None:
 @pytest.mark.slow
 def test_all_steps_seen_take_room_as_the_text_grows(folder: Path) -> None:
     every = 1024
-    held, most = measured(folder, 0, 16 * every, every)
+    held, most = measured(folder, 0, 16 * every, every, 1)
     print([f"{size / MEGA:.0f}" for size in held], f"peak {most / MEGA:.0f} MB")
     # Entry n was taken when n * 1,024 tokens had been written, with buffers of 4,096, 8,192 and then 16,384 steps.
     for before, after in ((3, 7), (7, 15)):

@@ -91,6 +91,33 @@ def test_storage_of_a_prompt_and_of_what_follows() -> None:
     assert not any("all T of t" in slots for slots in plain.values())
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("far", [False, True])
+def test_what_both_parts_read_at_their_own_steps_is_cut_too(backend: str, far: bool) -> None:
+    """A table of positions is kept for the prompt alone, unless later steps read of it what the prompt reads."""
+    t, T = pr.dim("t")
+    layer, L = pr.dim("layer")
+    P = pr.size("P", max=T)
+    prompt, w = pr.input("prompt", (), (t,)), pr.input("w", (), (layer,))
+    turn = pr.cos(pr.value(t).cast("float32") * 0.3)
+    token, h = pr.recurrent((), (t,), name="token"), pr.recurrent((), ((layer, L + 1), t), name="h")
+    h[0] = token
+    keys = h * w * turn
+    seen = keys[layer, pr.max(0, t - 2) : t + 1].sum(0) * turn
+    h[layer + 1] = pr.tanh(seen + (turn[0 : t + 1].sum(0) if far else 0.0))
+    token[t < P] = prompt
+    token[t >= P] = h[L, t - 1] + 0.5
+    program = pr.compile(token, backend=backend, progress=False)
+    kept = {name: [str(slot) for slot in one.slots] for name, one in program.compiled.storage.items()}
+    whole = {name.rstrip("_0123456789") for name, slots in kept.items() if "all T of t" in slots}
+    assert whole == {"token", *(["cos", "reduce"] if far else [])}
+    rng = np.random.default_rng(2)
+    for steps, length in [(1, 1), (9, 1), (9, 4), (8, 8)]:
+        arrays: Any = {name: rng.normal(size=n).astype("float32") for name, n in (("prompt", steps), ("w", LAYERS))}
+        expected = pr.evaluate(token, arrays, bounds={P: length})
+        np.testing.assert_allclose(program(bounds={P: length}, **arrays), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_scores_before_the_end_of_the_prompt_are_not_computed() -> None:
     token, scores, _ = decoder()
     for outputs, expected in (((token,), "P < T and t == P - 1"), ((token, scores), "true")):

@@ -25,7 +25,7 @@ FUSED = frozenset(op.name for op in elementwise.OPS) | {"broadcast", "constant",
 PRODUCT = 1e-10
 """Seconds that a multiplication of a contraction takes, as a round figure."""
 
-COMPARISON = 2e-8
+COMPARISON = 4e-9
 """Seconds that a comparison of a sort takes, as a round figure."""
 
 

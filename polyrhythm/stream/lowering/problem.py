@@ -24,6 +24,7 @@ from polyrhythm.ir.terms import Symbol, Term
 from polyrhythm.lang.calls import solve_bounds
 from polyrhythm.lang.describe import described
 from polyrhythm.lang.index import Dim
+from polyrhythm.lang.progress import reaches
 from polyrhythm.lang.tensor import Tensor
 from polyrhythm.lang.trace import trace
 from polyrhythm.stream.directives import Directive, ParallelizeDirective, TileDirective, TimeMultiplexDirective
@@ -249,7 +250,7 @@ def _order(graph: Graph, directives: Mapping[tuple[type, Symbol], Directive]) ->
         for place, symbol in enumerate(sequence):
             known = before.setdefault(symbol, set())
             for earlier in sequence[:place]:
-                if not _reaches(before, earlier, symbol):
+                if not reaches(before, earlier, symbol):
                     known.add(earlier)
     order: list[Symbol] = []
     waiting = list(before)
@@ -258,17 +259,3 @@ def _order(graph: Graph, directives: Mapping[tuple[type, Symbol], Directive]) ->
         order.append(following)
         waiting.remove(following)
     return tuple(order)
-
-
-def _reaches(before: Mapping[Symbol, set[Symbol]], start: Symbol, goal: Symbol) -> bool:
-    """Whether `goal` is already known to come before `start`."""
-    seen: set[Symbol] = set()
-    stack = [start]
-    while stack:
-        symbol = stack.pop()
-        if symbol is goal:
-            return True
-        if symbol not in seen:
-            seen.add(symbol)
-            stack.extend(before.get(symbol, ()))
-    return False
