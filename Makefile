@@ -11,7 +11,7 @@ TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz drill mutants docs studies bench ablation bench-training constraints clean
+.PHONY: help demo test quick lint fuzz drill mutants docs studies bench ablation bench-training bench-decode bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -54,6 +54,12 @@ ablation: .venv/test.stamp  ## every pass left out in turn, and what that costs,
 
 bench-training: .venv/test.stamp  ## time training steps against hand-written JAX and torch; part of bench
 	$(VENV)/python -m benchmarks training
+
+bench-decode: .venv/test.stamp  ## decode checkpoints against JAX, torch and transformers, all taking turns: over an hour
+	$(VENV)/python -m benchmarks.decode_race
+
+bench-rl: .venv/test.stamp  ## iterations of PPO against JAX, torch and stable-baselines3: over an hour
+	$(VENV)/python -m benchmarks.rl
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > constraints.new

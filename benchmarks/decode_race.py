@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.decode import EVERY, ROWS, agreeing, make, prompt_of, write_model
+from benchmarks.decode import EVERY, ROWS, agreeing, bandwidth, make, prompt_of, weight_bytes, write_model
 from benchmarks.decode_systems import CHUNK, Late, Row, now
 from benchmarks.rows import Only, Rows, add_options
 
@@ -67,12 +67,13 @@ def raced(row: Row, rounds: int) -> dict[str, Any]:
             for name, (system, given) in systems.items():
                 if number == 0 or times[name][0].seconds_per_token < FAR * times["ours"][0].seconds_per_token:
                     times[name].append(decoded(system, given, row))
-    entry: dict[str, Any] = {**asdict(row), "rounds": rounds, "equal_tokens": equal}
+    entry: dict[str, Any] = {**asdict(row), "rounds": rounds, "equal_tokens": equal, "bandwidth_gb_s": bandwidth()}
     for what, field in (("ms", "seconds_per_token"), ("processor_ms", "processor_per_token")):
         each = {name: np.array([getattr(one, field) for one in found]) for name, found in times.items()}
         entry[what] = {name: 1e3 * float(np.median(found)) for name, found in each.items()}
         over = {name: statistics.median((each["ours"][: len(each[name])] / each[name]).tolist()) for name in PEERS}
         entry["over" if what == "ms" else "processor_over"] = over
+    entry["weights_gb_s"] = weight_bytes(row) / entry["ms"]["ours"] / 1e6
     return entry
 
 
@@ -89,12 +90,13 @@ def decoded(system: Any, prompt: np.ndarray, row: Row) -> Late:
 def report(kept: Rows) -> None:
     """All rows so far as a table, in the order of the benchmark."""
     table = Table(title="our time over that of a peer, by the clock and of the processor; medians of rounds in turn")
-    for heading in (*KEYS, "ours, ms", *PEERS, "rounds", "load"):
+    for heading in (*KEYS, "ours, ms", *PEERS, "weights, GB/s", "rounds", "load"):
         table.add_column(heading, justify="left" if heading in KEYS[:2] else "right")
     for entry in filter(None, (kept.get(asdict(row)) for row in ROWS)):
         ratios = [f"{entry['over'][name]:.2f} ({entry['processor_over'][name]:.2f})" for name in PEERS]
-        cells = [*(entry[key] for key in KEYS), f"{entry['ms']['ours']:.2f}", *ratios, entry["rounds"], entry["load"]]
-        table.add_row(*map(str, cells))
+        reads = f"{entry['weights_gb_s']:.1f} of {entry['bandwidth_gb_s']:.1f}"
+        last = (reads, entry["rounds"], entry["load"])
+        table.add_row(*(str(entry[key]) for key in KEYS), f"{entry['ms']['ours']:.2f}", *ratios, *map(str, last))
     Console(width=200).print(table)
 
 

@@ -134,29 +134,32 @@ class Points:
         """
         found = []
         for basic in self.isl_set.coalesce().compute_divs().get_basic_sets():
-            ends = self._ends(basic, symbol)
-            if ends is None:  # bounded only together with a quotient of itself: without the quotients, from further out
-                ends = self._ends(basic.remove_divs(), symbol)
-            if ends is None:
+            lowest, highest, is_all = self._ends(basic, symbol)
+            if not is_all:  # bounded also together with a quotient of itself: without the quotients, from further out
+                further = self._ends(basic.remove_divs(), symbol)
+                lowest, highest = lowest + further[0], highest + further[1]
+            if not lowest or not highest:
                 raise ValueError(f"{symbol} has no bounds in {self.condition()}")
-            found.append(ends)
+            found.append((maximum(*lowest), minimum(*highest)))
         return found
 
-    def _ends(self, basic: isl.BasicSet, symbol: Symbol) -> tuple[Term, Term] | None:
-        """The terms between which the constraints of a convex set hold a column."""
+    def _ends(self, basic: isl.BasicSet, symbol: Symbol) -> tuple[list[Term], list[Term], bool]:
+        """The terms between which the constraints of a convex set hold a column, and whether these are all."""
         lowest: list[Term] = []
         highest: list[Term] = []
+        is_all = True
         for constraint in basic.remove_redundancies().get_constraints():
             term = self._term_of(constraint.get_aff())
             factor = term.coefficient(symbol)
             rest = term - Term.of(symbol) * factor
-            if factor == 0 or symbol in rest.symbols:
+            if symbol in rest.symbols:
+                is_all = False
                 continue
-            if factor > 0 or constraint.is_equality():
+            if factor > 0 or (factor and constraint.is_equality()):
                 lowest.append(-((rest if factor > 0 else -rest) // abs(factor)))
-            if factor < 0 or constraint.is_equality():
+            if factor < 0 or (factor and constraint.is_equality()):
                 highest.append((rest if factor < 0 else -rest) // abs(factor))
-        return (maximum(*lowest), minimum(*highest)) if lowest and highest else None
+        return lowest, highest, is_all
 
     def condition(self) -> Condition:
         """The set as a condition on its columns.

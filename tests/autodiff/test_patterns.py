@@ -69,6 +69,17 @@ def test_a_quotient_and_its_remainder_tell_the_reader() -> None:
     assert not any(d.op == "reduce" for node in graph for d in node.definitions)
 
 
+def test_readers_that_are_fewer_than_another_bound_says() -> None:
+    """How many there are follows from a range with a stride and from a guard by the bound of another dim."""
+    i, I = pr.dim("i")
+    z = pr.input("z", (), (t, i), "float64")
+    y = pr.recurrent((), (i,), "float64")
+    seen = slice(0, I - 1 - i, 2)
+    y[I - 1 - i] = pr.tanh(pr.where(i > 0, pr.where(i < T, y[seen] @ z[i, seen], 1.0), 2.0))
+    for steps, rows in ((4, 3), (2, 5), (3, 6)):
+        check(y * y, z, "z", {"z": np.random.default_rng(0).normal(size=(steps, rows))})
+
+
 def test_a_last_value_made_of_all_others() -> None:
     y = pr.recurrent((), ((t, T + 1),), "float64")
     y[t] = x

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from polyrhythm.ir.conditions import FALSE, TRUE, conjunction, disjunction, eq, ge, le, lt, ne, negation
@@ -42,6 +42,12 @@ CONDITIONS = conditions_of(AFFINE)
 STEP, BOUND, SIZE = Term.of(t), Term.of(T), Term.of(P)
 
 quick = settings(max_examples=60)
+
+BOUNDED_WITH_A_QUOTIENT = ConditionSample(
+    conjunction(ge(SIZE, 0), lt(SIZE + STEP * 2, (BOUND + STEP) // 2 * 2)),
+    lambda point: point[P] >= 0 and point[P] + 2 * point[t] < (point[T] + point[t]) // 2 * 2,
+)
+"""That t is below T follows from a quotient of t."""
 
 
 def where(sample: ConditionSample) -> list[dict[Symbol, int]]:
@@ -134,6 +140,19 @@ def test_simplified_term_agrees_where_the_given_holds(a: Sample, b: ConditionSam
     for point in where(b):
         if known(point):
             assert simpler.evaluate(point.__getitem__) == a.value(point)
+
+
+@quick
+@given(CONDITIONS)
+@example(BOUNDED_WITH_A_QUOTIENT)
+def test_intervals_hold_a_column_and_stay_inside_its_bounds(sample: ConditionSample) -> None:
+    inside = conjunction(sample.condition, INSIDE, ge(STEP, 0), lt(STEP, BOUND))
+    parts = points(inside, COLUMNS).intervals(t)
+    for point in where(sample):
+        if 0 <= point[t] < point[T]:
+            spans = [[end.evaluate(point.__getitem__) for end in part] for part in parts]
+            assert any(first <= point[t] <= last for first, last in spans)
+            assert len(spans) > 1 or 0 <= spans[0][0] <= spans[0][1] < point[T]
 
 
 @quick
