@@ -63,6 +63,43 @@ def test_the_work_of_a_step_by_hand() -> None:
     assert work == Lanes(16, operations=2, own=4 * 3 * WIDTH, shared=4 * WIDTH * WIDTH)
 
 
+def windowed(width: int, window: int) -> pr.Tensor:
+    """Attention over a window: what a step reads begins at a place of its own."""
+    t, _ = pr.dim("t")
+    x = pr.input("x", (width,), (t,))
+    seen = slice(pr.max(0, t - window + 1), t + 1)
+    return pr.softmax(x[seen] @ x, 0) @ x[seen]
+
+
+def test_what_steps_gather_is_their_own_work() -> None:
+    program = pr.compile(windowed(WIDTH, 8)).compiled.loops
+    (loop,) = (item for item in walk(program.body) if isinstance(item, For))
+    lowering = Lowering(program, {program.bounds[0]: 16}, {}, None)
+    lowering.note_range(loop)
+    # Both products read a window of 8 steps; scores are 8 numbers, in four operations that are not elementwise.
+    assert work_of(lowering, loop).own >= 4 * (2 * 8 * WIDTH)
+    assert work_of(lowering, loop).shared == 0
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_windows_are_gathered_for_as_many_steps_as_there_is_room_for(
+    small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps at once, they would take as many copies of each step as a window is long."""
+    steps, width, window = 512, 64, 32
+    y = windowed(width, window)
+    if small:
+        monkeypatch.setattr(vector, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(vector, "chunk_for", lambda machine, lanes, most: None if most >= lanes.count else most)
+    arrays = {"x": np.random.default_rng(0).normal(size=(steps, width)).astype("float32") / 8}
+    program = pr.compile(y)
+    found, seen = lanes_of(program, monkeypatch, **arrays)
+    np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-4, atol=1e-5)
+    assert seen == {(1 << 20) // (4 * 4 * width * window) if small else steps}
+    (compiled,) = program.backend._compiled.values()
+    assert (compiled.memory_analysis().temp_size_in_bytes < 1 << 20) == small
+
+
 def test_values_of_neighbours_are_made_before_where_steps_are_to_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network and a stencil over it would share a loop that keeps two steps; the wish parts them."""
     t, T = pr.dim("t")

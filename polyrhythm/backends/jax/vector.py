@@ -30,7 +30,7 @@ import numpy as np
 
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.ops_padded import fit_axis
-from polyrhythm.backends.jax.work import work_of
+from polyrhythm.backends.jax.work import is_gathered, work_of
 from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.ir.intervals import interval
 from polyrhythm.ir.terms import ZERO, Symbol, Term, product
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry")
 
 MOST_BYTES = 1 << 29
-"""The most that the largest value of all lanes together may take, unless a budget says otherwise."""
+"""The most that the largest value of all lanes together may take, computed or gathered, unless a budget is given."""
 
 VALUES_AT_ONCE = 4
 """How many values as large as the largest are taken to be alive at one time."""
@@ -275,7 +275,7 @@ def most_lanes(lowering: Lowering, loop: For) -> int:
         room = lowering.program.budget - kept
         if compute is not None and largest * VALUES_AT_ONCE > room:
             raise MemoryBudgetError(
-                f"one step computes a value of {largest:,} bytes, and {max(0, room):,} are left of the budget of "
+                f"one step needs a value of {largest:,} bytes, and {max(0, room):,} are left of the budget of "
                 f"{lowering.program.budget:,} for what is computed",
                 fix="raise memory_budget, or run fewer or smaller steps",
                 at=compute.at,
@@ -286,7 +286,7 @@ def most_lanes(lowering: Lowering, loop: For) -> int:
 
 
 def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
-    """The bytes of the largest value that one lane computes, and its computation."""
+    """The bytes of the largest value that one lane computes or gathers, and the computation that it belongs to."""
     ranges = dict(lowering.ranges)
     for item in walk(loop.body):
         if isinstance(item, For):
@@ -294,9 +294,11 @@ def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
     largest: tuple[int, Compute | None] = (0, None)
     for block in blocks_of(loop.body):
         for compute in block.body:
-            size = lowering.capacity(product(compute.type.shape)) * compute.type.dtype.itemsize
-            if size > largest[0]:
-                largest = (size, compute)
+            gathered = (o.type for o in compute.operands if isinstance(o, Load) and is_gathered(o, loop.counter))
+            for kind in (compute.type, *gathered):
+                size = lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
+                if size > largest[0]:
+                    largest = (size, compute)
     lowering.ranges.clear()
     lowering.ranges.update(ranges)
     return largest

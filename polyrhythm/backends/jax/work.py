@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from polyrhythm.ir.ops import elementwise
 from polyrhythm.ir.ops.contraction import parse_spec
-from polyrhythm.ir.terms import product
+from polyrhythm.ir.terms import Symbol, product
 from polyrhythm.ir.types import TensorType
 from polyrhythm.loops.cost import Lanes
 from polyrhythm.loops.ir import Block, For, Item, Load, Local, Steps
@@ -87,7 +87,9 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
     types = {compute.result: compute.type for compute in block.body}
     for compute in block.body:
         for operand in compute.operands:
-            if isinstance(operand, Load) and not _follows(operand, loop):
+            if isinstance(operand, Load) and is_gathered(operand, loop.counter):
+                moving[f"{operand.place} {len(moving)}"] = operand.type
+            elif isinstance(operand, Load) and not _follows(operand, loop):
                 place = lowering.program.places[operand.place]
                 shared[operand.place] = math.prod(lowering.room(place)) * place.type.dtype.itemsize
         if compute.op not in FUSED:
@@ -95,6 +97,11 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
             moving[compute.result] = compute.type
             moving.update({o.name: types[o.name] for o in compute.operands if isinstance(o, Local)})
     return operations, sum(_bytes(lowering, kind) for kind in moving.values())
+
+
+def is_gathered(load: Load, counter: Symbol) -> bool:
+    """Whether steps that run at once read from different starts on: XLA then copies what each of them reads."""
+    return any(isinstance(entry, Steps) and counter in entry.start.symbols for entry in load.index)
 
 
 def _follows(load: Load, loop: For) -> bool:
