@@ -124,7 +124,7 @@ def padded(shape: Shape, steps: int) -> Callable[..., jax.Array]:
 
 def times(x: jax.Array, weight: jax.Array) -> jax.Array:
     """The product of (batch, in) and (out, in): row by row if both are small, else a batch comes second."""
-    if len(x) == 1 or (len(x) <= 4 and weight.size <= 2**18):
+    if len(x) == 1 or (len(x) <= 3 and weight.size <= 2**18):
         return jnp.stack([weight @ row for row in x])
     # Without the barrier XLA turns the product round again.
     return lax.optimization_barrier(weight @ x.T).T

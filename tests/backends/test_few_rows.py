@@ -10,19 +10,27 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.backends.jax import few_rows
 from polyrhythm.backends.jax.few_rows import MOST_ROWS, ONE_BY_ONE, product
 
-SMALL, LARGE = (5, 7), (ONE_BY_ONE[1] // 256 + 1, 256)
+TINY, MIDDLE, LARGE = (5, 7), (few_rows.SMALL // 128, 128), (ONE_BY_ONE[1] // 256 + 1, 256)
 
 
 def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).normal(size=shape).astype("float32")
 
 
+@pytest.fixture
+def every_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices take the form of larger ones."""
+    monkeypatch.setattr(few_rows, "SMALL", 0)
+
+
 def written(function: Any, *arrays: np.ndarray) -> str:
     return str(jax.make_jaxpr(function)(*arrays))
 
 
+@pytest.mark.usefixtures("every_form")
 @pytest.mark.parametrize("out", [(), (3,), (3, 2)])
 @pytest.mark.parametrize("lanes", [(), (1,), (2,), (4,), (5,), (2, 3), (MOST_ROWS,), (MOST_ROWS + 1,)])
 def test_lanes_are_rows(lanes: tuple[int, ...], out: tuple[int, ...]) -> None:
@@ -41,6 +49,9 @@ def test_lanes_with_matrices_of_their_own() -> None:
     np.testing.assert_allclose(jax.vmap(product)(rows, matrices), each, rtol=1e-5, atol=1e-5)
     shared = np.einsum("i,boi->bo", rows[0], matrices)
     np.testing.assert_allclose(jax.vmap(product, (None, 0))(rows[0], matrices), shared, rtol=1e-5, atol=1e-5)
+    several, parts = normal(2, 3, 7), normal(4, 5, 6, 7)
+    shared = np.einsum("lmi,bopi->blmop", several, parts)
+    np.testing.assert_allclose(jax.vmap(product, (None, 0))(several, parts), shared, rtol=1e-5, atol=1e-5)
     # Three lanes of five: the inner ones share a matrix that the outer ones do not.
     twice = jax.vmap(jax.vmap(product, (0, None)))(normal(4, 3, 7), matrices)
     expected = np.einsum("bli,boi->blo", normal(4, 3, 7), matrices)
@@ -50,9 +61,10 @@ def test_lanes_with_matrices_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("count", "shape", "dots", "barriers"),
     [
-        (1, SMALL, 1, 0),
-        (ONE_BY_ONE[0], SMALL, ONE_BY_ONE[0], 0),
-        (ONE_BY_ONE[0] + 1, SMALL, 1, 1),
+        (1, TINY, 1, 0),
+        (ONE_BY_ONE[0], TINY, ONE_BY_ONE[0], 0),
+        (ONE_BY_ONE[0] + 1, TINY, 1, 0),
+        (ONE_BY_ONE[0] + 1, MIDDLE, 1, 1),
         (2, LARGE, 1, 1),
         (MOST_ROWS, LARGE, 1, 1),
         (MOST_ROWS + 1, LARGE, 1, 0),
@@ -63,6 +75,7 @@ def test_the_form_is_that_of_the_number_of_rows(count: int, shape: tuple[int, in
     assert (text.count("dot_general["), text.count("optimization_barrier")) == (dots, barriers)
 
 
+@pytest.mark.usefixtures("every_form")
 @pytest.mark.parametrize(
     ("batch", "dtype"), [(1, "float32"), (2, "float32"), (5, "float32"), (40, "float32"), (2, "bfloat16"), (5, "int32")]
 )

@@ -22,7 +22,10 @@ Array = jax.Array
 MOST_ROWS = 32
 """With more, the usual product is as fast."""
 
-ONE_BY_ONE = 4, 2**18
+SMALL = 2**13
+"""A matrix of fewer elements is multiplied as it comes, since the barrier costs more than it saves."""
+
+ONE_BY_ONE = 3, 2**18
 """So many rows, and a matrix of so many elements, are multiplied row by row."""
 
 
@@ -30,10 +33,12 @@ ONE_BY_ONE = 4, 2**18
 def product(rows: Array, matrix: Array) -> Array:
     """The product of (*lanes, in) and (*out, in), of shape (*lanes, *out)."""
     *lanes, size = rows.shape
-    if not 2 <= math.prod(lanes) <= MOST_ROWS:
+    count = math.prod(lanes)
+    is_one_by_one = count <= ONE_BY_ONE[0] and matrix.size <= ONE_BY_ONE[1]
+    if not 2 <= count <= MOST_ROWS or (matrix.size < SMALL and not is_one_by_one):
         return _dot(rows, matrix)
-    flat = lax.reshape(rows, (math.prod(lanes), size))
-    if len(flat) <= ONE_BY_ONE[0] and matrix.size <= ONE_BY_ONE[1]:
+    flat = lax.reshape(rows, (count, size))
+    if is_one_by_one:
         made = jax.numpy.stack([_dot(matrix, row) for row in flat])
     else:
         first = lax.optimization_barrier(_dot(matrix, flat))
@@ -43,9 +48,14 @@ def product(rows: Array, matrix: Array) -> Array:
 
 @product.def_vmap
 def _mapped(size: int, batched: Any, rows: Array, matrix: Array) -> tuple[Array, bool]:
-    """What lanes do not share is left to XLA; lanes that share the matrix are more rows."""
+    """Lanes that share the matrix are more rows, lanes that share the rows more of the matrix; else it is XLA's."""
     if batched == [True, False]:
         return product(rows, matrix), True
+    if batched == [False, True]:
+        # With the shared rows first XLA would transpose what the lanes have made.
+        made = _dot(matrix, rows)
+        lanes = rows.ndim - 1
+        return lax.transpose(made, (0, *range(made.ndim - lanes, made.ndim), *range(1, made.ndim - lanes))), True
     return jax.vmap(_dot, [0 if own else None for own in batched], axis_size=size)(rows, matrix), True
 
 

@@ -13,6 +13,7 @@ masked. 16-bit floats are accumulated in float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from polyrhythm.backends.jax import few_rows
+from polyrhythm.backends.jax import few_rows, many_rows
 from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
@@ -159,6 +160,8 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
     if unmasked is None and not batch and _is_rows_by_matrix(b, contracted):
         rows = lax.transpose(a.value.array, a.axes("".join(x for x in a.labels if x != contracted) + contracted))
         return few_rows.product(rows, b.value.array), own
+    if unmasked is None and not batch and _is_over_rows(a, b, contracted):
+        return many_rows.product(a.value.array, b.value.array, len(contracted), own != output), own
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
     dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)
     array = dot(a.value.array, b.value.array)
@@ -170,6 +173,15 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
 def _is_rows_by_matrix(b: _Labelled, contracted: str) -> bool:
     """Whether a product may be one of rows and a matrix stored (out, in), its larger operand."""
     return len(b.labels) > 1 and b.labels[-1] == contracted and dtypes.is_float(b.value.array.dtype)
+
+
+def _is_over_rows(a: _Labelled, b: _Labelled, contracted: str) -> bool:
+    """Whether a product is over the first axes of both operands, and these are long enough to treat it as such."""
+    count = len(contracted)
+    if not a.labels[:count] == b.labels[:count] == contracted or not dtypes.is_float(a.value.array.dtype):
+        return False
+    m, n = (math.prod(part.value.array.shape[count:]) for part in (a, b))
+    return min(m, n) > 1 and many_rows.is_worth(math.prod(a.value.array.shape[:count]), m, n)
 
 
 def _mask_contracted(a: _Labelled, b: _Labelled, contracted: str) -> tuple[_Labelled, str] | None:
