@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.backends.jax import ops_reductions
 from tests.backends.hlo import optimised
 
 SLOW = re.compile(r" dot\(.*lhs_contracting_dims=\{0\}")
@@ -23,7 +26,7 @@ def normal(*shape: int) -> np.ndarray:
 def test_the_product_is_that_of_numpy(spec: str, rows: int, m: int, n: int) -> None:
     sizes = {"r": rows, "a": 2, "b": 3, "i": m, "o": n}
     words = spec.split("->")[0].split(",")
-    given = {name: normal(*(sizes[c] for c in word)) for name, word in zip("xy", words, strict=True)}
+    given: dict[str, Any] = {name: normal(*(sizes[c] for c in word)) for name, word in zip("xy", words, strict=True)}
     x, y = (pr.input(name, array.shape) for name, array in given.items())
     found = pr.compile(pr.einsum(spec, x, y), progress=False)(**given)
     np.testing.assert_allclose(found, np.einsum(spec, *given.values()), rtol=1e-4, atol=1e-4)
@@ -45,5 +48,29 @@ def test_rows_of_an_unknown_number() -> None:
     slope = pr.grad(pr.tanh(pr.einsum("i,oi->o", x, w)).sum(), w)
     program = pr.compile(slope, progress=False)
     for steps in (1, 5, 37):
-        given = {"x": normal(steps, 4), "w": normal(3, 4)}
+        given: dict[str, Any] = {"x": normal(steps, 4), "w": normal(3, 4)}
         np.testing.assert_allclose(program(**given), pr.evaluate(slope, given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "columns", "is_product"), [(40, 6, True), (40, 1, False), (2**14, 64, False)])
+def test_the_gradient_of_a_bias_is_a_product_with_ones(
+    rows: int, columns: int, is_product: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is summed is read by a product too, so it is there as an array; unless that is too large."""
+    counted = Mock(wraps=ops_reductions._sum_of_rows)
+    monkeypatch.setattr(ops_reductions, "_sum_of_rows", counted)
+    x, w, b = pr.input("x", (rows, 4)), pr.input("w", (columns, 4)), pr.input("b", (columns,))
+    slopes = pr.grad(pr.square(pr.tanh(pr.einsum("ri,oi->ro", x, w) + b)).sum(), [w, b])
+    given: dict[str, Any] = {"x": normal(rows, 4), "w": normal(columns, 4), "b": normal(columns)}
+    found = pr.compile(tuple(slopes), progress=False)(**given)
+    for one, expected in zip(found, pr.evaluate(tuple(slopes), given), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-3)
+    assert counted.called is is_product
+
+
+def test_a_sum_of_rows_keeps_what_is_not_finite_where_it_is() -> None:
+    x = pr.input("x", (3, 4))
+    program = pr.compile((x.sum(0), pr.einsum("ri,ro->io", x, x)), progress=False)
+    given = normal(3, 4)
+    given[1, 2], given[0, 3] = np.nan, np.inf
+    np.testing.assert_allclose(program(x=given)[0], given.sum(0), rtol=1e-5)

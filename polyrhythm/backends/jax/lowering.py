@@ -309,6 +309,9 @@ class Lowering:
         attributes = {key: v.value if isinstance(v, Array) else v for key, v in attributes.items()}
         if compute.op == "random_bits":
             attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
+        if compute.op == "reduce":
+            (summed,) = compute.operands
+            attributes["is_array"] = isinstance(summed, Load) and summed.place in self.reads.multiplied
         shape = compute.type.shape
         capacities, lengths = tuple(self.capacity(n) for n in shape), self.lengths(shape)
         starts: Mapping[int, Start] = {}

@@ -8,6 +8,7 @@ wins, and garbage comes last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,6 +43,9 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 }
 """How a monoid combines two partial results."""
 
+MOST_ROWS_AND_COLUMNS = 2**19
+"""The most elements of which a sum over rows is a product with ones. Larger ones are bound by memory either way."""
+
 _CUMULATIVE: dict[str, Callable[..., Array]] = {
     "sum": lax.cumsum,
     "prod": lax.cumprod,
@@ -71,8 +75,25 @@ def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
     start = dtypes.identity(monoid, x.array.dtype)
     if axes:
         array = x.array if x.zeros and monoid == "sum" else masked(x, axes, start)
+        if monoid == "sum" and attributes.get("is_array") and _is_sum_of_rows(array, axes):
+            return lax.convert_element_type(_sum_of_rows(array, len(axes)), result.dtype)
         return lax.convert_element_type(lax.reduce(array, start, COMBINE[monoid], axes), result.dtype)
     return fit(operands[0].array, result.capacities)
+
+
+def _is_sum_of_rows(array: Array, axes: tuple[int, ...]) -> bool:
+    """Whether a sum is over the first axes and leaves some, of an array that stays near."""
+    first = tuple(sorted(axes)) == tuple(range(len(axes)))
+    several = math.prod(array.shape[len(axes) :]) > 1
+    return first and several and dtypes.is_float(array.dtype) and 0 < array.size <= MOST_ROWS_AND_COLUMNS
+
+
+def _sum_of_rows(array: Array, count: int) -> Array:
+    """The sum over the first axes, as a product with ones, for which XLA has the faster loop if the array is there."""
+    rows = math.prod(array.shape[:count])
+    flat = lax.reshape(array, (rows, math.prod(array.shape[count:])))
+    made = lax.dot_general(lax.full((rows,), 1, array.dtype), flat, (((0,), (0,)), ((), ())))
+    return lax.reshape(made, array.shape[count:])
 
 
 def _argreduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:

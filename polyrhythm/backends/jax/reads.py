@@ -12,7 +12,8 @@ Copying a buffer at every step costs more than the step. Found here, once per pr
 - *unordered* reads: a ring may be read in the order it lies in memory if all that is done along that axis is parallel
   or a reduction (the signatures of the operations tell), and if the slots in use are the first ones;
 - *fresh* reads: nothing has been stored beyond what is read, so the buffer still has its zeros there, and a
-  contraction or a sum need not mask it.
+  contraction or a sum need not mask it;
+- *multiplied* places: a contraction reads their values, so these are there as arrays and not fused into their readers.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Reads:
     strided: frozenset[Key]
     unordered: frozenset[Key]
     fresh: frozenset[Key]
+    multiplied: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,14 @@ def _known_reads(same: _Same) -> Reads:
     contiguous = _everywhere((key, _is_contiguous(program, site, key[1], limits)) for site, key in reads)
     strided = _everywhere((key, _is_strided(site, key[1])) for site, key in reads)
     fresh = _everywhere((key, _is_fresh(program, site, sites, key[1], key in unordered)) for site, key in sums)
-    orders = _orders(program, sites)
-    return Reads(limits, _spans(program, sites, strided), orders, contiguous, strided, unordered, fresh)
+    orders, spans = _orders(program, sites), _spans(program, sites, strided)
+    return Reads(limits, spans, orders, contiguous, strided, unordered, fresh, _multiplied(sites))
+
+
+def _multiplied(sites: Sequence[_Site]) -> frozenset[str]:
+    """The places that contractions of two operands read."""
+    products = (c for site in sites for c in site.block.body if c.op == "einsum" and len(c.operands) == 2)
+    return frozenset(o.place for compute in products for o in compute.operands if isinstance(o, Load))
 
 
 def _everywhere(found: Iterable[tuple[Key, bool]]) -> frozenset[Key]:
