@@ -12,6 +12,7 @@ import argparse
 import multiprocessing
 import statistics
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -37,30 +38,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="measure nothing, show what the file has")
+    parser.add_argument("--peers", default="|".join(PEERS), help="some of them: 'jax padded|jax expert' for example")
     add_options(parser)
     given = parser.parse_args()
+    peers = tuple(given.peers.split("|"))
+    if unknown := set(peers) - set(PEERS):
+        raise SystemExit(f"--peers: no {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     kept, only = Rows(OUT, KEYS), Only(given.only)
     kept.facts["name"] = "decode_race"
     for row in [] if given.table else ROWS:
         if only(asdict(row)) and (given.again or kept.get(asdict(row)) is None):
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-                kept.add(fresh.submit(raced, row, given.rounds).result())
+                kept.add(fresh.submit(raced, row, given.rounds, peers).result())
             report(kept)
     if given.table:
         report(kept)
 
 
-def raced(row: Row, rounds: int) -> dict[str, Any]:
-    """The times of all systems on one row, and our time over theirs: medians over rounds."""
+def raced(row: Row, rounds: int, peers: Sequence[str]) -> dict[str, Any]:
+    """The times of some systems on one row, and our time over theirs: medians over rounds."""
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder), row)
         ours, prompt = make("ours", Path(folder), row), prompt_of(row)
         mine = decoded(ours, prompt, row).tokens
         known = len(mine) - CHUNK if row.is_long else 0
         told = np.concatenate([prompt, mine[:known]])
-        systems = {"ours": (ours, prompt), **{name: (make(name, Path(folder), row), told) for name in PEERS}}
+        systems = {"ours": (ours, prompt), **{name: (make(name, Path(folder), row), told) for name in peers}}
         equal, times = {}, {name: [] for name in systems}  # type: dict[str, int], dict[str, list[Late]]
-        for name in PEERS:
+        for name in peers:
             theirs = decoded(*systems[name], row).tokens.tolist()
             equal[name] = agreeing({"tokens": mine[known:]}, {"system": name, "tokens": theirs})
         for number in range(rounds):
@@ -71,7 +76,7 @@ def raced(row: Row, rounds: int) -> dict[str, Any]:
     for what, field in (("ms", "seconds_per_token"), ("processor_ms", "processor_per_token")):
         each = {name: np.array([getattr(one, field) for one in found]) for name, found in times.items()}
         entry[what] = {name: 1e3 * float(np.median(found)) for name, found in each.items()}
-        over = {name: statistics.median((each["ours"][: len(each[name])] / each[name]).tolist()) for name in PEERS}
+        over = {name: statistics.median((each["ours"][: len(each[name])] / each[name]).tolist()) for name in peers}
         entry["over" if what == "ms" else "processor_over"] = over
     entry["weights_gb_s"] = weight_bytes(row) / entry["ms"]["ours"] / 1e6
     return entry
@@ -93,7 +98,8 @@ def report(kept: Rows) -> None:
     for heading in (*KEYS, "ours, ms", *PEERS, "weights, GB/s", "rounds", "load"):
         table.add_column(heading, justify="left" if heading in KEYS[:2] else "right")
     for entry in filter(None, (kept.get(asdict(row)) for row in ROWS)):
-        ratios = [f"{entry['over'][name]:.2f} ({entry['processor_over'][name]:.2f})" for name in PEERS]
+        pairs = [(entry["over"].get(name), entry["processor_over"].get(name)) for name in PEERS]
+        ratios = ["" if clock is None else f"{clock:.2f} ({processor:.2f})" for clock, processor in pairs]
         reads = f"{entry['weights_gb_s']:.1f} of {entry['bandwidth_gb_s']:.1f}"
         last = (reads, entry["rounds"], entry["load"])
         table.add_row(*(str(entry[key]) for key in KEYS), f"{entry['ms']['ours']:.2f}", *ratios, *map(str, last))
