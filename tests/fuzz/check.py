@@ -7,8 +7,8 @@ the oracle, and each backend with every pass on. Compiling runs the independent 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import polyrhythm as pr
-from polyrhythm.backends.jax import lowering
+from polyrhythm.backends.jax import few_rows, lowering, many_rows
 from polyrhythm.schedule.scheduler import ScheduleError
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Program
@@ -80,12 +80,22 @@ def compiled(backend: str, share: int, without: Sequence[str] = ()) -> Evaluator
             COUNTS[f"{backend} not ordered"] += 1
             return None
         COUNTS[f"{backend} ran"] += 1
-        # The programs are small, so that nothing in them is worth skipping: every other run on JAX skips all it can.
-        skips = backend == "jax" and COUNTS["jax ran"] % 2 == 0
-        with patch.object(lowering, "is_worth_skipping", lambda *_: True) if skips else nullcontext():
+        with as_if_large() if backend == "jax" and COUNTS["jax ran"] % 2 == 0 else nullcontext():
             return program(bounds=bounds, seed=seed, **inputs)
 
     return evaluator
+
+
+@contextmanager
+def as_if_large() -> Iterator[None]:
+    """Random programs are small: every other run on JAX skips all it can, and multiplies as if matrices were large."""
+    with (
+        patch.object(lowering, "is_worth_skipping", lambda *_: True),
+        patch.object(few_rows, "SMALL", 0),
+        patch.object(few_rows, "ONE_BY_ONE", (2, 16)),
+        patch.object(many_rows, "is_worth", lambda *_: True),
+    ):
+        yield
 
 
 EVALUATORS: tuple[Evaluator, ...] = (oracle, compiled("numpy", 1), compiled("torch", 4), compiled("jax", 12))
