@@ -118,13 +118,16 @@ class Eager:
 
 
 class Compiled(Eager):
-    """The same with the step compiled: shapes are fixed, so the whole cache is masked; a window is a ring."""
+    """The same with the step compiled: shapes are fixed, so the whole cache is masked; a window is a ring.
+
+    Each layer has a cache of its own; of one tensor for all layers torch.compile would copy the whole for each.
+    """
 
     def __init__(self, folder: Path, row: Row) -> None:
         super().__init__(folder, row)
         self.seconds = 0.0
         self.room = self.shape.window or row.T
-        self.keys, self.values = (c[:, :, :, : self.room].contiguous() for c in (self.keys, self.values))
+        self.rings = [[c[:, :, : self.room].clone() for c in cache] for cache in (self.keys, self.values)]
         self.places = torch.arange(self.room)
         self.compiled = torch.compile(self._fixed, dynamic=False, fullgraph=True)
 
@@ -147,10 +150,11 @@ class Compiled(Eager):
             q = F.linear(y, w["wq"]).view(s.batch, s.heads, 1, s.depth)
             k = F.linear(y, w["wk"]).view(s.batch, s.kv_heads, 1, s.depth)
             v = F.linear(y, w["wv"]).view(s.batch, s.kv_heads, 1, s.depth)
-            self.keys[number].index_copy_(2, slot, self.turned(k, turn, lift))
-            self.values[number].index_copy_(2, slot, v)
+            keys, values = (ring[number] for ring in self.rings)
+            keys.index_copy_(2, slot, self.turned(k, turn, lift))
+            values.index_copy_(2, slot, v)
             mixed = F.scaled_dot_product_attention(
-                self.turned(q, turn, lift), self.keys[number], self.values[number], attn_mask=seen[None, None, None]
+                self.turned(q, turn, lift), keys, values, attn_mask=seen[None, None, None]
             )
             x = x + F.linear(mixed.reshape(s.batch, -1), w["wo"])
             y = F.rms_norm(x, (s.width,), w["norm2"], 1e-6)
@@ -158,23 +162,13 @@ class Compiled(Eager):
         return F.linear(F.rms_norm(x, (s.width,), self.ends["norm"], 1e-6), self.ends["head"]).argmax(-1)
 
     def fill(self, prompt: torch.Tensor) -> None:
-        """A ring has lost some of the prompt since, so a copy is kept."""
+        """What the eager one reads, folded into the rings, which have lost some of it since the last time."""
         super().fill(prompt)
-        self.keys.copy_(self.filled[0])
-        self.values.copy_(self.filled[1])
-
-    def _read(self, prompt: torch.Tensor) -> None:
-        """As the eager one does, then folded into the ring."""
-        whole = torch.zeros((*self.keys.shape[:3], self.row.T, self.shape.depth))
-        ring = self.keys, self.values
-        self.keys, self.values = whole, whole.clone()
-        super()._read(prompt)
         first = max(0, len(prompt) - self.room)
         slots = torch.arange(first, len(prompt)) % self.room
-        for small, large in zip(ring, (self.keys, self.values), strict=True):
-            small[:, :, :, slots] = large[:, :, :, first : len(prompt)]
-        self.keys, self.values = ring
-        self.filled = self.keys.clone(), self.values.clone()
+        for rings, cache in zip(self.rings, (self.keys, self.values), strict=True):
+            for ring, whole in zip(rings, cache, strict=True):
+                ring[:, :, slots] = whole[:, :, first : len(prompt)]
 
 
 class Transformers:
