@@ -64,12 +64,15 @@ def prompted() -> dict[str, pr.Tensor]:
 
 
 def tabled() -> tuple[dict[str, pr.Tensor], dict[Any, pr.Tensor]]:
-    """A prefix that is given, a table over all steps made before the loop, and an early end: as in generating text."""
+    """A prefix that is given, a table over all steps made before the loop, and an early end: as in generating text.
+
+    Every step reads the table from the beginning, so the steps that are given and the others cannot have one each.
+    """
     prompt = pr.input("prompt", (), (t,), "int32")
     table = pr.tanh(pr.input("noise", (WIDTH,), (t,)) @ pr.input("mixing", (WIDTH, WIDTH)))
     token = pr.recurrent((), (t,), "int32")
-    x = pr.take(pr.input("words", (7, WIDTH)), token, 0) * table
-    scores = attended(x, x[0 : t + 1]) @ pr.input("w", (WIDTH, 7))
+    x = pr.take(pr.input("words", (7, WIDTH)), token, 0)
+    scores = attended(x, x[0 : t + 1] * table[0 : t + 1]) @ pr.input("w", (WIDTH, 7))
     token[t < P] = prompt
     token[t >= P] = scores[t - 1].argmax().cast("int32")
     return {"token": token}, {t: (token == 0) & (pr.value(t) >= 2)}
