@@ -112,8 +112,11 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
     for name in ranged.keys() - writers.keys():
         node = graph[name]
         if not any(definition.op == "input" for definition in node.definitions):
-            # It has no points, so whoever reads it reads a range of none of them.
-            slots = tuple(Slots(dim.symbol, Term(0), False, True) for dim in node.dims)
+            # It has no points, so whoever reads it reads a range of none of them, along one dim at least.
+            empty = ranged[name]
+            slots = tuple(
+                Slots(d.symbol, Term(int(d.symbol not in empty)), False, d.symbol in empty) for d in node.dims
+            )
             plan[name] = Storage(name, slots, "read over empty ranges only")
     return plan
 

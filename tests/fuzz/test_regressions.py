@@ -109,3 +109,18 @@ def test_the_last_of_steps_that_are_counted_by_a_lane() -> None:
     given = {"x": np.arange(4, dtype=np.float32)}
     found = pr.compile(turned, progress=False)(x=given["x"])
     np.testing.assert_allclose(found, pr.evaluate(turned, given), rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_an_empty_range_along_one_dim_and_a_step_of_another(backend: str) -> None:
+    """What only empty ranges read is kept nowhere, and has no slot for the step either."""
+    t, T = pr.dim("t")
+    i, I = pr.dim("i")
+    y = pr.recurrent((), (t, (i, I + 1)), "int32")
+    before = pr.where(i > 0, y[t, i - 1], 1) * pr.where(t > 0, y[t - 1, i], 1)
+    y[0, I] = pr.value(I) + 1
+    y[0, (I - 1) - i] = pr.value(I - i)
+    y[t + 1, I] = before[{i: slice(I, pr.min(I, I + 1)), t: t}].sum(0) + y[t, I]
+    y[t + 1, (I - 1) - i] = y[t, (I - 1) - i]
+    found = pr.compile(y, backend=backend, progress=False)(bounds={T: 3, I: 2})
+    np.testing.assert_array_equal(np.asarray(found), [[1, 2, 3]] * 3)
