@@ -67,20 +67,28 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass
 class Reference:
-    """A model of transformers. With the usual gain its weights are large enough that what it writes varies."""
+    """A model of transformers. With the usual gain its weights are large enough that what it writes varies.
+
+    With `signed` a Llama's last normalisation has weights of both signs, so that a model whose output layer is its
+    embedding does not repeat what it has read, even if the gain is small. `layers` overrides those of the shape.
+    """
 
     name: str
     gain: float = 2.5
     seed: int | None = None
+    layers: int | None = None
+    signed: bool = False
 
     @cached_property
     def model(self) -> Any:
         family, settings = SHAPES[self.name]
         make_config, make_model = FAMILIES[family]
+        settings = settings if self.layers is None else {**settings, "num_hidden_layers": self.layers}
         ends = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
         model = make_model(make_config(vocab_size=VOCABULARY, **ends, **settings)).eval()
         tied = model.config.tie_word_embeddings
-        generator = torch.Generator().manual_seed(len(self.name) if self.seed is None else self.seed)
+        seed = len(self.name) if self.seed is None else self.seed
+        generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 noise = torch.randn(weight.shape, generator=generator)
@@ -93,6 +101,10 @@ class Reference:
                 else:  # GPT-2 keeps its matrices the other way round
                     inputs = weight.shape[0] if ".c_" in name else weight.shape[-1]
                     weight.copy_(noise * self.gain * inputs**-0.5)
+            if self.signed:
+                last = model.model.norm.weight
+                signs = torch.rand(last.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+                last.mul_(torch.where(signs, -1.0, 1.0))
         return model
 
     def save(self, folder: Path, **options: Any) -> Path:

@@ -42,19 +42,23 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     assert np.abs(expected).max() > 1
 
 
-TIED = "llama 3.2, tied"
+def varied(name: str) -> Reference:
+    """A model that writes varied text with a gain at which bfloat16 is still close to float32.
+
+    With the gain of the other tests transformers themselves are off by more than the limit, bfloat16 from float32.
+    """
+    if name == "llama 3.2, tied":
+        return Reference(name, gain=0.99, seed=19, layers=2, signed=True)
+    return Reference(name, 1.0, {"gpt2": 1, "llama, linear, biases": 3, "mistral, long window": 1}.get(name, 0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_bfloat16_is_close_to_transformers(name: str, tmp_path: Path) -> None:
-    # With the gain of the other tests transformers themselves are off by more than that, bfloat16 from float32. With
-    # these seeds the text varies at a smaller gain too. For the tied model there is no seed for which both holds.
-    seed = {"gpt2": 1, "llama, linear, biases": 3, "mistral, long window": 1}.get(name, 0)
-    reference = Reference(name, gain=0.7) if name == TIED else Reference(name, gain=1.0, seed=seed)
+    reference = varied(name)
     reference.model.to(torch.bfloat16)
     written = [reference.tokens(prompt, STEPS) for prompt in PROMPTS]
-    assert name == TIED or all(len(set(tokens)) >= 32 for tokens in written)
+    assert all(len(set(tokens)) >= 32 for tokens in written)
     model = llm.load(reference.save(tmp_path))
     assert model.config.dtype == ml_dtypes.bfloat16
     tokens = np.random.default_rng(0).integers(0, 256, 150).tolist()
