@@ -1,8 +1,9 @@
 """`python -m benchmarks.rl [--only env=synthetic,network=2x64]`: iterations of PPO, ours and other implementations.
 
 Each row (an environment, a network and a system) runs in a process of its own. First the losses of all systems but
-stable-baselines3 are compared on one batch, with the same weights. While others keep the machine busy, the time of the
-processor says more than that of the clock; both are given.
+stable-baselines3 and their gradients are compared on one batch, with the same weights. Systems in torch run with as
+many threads as they are fastest with. While others keep the machine busy, the time of the processor says more than
+that of the clock; both are given.
 
 Rows go to `build/benchmarks/rl.json` as they finish, and a run that was stopped goes on with what is missing. The
 table at the end has all rows of the file.
@@ -37,7 +38,7 @@ BLOCKS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured: `cartpole host` and `cartpole compiled` are ours and stable-baselines3's only."""
+    """What is measured. Of CartPole there is `cartpole host`, ours and stable-baselines3's, and ours compiled."""
 
     env: str
     envs: int
@@ -88,9 +89,8 @@ def main() -> None:
 
 def every(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Each row of each system that has it."""
-    found = [(row, system) for row in rows for system in SYSTEMS]
-    both = ("polyrhythm", "stable-baselines3")
-    return [{**asdict(row), "system": s} for row, s in found if row.env == "synthetic" or s in both]
+    has = {"cartpole host": ("polyrhythm", "stable-baselines3"), "cartpole compiled": ("polyrhythm",)}
+    return [{**asdict(row), "system": system} for row in rows for system in has.get(row.env, SYSTEMS)]
 
 
 def report(kept: Rows) -> None:
@@ -139,6 +139,7 @@ def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any
     run = started(case, system)
     run(iterations)
     first = time.perf_counter() - began
+    threads = best_threads(run) if system in ("torch", "stable-baselines3") else None
     seconds, busy = [], []
     for _ in range(BLOCKS):
         clock, processor = time.perf_counter(), time.process_time()
@@ -155,7 +156,24 @@ def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any
         "steps_per_s": case.envs * case.steps / usual,
         "compile_s": first - iterations * usual,
         "peak_rss_mb": own_peak_mb(),
+        "threads": threads,
     }
+
+
+def best_threads(run: Any) -> int:
+    """With how many threads torch is fastest; those of small products may wait for each other most of the time."""
+    import torch
+
+    times = {}
+    for threads in range(1, (os.cpu_count() or 1) + 1):
+        torch.set_num_threads(threads)
+        run(1)
+        began = time.perf_counter()
+        run(2)
+        times[threads] = time.perf_counter() - began
+    best = min(times, key=times.__getitem__)
+    torch.set_num_threads(best)
+    return best
 
 
 def started(row: Row, system: str) -> Any:
@@ -164,12 +182,15 @@ def started(row: Row, system: str) -> Any:
 
     settings = rl.PPOSettings(steps=row.steps)
     if system == "stable-baselines3":
-        return _baselines(row, settings)
+        from benchmarks import rl_baselines
+
+        lamps = rl_baselines.ManyLamps if row.env == "synthetic" else None
+        made = lamps(row.envs, SHAPE, LENGTH, ACTIONS) if lamps else rl_baselines.cartpoles(row.envs)
+        return rl_baselines.trainer(made, row.hidden, settings)
     if row.env == "cartpole host":
         import gymnasium
 
-        made = gymnasium.make_vec("CartPole-v1", row.envs, vectorization_mode="sync")
-        source: rl.Source = rl.Gym(made)
+        source: rl.Source = rl.Gym(gymnasium.make_vec("CartPole-v1", row.envs, vectorization_mode="sync"))
     else:
         environment = rl.CartPole() if row.env == "cartpole compiled" else rl.Synthetic(SHAPE, LENGTH, ACTIONS)
         source = rl.Arrays(environment, row.envs)
@@ -198,21 +219,9 @@ def started(row: Row, system: str) -> Any:
     return lambda count: [step() for _ in range(count)]
 
 
-def _baselines(row: Row, settings: Any) -> Any:
-    import gymnasium
-
-    from benchmarks import rl_torch
-
-    def make() -> Any:
-        if row.env == "synthetic":
-            return rl_torch.OneLamp(SHAPE, LENGTH, ACTIONS)
-        return gymnasium.make("CartPole-v1")
-
-    return rl_torch.baselines(row.envs, make, row.hidden, settings)
-
-
 def compare() -> None:
-    """Raise unless all have the same loss on one batch, with the same weights."""
+    """Raise unless all have the same loss and gradients on one batch, with the same weights."""
+    import jax
     import torch
 
     import polyrhythm as pr
@@ -224,11 +233,19 @@ def compare() -> None:
     model = rl.ActorCritic(SHAPE, rl.Discrete(ACTIONS), (8, 8), random)
     numbers = [random.normal(size=32).astype("float32") for _ in range(4)]
     batch = (random.normal(size=(32, *SHAPE)).astype("float32"), random.integers(0, ACTIONS, 32), *numbers)
-    ours = float(pr.evaluate(loss(model, Batch(*(pr.constant(a) for a in batch)), settings).total))
-    by_jax = float(rl_jax.loss(model.weights(), batch, settings))
-    policy, value = (rl_torch.module(model.weights(), name) for name in ("policy", "value"))
-    by_torch = rl_torch.loss(policy, value, tuple(torch.tensor(a) for a in batch), settings).item()
-    np.testing.assert_allclose([by_jax, by_torch], ours, rtol=1e-4)
+    weights = model.parameters()
+    total = loss(model.using(weights), Batch(*(pr.constant(a) for a in batch)), settings).total
+    ours, slopes = pr.evaluate((total, pr.grad(total, weights)))
+    by_jax, jax_slopes = jax.value_and_grad(rl_jax.loss)(model.weights(), batch, settings)
+    modules = {name: rl_torch.module(model.weights(), name) for name in ("policy", "value")}
+    by_torch = rl_torch.loss(*modules.values(), tuple(torch.tensor(a) for a in batch), settings)
+    by_torch.backward()
+    np.testing.assert_allclose([by_jax, by_torch.item()], ours, rtol=1e-4)
+    for name, slope in slopes.items():
+        network, _, number, part = name.split(".")
+        theirs = getattr(modules[network][2 * int(number)], part).grad.numpy()
+        np.testing.assert_allclose(jax_slopes[name], slope, rtol=1e-3, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(theirs, slope, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
             changes, moments = optimiser.update(slopes, moments)
             return (optax.apply_updates(w, changes), moments), now
 
-        orders = jax.vmap(lambda k: jax.random.permutation(k, rows))(jax.random.split(shuffling, s.epochs))
+        # One sort for each epoch; `jax.random.permutation` sorts twice, in case two keys are the same.
+        orders = jnp.argsort(jax.random.bits(shuffling, (s.epochs, rows)), axis=-1)
         (w, moments), losses = jax.lax.scan(update, (w, moments), orders.reshape(s.epochs * s.minibatches, -1))
         return (w, moments, state, key), losses.mean()
 

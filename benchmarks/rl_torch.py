@@ -1,10 +1,9 @@
-"""PPO in torch as CleanRL writes it, a Python loop over steps and shuffled minibatches; and stable-baselines3."""
+"""PPO in torch as CleanRL writes it, a Python loop over steps and shuffled minibatches."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 
@@ -18,9 +17,9 @@ class Lamps:
     def __init__(self, envs: int, shape: tuple[int, ...], length: int, actions: int) -> None:
         self.envs, self.shape, self.length, self.actions = envs, shape, length, actions
         self.random = np.random.default_rng(0)
-        self.lights, self.age = self._fresh(), np.zeros(envs, int)
+        self.lights, self.age = self.fresh(), np.zeros(envs, int)
 
-    def _fresh(self) -> np.ndarray:
+    def fresh(self) -> np.ndarray:
         return self.random.uniform(-1, 1, (self.envs, *self.shape)).astype(np.float32)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -28,9 +27,7 @@ class Lamps:
         after = np.float32(0.9) * self.lights + push.reshape(-1, *[1] * len(self.shape))
         self.age += 1
         ended = self.age >= self.length
-        self.lights = (
-            np.where(ended.reshape(-1, *[1] * len(self.shape)), self._fresh(), after) if ended.any() else after
-        )
+        self.lights = np.where(ended.reshape(-1, *[1] * len(self.shape)), self.fresh(), after) if ended.any() else after
         self.age[ended] = 0
         return after, after.reshape(self.envs, -1).mean(1), ended
 
@@ -95,49 +92,3 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
                 optimiser.step()
 
     return iteration
-
-
-class OneLamp(gymnasium.Env[np.ndarray, Any]):
-    """`rl.Synthetic` as a single environment, for stable-baselines3."""
-
-    def __init__(self, shape: tuple[int, ...], length: int, actions: int) -> None:
-        self.observation_space = gymnasium.spaces.Box(-2, 2, shape, np.float32)
-        self.action_space = gymnasium.spaces.Discrete(actions)
-        self.lamps = Lamps(1, shape, 10**9, actions)
-        self.length, self.age = length, 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.lamps.lights, self.age = self.lamps._fresh(), 0
-        return self.lamps.lights[0], {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        after, reward, _ = self.lamps.step(np.asarray([action]))
-        self.age += 1
-        return after[0], float(reward[0]), False, self.age >= self.length, {}
-
-
-def baselines(envs: int, make: Any, hidden: tuple[int, ...], s: Settings) -> Any:
-    """A function that makes so many iterations with stable-baselines3."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    rows = envs * s.steps
-    model = PPO(
-        "MlpPolicy",
-        DummyVecEnv([make] * envs),
-        learning_rate=s.rate,
-        n_steps=s.steps,
-        batch_size=rows // s.minibatches,
-        n_epochs=s.epochs,
-        gamma=s.discount,
-        gae_lambda=s.decay,
-        clip_range=s.clip,
-        clip_range_vf=s.clip,
-        ent_coef=s.entropy_weight,
-        vf_coef=s.value_weight,
-        max_grad_norm=s.most_gradient,
-        policy_kwargs={"net_arch": list(hidden)},
-        device="cpu",
-    )
-    return lambda count: model.learn(count * rows, reset_num_timesteps=False)

@@ -31,8 +31,8 @@ def generate(
     top_k: Annotated[int | None, typer.Option(help="Draw among so many of the likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw among the likeliest tokens of this probability.")] = None,
     seed: Annotated[int, typer.Option(help="Draws with one seed are the same.")] = 0,
-    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; by default as config.json says.")] = None,
-    window: Annotated[int | None, typer.Option(help="Attend to so many of the last tokens only.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else as config.json says.")] = None,
+    window: Annotated[int | None, typer.Option(min=1, help="Attend to so many of the last tokens only.")] = None,
     backend: Annotated[str, typer.Option(help="jax, torch or numpy.")] = "jax",
     stream: Annotated[bool, typer.Option("--stream", help="Show each token as soon as it is there.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show the loops and the memory plan of the program.")] = False,
@@ -40,29 +40,31 @@ def generate(
 ) -> None:
     """Write with a language model: text that goes on from each prompt."""
     from polyrhythm import llm
+    from polyrhythm.llm.sampling import choice
 
+    if stream and as_json:
+        raise typer.BadParameter("--json prints one object at the end; give it or --stream", param_hint="--stream")
     try:
         began = time.perf_counter()
         model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
         loaded = time.perf_counter()
         choosing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        if stream and not as_json:
-            texts, counts = _streamed(model, prompt, tokens, choosing), None
-        else:
-            found = model.generate(prompt, tokens, **choosing)
-            texts, counts = [one.text or "" for one in found], [one.tokens.tolist() for one in found]
+        if stream:
+            _stream(model, prompt, tokens, choosing)
+        found = [] if stream else model.generate(prompt, tokens, **choosing)
         ended = time.perf_counter()
+        how = choice(temperature, top_k, top_p, model.config.vocabulary)
+        made = model.generating(len(prompt), how).program if plan else None
     except PolyrhythmError as error:
         print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
         raise typer.Exit(1) from None
-    made = next(iter(model.programs), None)
     if as_json:
-        print(json.dumps(_report(prompt, texts, counts or [], made if plan else None, loaded - began, ended - loaded)))
+        print(json.dumps(_report(prompt, found, made, loaded - began, ended - loaded)))
         return
     if not stream:
-        for one, text in zip(prompt, texts, strict=True):
-            print(one + text)
-    if plan and made is not None:
+        for given, one in zip(prompt, found, strict=True):
+            print(given + one.text)
+    if made is not None:
         _show_plan(made)
 
 
@@ -70,35 +72,37 @@ def generate(
 def train(
     algorithm: Annotated[str, typer.Argument(help="ppo, a2c or reinforce.")],
     env: Annotated[str, typer.Option(help="The environment, by Gymnasium's name.")] = "CartPole-v1",
-    envs: Annotated[int, typer.Option(help="How many of them run at once.")] = 8,
-    steps: Annotated[int, typer.Option(help="How many steps each makes per iteration.")] = 128,
-    iterations: Annotated[int, typer.Option(help="How many iterations to train for.")] = 100,
+    envs: Annotated[int, typer.Option(min=1, help="How many of them run at once.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="How many steps each makes per iteration.")] = 128,
+    iterations: Annotated[int, typer.Option(min=1, help="How many iterations to train for.")] = 100,
     rate: Annotated[float, typer.Option(help="The rate of learning.")] = 1e-3,
     hidden: Annotated[str, typer.Option(help="The sizes of the hidden layers.")] = "64,64",
     compiled: Annotated[bool, typer.Option("--compiled", help="Make the environment a part of the program.")] = False,
-    seed: Annotated[int, typer.Option(help="Runs with one seed are the same.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Runs with one seed are the same.")] = 0,
     log: Annotated[str | None, typer.Option(help="A file for the figures: .csv, or .json with a line each.")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="A folder to save to, and to go on from.")] = None,
-    every: Annotated[int, typer.Option(help="Save after so many iterations.")] = 10,
+    every: Annotated[int, typer.Option(min=1, help="Save after so many iterations.")] = 10,
     backend: Annotated[str, typer.Option(help="jax, torch or numpy.")] = "jax",
 ) -> None:
     """Learn to act in an environment."""
     from polyrhythm.rl import train as learning
 
-    began = time.perf_counter()
+    sizes = [size.strip() for size in hidden.split(",") if size.strip()]
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise typer.BadParameter(f"{hidden!r} is not a list of sizes such as 64,64", param_hint="--hidden")
+    lines = learning.Lines(envs * steps)
     try:
-        sizes = tuple(int(size) for size in hidden.split(",") if size)
         learning.train(
             algorithm,
             learning.source(env, envs, compiled, seed),
             iterations,
-            hidden=sizes,
+            hidden=tuple(map(int, sizes)),
             seed=seed,
             log=log,
             checkpoint=checkpoint,
             every=every,
             backend=backend,
-            show=lambda row: print(learning.line(row, began, envs * steps), flush=True),
+            show=lambda row: print(lines(row), flush=True),
             steps=steps,
             rate=rate,
         )
@@ -117,31 +121,26 @@ def calibrate() -> None:
     print(f"{machine.near / 1e9:.0f} GB/s up to {machine.cache >> 20} MB, {machine.far / 1e9:.0f} GB/s beyond")
 
 
-def _streamed(model: Any, prompts: list[str], tokens: int, choosing: dict[str, Any]) -> list[str]:
+def _stream(model: Any, prompts: list[str], tokens: int, choosing: dict[str, Any]) -> None:
     """Show text as it comes: of one prompt as running text, of several line by line with the number of the prompt."""
-    texts = ["" for _ in prompts]
     if len(prompts) == 1:
         print(prompts[0], end="", flush=True)
     for pieces in model.stream(prompts, tokens, **choosing):
         for number, piece in enumerate(pieces):
             if piece is not None:
-                texts[number] += piece.text
                 if len(prompts) == 1:
                     print(piece.text, end="", flush=True)
                 elif piece.text:
                     print(f"{number}: {piece.text!r}", flush=True)
     if len(prompts) == 1:
         print()
-    return texts
 
 
-def _report(
-    prompts: list[str], texts: list[str], tokens: list[list[int]], made: Any, load: float, run: float
-) -> dict[str, Any]:
+def _report(prompts: list[str], found: list[Any], made: Any, load: float, run: float) -> dict[str, Any]:
     """What was written, and how long it took."""
     results = [
-        {"prompt": prompt, "text": text, "tokens": own}
-        for prompt, text, own in zip(prompts, texts, tokens, strict=True)
+        {"prompt": prompt, "text": one.text, "tokens": one.tokens.tolist()}
+        for prompt, one in zip(prompts, found, strict=True)
     ]
     report: dict[str, Any] = {"results": results, "load_seconds": load, "generate_seconds": run}
     if made is not None:

@@ -110,6 +110,12 @@ def _paths(folder: Path) -> list[Path]:
     files = index.get("weight_map")
     if not isinstance(files, dict) or not files:
         raise ModelDamagedError(f"{folder / INDEX} has no weight_map", fix="copy the file again")
+    for name, file in files.items():
+        if not isinstance(file, str):
+            raise ModelDamagedError(
+                f"{folder / INDEX} has {file!r} for {name!r} in weight_map, which is no name of a file",
+                fix="copy the file again",
+            )
     paths = [folder / name for name in sorted(set(files.values()))]
     for path in paths:
         if not path.is_file():

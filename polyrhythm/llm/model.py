@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from polyrhythm.errors import ContextLengthError, ModelDamagedError, ModelMissingError, PromptError
-from polyrhythm.lang.functions.support import as_dtype
+from polyrhythm.llm.arguments import whole
 from polyrhythm.llm.checkpoint import Checkpoint
 from polyrhythm.llm.config import Config, read_config
 from polyrhythm.llm.decoders import blank_decoder
+from polyrhythm.llm.joining import Joiner, continuation
 from polyrhythm.llm.patterns import Pattern, causal, window
 from polyrhythm.llm.programs import Generating, generating, scoring
 from polyrhythm.llm.sampling import GREEDY, Choice, choice
@@ -29,7 +31,8 @@ Prompt = str | Sequence[int] | np.ndarray
 class Generated:
     """What a model wrote after a prompt: the new tokens, the one that ended it among them, and their text.
 
-    `text` is None if the folder has no tokenizer. `ended` is false if the number of tokens was the limit.
+    `text` is what they add to the text of the prompt's tokens; None if the folder has no tokenizer. `ended` is false if
+    the number of tokens was the limit.
     """
 
     tokens: np.ndarray
@@ -39,7 +42,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Piece:
-    """One new token of a stream, and the text that it completes."""
+    """One new token of a stream, and the text that it completes. All texts together are that of `Generated`."""
 
     token: int
     text: str
@@ -66,7 +69,7 @@ class Model:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Iterable[Prompt],
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         top_k: int | None = None,
@@ -81,16 +84,16 @@ class Model:
         rows, alone = self._rows(prompts)
         run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
         if run is None:
-            found = [Generated(np.zeros(0, np.int32), self._text([]), False) for _ in rows]
+            found = [Generated(np.zeros(0, np.int32), None if self.tokenizer is None else "", False) for _ in rows]
             return found[0] if alone else found
         tokens = np.asarray(run.generating.program(bounds=run.bounds, seed=seed, **run.inputs))
         columns = tokens.reshape(len(tokens), len(rows)).T
-        found = [self._generated(column, len(row), max_new_tokens) for column, row in zip(columns, rows, strict=True)]
+        found = [self._generated(column, row, max_new_tokens) for column, row in zip(columns, rows, strict=True)]
         return found[0] if alone else found
 
     def stream(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Iterable[Prompt],
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         top_k: int | None = None,
@@ -104,6 +107,7 @@ class Model:
         are computed at a time.
         """
         rows, alone = self._rows(prompts)
+        chunk = whole(chunk, 1, f"chunks of {chunk!r} steps", "give chunk=1 or more, an integer")
         run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
         if run is None:
             return iter(())
@@ -139,13 +143,12 @@ class Model:
     ) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""
         how = choice(temperature, top_k, top_p, self.config.vocabulary)
-        if count < 0:
-            raise PromptError(f"{count} new tokens", fix="give max_new_tokens=0 or more")
+        count = whole(count, 0, f"{count!r} new tokens", "give max_new_tokens=0 or more, an integer below 2**31")
         if not count:
             return None
         lengths = np.array([len(row) for row in rows], np.int32)
         total = int(lengths.max()) + count
-        self._check_length(total)
+        self._check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
         prompt = np.zeros((total, len(rows)), np.int32)
         for number, row in enumerate(rows):
             prompt[: len(row), number] = row
@@ -166,21 +169,30 @@ class Model:
 
     def _rows(self, prompts: Any) -> tuple[list[np.ndarray], bool]:
         """The tokens of each prompt, and whether there was only one, outside of a list."""
-        alone = isinstance(prompts, str) or (len(prompts) > 0 and np.ndim(prompts[0]) == 0 and not _is_text(prompts[0]))
-        rows = [self._tokens(prompt) for prompt in ([prompts] if alone else prompts)]
-        if not rows:
+        if isinstance(prompts, str):
+            return [self._tokens(prompts)], True
+        try:
+            each = iter(prompts)
+        except TypeError:
+            raise _no_prompt() from None
+        listed = list(each)
+        if not listed:
             raise PromptError("no prompts", fix="give at least one")
-        return rows, alone
+        alone = _is_number(listed[0])
+        return [self._tokens(prompt) for prompt in ([listed] if alone else listed)], alone
 
     def _tokens(self, prompt: Prompt) -> np.ndarray:
         if isinstance(prompt, str):
             prompt = self._needed_tokenizer().encode(prompt).ids
             prompt = prompt if len(prompt) or self.config.begin is None else [self.config.begin]
-        tokens = np.asarray(prompt)
+        try:
+            tokens = np.asarray(prompt)
+        except ValueError:  # lists of different lengths within each other
+            raise _no_prompt() from None
         if not tokens.size:
             raise PromptError("an empty prompt, and the model has no token to begin with", fix="give a token at least")
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            raise PromptError("a prompt that is neither text nor a list of tokens", fix="give a string or integers")
+            raise _no_prompt()
         outside = tokens[(tokens < 0) | (tokens >= self.config.vocabulary)]
         if outside.size:
             raise PromptError(
@@ -197,18 +209,16 @@ class Model:
             )
         return self.tokenizer
 
-    def _text(self, tokens: Sequence[int]) -> str | None:
-        return None if self.tokenizer is None else str(self.tokenizer.decode(list(tokens)))
-
-    def _generated(self, column: np.ndarray, length: int, count: int) -> Generated:
-        new = column[length : length + count]
+    def _generated(self, column: np.ndarray, row: np.ndarray, count: int) -> Generated:
+        new = column[len(row) : len(row) + count]
         ends = np.flatnonzero(np.isin(new, self.config.ends))
         new = new[: ends[0] + 1] if ends.size else new
-        return Generated(new, self._text(new.tolist()), bool(ends.size))
+        text = None if self.tokenizer is None else continuation(self.tokenizer, row.tolist(), new.tolist())
+        return Generated(new, text, bool(ends.size))
 
     def _pieces(self, steps: Any, rows: list[np.ndarray], count: int, alone: bool) -> Iterator[Any]:
         left = [count] * len(rows)
-        texts = [self._joiner() for _ in rows]
+        joiners = [None if self.tokenizer is None else Joiner(self.tokenizer, row.tolist()) for row in rows]
         with steps:
             for number, step in enumerate(steps):
                 tokens = np.asarray(step).reshape(len(rows))
@@ -216,18 +226,10 @@ class Model:
                 for row, token in enumerate(tokens.tolist()):
                     if number >= len(rows[row]) and left[row]:
                         left[row] = 0 if token in self.config.ends else left[row] - 1
-                        pieces[row] = Piece(token, texts[row](token))
+                        joiner = joiners[row]
+                        pieces[row] = Piece(token, "" if joiner is None else joiner.add(token, last=not left[row]))
                 if any(piece is not None for piece in pieces):
                     yield pieces[0] if alone else pieces
-
-    def _joiner(self) -> Any:
-        """A function from token to the text it completes: a letter may take several tokens."""
-        if self.tokenizer is None:
-            return lambda token: ""
-        from tokenizers.decoders import DecodeStream
-
-        stream = DecodeStream(skip_special_tokens=True)
-        return lambda token: stream.step(self.tokenizer, token) or ""
 
 
 @dataclass(frozen=True)
@@ -249,14 +251,13 @@ def load(
 
     The folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
     `tokenizer.json`. All of it is checked before anything runs. Weights are converted to `dtype`, by default that of
-    config.json. `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own.
+    config.json: float32, bfloat16 or float16. `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the
+    model's own.
     """
     folder = Path(path)
-    config = read_config(folder) if folder.is_dir() else None
+    config = read_config(folder, dtype) if folder.is_dir() else None
     checkpoint = Checkpoint(folder)
     assert config is not None
-    if dtype is not None:
-        config = replace(config, dtype=as_dtype(dtype))
     weights = {name: _placed(array, backend) for name, array in _weights(checkpoint, config)}
     own = causal if config.window is None else window(config.window)
     return Model(config, weights, _tokenizer(folder), attention or own, backend)
@@ -294,20 +295,28 @@ def _placed(array: np.ndarray, backend: str) -> Any:
 
 
 def _tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder, if it has one."""
+    """The tokenizer of a folder, if it has one. Every token it makes counts: it neither fills up nor cuts off."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more specific
         raise ModelDamagedError(f"{path} is not a tokenizer: {error}", fix="copy the file again") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
-def _is_text(prompt: Any) -> bool:
-    return isinstance(prompt, str)
+def _is_number(value: Any) -> bool:
+    """Whether a value is one token and not a prompt: an integer, or an array of no axes."""
+    return not isinstance(value, str) and (isinstance(value, Integral) or getattr(value, "ndim", None) == 0)
+
+
+def _no_prompt() -> PromptError:
+    return PromptError("a prompt that is neither text nor a list of tokens", fix="give a string or integers")
 
 
 __all__ = ["Generated", "Model", "Piece", "Prompt", "load"]

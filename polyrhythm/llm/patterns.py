@@ -13,6 +13,7 @@ from typing import Any
 from polyrhythm.lang.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax
 from polyrhythm.lang.index import Dim, index_max
 from polyrhythm.lang.tensor import Tensor
+from polyrhythm.llm.arguments import whole
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,15 @@ def causal(t: Dim) -> slice:
 
 
 def window(size: int) -> Pattern:
-    """The last steps, this one among them.
+    """The last steps, this one among them: at least one.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> window(4)(t)
     slice(max(0, t - 3), t + 1, None)
     """
-    return lambda t: slice(index_max(0, t - size + 1), t + 1)
+    steps = whole(size, 1, f"a window of {size!r} steps", "give an integer, 1 or more: a step sees itself at least")
+    return lambda t: slice(index_max(0, t - steps + 1), t + 1)
 
 
 def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], TensorLike | None]:

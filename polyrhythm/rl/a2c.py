@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm import optim
-from polyrhythm.lang.functions import square
+from polyrhythm.lang.functions import maximum, square
 from polyrhythm.lang.gradient import detach, grad
 from polyrhythm.lang.index import dim
 from polyrhythm.rl.policies import ActorCritic
@@ -54,7 +54,7 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
         loss, entropy = each.mean(), policy.entropy().mean()
     else:
         share = steps.valid.cast("float32")[whole]
-        loss, entropy = ((part * share).sum() / share.sum() for part in (each, policy.entropy()))
+        loss, entropy = ((part * share).sum() / maximum(share.sum(), 1.0) for part in (each, policy.entropy()))
     gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.most_gradient)
     optim.rmsprop(i, weights, gradients, settings.rate, epsilon=1e-5)
     count, score = episodes(i, t, steps)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import DeclarationError
+from polyrhythm.errors import CheckpointMismatchError, DeclarationError, UnsupportedError
 from polyrhythm.lang.index import Dim
 from polyrhythm.lang.inputs import host
 from polyrhythm.lang.tensor import Tensor
@@ -51,12 +51,17 @@ class Gym:
                 f"the vector environment resets itself in the unknown way {mode!r}",
                 fix="make it with one of gymnasium.vector.AutoresetMode",
             )
-        space, actions = environments.single_observation_space, environments.single_action_space
+        from gymnasium import spaces  # environments of arrays do without
+
+        space = environments.single_observation_space
+        if not isinstance(space, spaces.Box):
+            raise DeclarationError(
+                f"the observations of the environment are {space}, not arrays of numbers",
+                fix="wrap the environment in gymnasium.wrappers.FlattenObservation",
+            )
         self.observation_shape: tuple[int, ...] = tuple(int(n) for n in space.shape)
         self.dtype = np.dtype(space.dtype)
-        self.actions: Discrete | Continuous = (
-            Discrete(int(actions.n)) if hasattr(actions, "n") else Continuous(int(np.prod(actions.shape)))
-        )
+        self.actions = _actions(environments.single_action_space)
         self.count = int(environments.num_envs)
         self._resetting = np.zeros(self.count, bool)
 
@@ -72,6 +77,8 @@ class Gym:
         action = np.asarray(action)
         if isinstance(self.actions, Continuous):
             action = np.clip(action.reshape(self.count, *space.shape), space.low, space.high)
+        else:
+            action = action + space.start
         observation, reward, terminated, truncated, infos = self.environments.step(action.astype(space.dtype))
         following = np.array(observation, self.dtype)
         ended, valid = np.asarray(terminated) | np.asarray(truncated), ~self._resetting
@@ -102,15 +109,57 @@ class Gym:
 
     def save(self) -> Mapping[str, Any]:
         """The state of all environments, for checkpoints. They must be such that Python can pickle them."""
+        from gymnasium.utils import EzPickle
+
         kept = {name: getattr(self.environments, name) for name in _STATE if hasattr(self.environments, name)}
-        whole = pickle.dumps(kept if "envs" in kept else vars(self.environments))
-        return {"environments": np.frombuffer(whole, np.uint8), "resetting": self._resetting}
+        for one in kept.get("envs", ()):
+            if getattr(type(one.unwrapped), "__getstate__", None) is EzPickle.__getstate__:
+                raise _not_saved(self._what(), "pickled, it is made anew and forgets where it was")
+        try:
+            whole = pickle.dumps(kept if "envs" in kept else vars(self.environments))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise _not_saved(self._what(), str(error)) from error
+        what = np.frombuffer(self._what().encode(), np.uint8)
+        return {"what": what, "environments": np.frombuffer(whole, np.uint8), "resetting": self._resetting}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Take up a state that `save` returned."""
+        saved = state["what"].tobytes().decode() if "what" in state else "another environment"
+        if saved != self._what():
+            raise CheckpointMismatchError(
+                f"the checkpoint is one of {saved}, but this run is one of {self._what()}",
+                fix="give another folder, or train in the environments that the checkpoint is of",
+            )
         for name, value in pickle.loads(state["environments"].tobytes()).items():
             setattr(self.environments, name, value)
         self._resetting = np.array(state["resetting"], bool)
+
+    def _what(self) -> str:
+        """Which environments these are, and how many."""
+        spec = getattr(self.environments, "spec", None)
+        name = type(self.environments).__name__ if spec is None else spec.id
+        return f"{self.count} of {name!r}, {self.mode}, seed {self.seed}"
+
+
+def _actions(space: Any) -> Discrete | Continuous:
+    """The kind of actions that a space has."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.Box):
+        return Continuous(int(np.prod(space.shape)))
+    raise DeclarationError(
+        f"the actions of the environment are {space}; known are Discrete and Box",
+        fix="wrap the environment so that an action is one of several, or a vector of numbers",
+    )
+
+
+def _not_saved(what: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what}: the state cannot be saved: {why}",
+        fix="train without checkpoints, or in environments that Python can pickle, or with compiled ones",
+    )
 
 
 _STATE = ("envs", "_env_obs", "_rewards", "_terminations", "_truncations", "_autoreset_envs", "_observations")

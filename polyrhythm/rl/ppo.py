@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from polyrhythm import optim
+from polyrhythm.errors import DeclarationError
 from polyrhythm.lang.functions import (
     abs,
     clip,
@@ -94,8 +95,9 @@ def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:
     advantage = batch.advantage
     if settings.normalise:
         centred = advantage - _mean(advantage, batch.weight)
-        rows = int(advantage.shape[0]) if batch.weight is None else batch.weight.sum()
-        variance = _mean(square(centred), batch.weight) * rows / (rows - 1.0)
+        rows: Any = float(int(advantage.shape[0])) if batch.weight is None else batch.weight.sum()
+        others = max(rows - 1.0, 1.0) if batch.weight is None else maximum(rows - 1.0, 1.0)  # one row has no variance
+        variance = _mean(square(centred), batch.weight) * rows / others
         advantage = centred / (sqrt(variance) + 1e-8)
     change = policy.log_prob(batch.action) - batch.log_prob
     ratio = exp(change)
@@ -124,6 +126,12 @@ def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     >>> sorted(training.outputs)
     ['clipped', 'divergence', 'entropy', 'episodes', 'policy_loss', 'return', 'value_loss', 'weights']
     """
+    if settings.steps * source.count % settings.minibatches:
+        raise DeclarationError(
+            f"{settings.steps} steps of {source.count} environments are {settings.steps * source.count} rows, which "
+            f"cannot be dealt out to {settings.minibatches} minibatches of one size",
+            fix="change the number of steps, of environments or of minibatches",
+        )
     i, iterations = dim("i")
     t, last = dim("t")
     u, updates = dim("u")
@@ -180,4 +188,4 @@ def _batch(i: Dim, t: Dim, u: Dim, rollout: Batch, count: int, settings: Setting
 
 
 def _mean(x: Tensor, weight: Tensor | None) -> Tensor:
-    return x.mean() if weight is None else (x * weight).sum() / weight.sum()
+    return x.mean() if weight is None else (x * weight).sum() / maximum(weight.sum(), 1.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm import optim
-from polyrhythm.lang.functions import square
+from polyrhythm.lang.functions import maximum, square
 from polyrhythm.lang.gradient import detach, grad
 from polyrhythm.lang.index import Dim, dim
 from polyrhythm.lang.recurrent import Recurrent, recurrent
@@ -49,7 +49,7 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     current = mapped(lambda w: _at_each_step(w, i, t), weights)
     acting = model.using(current)
     steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
-    policy, worth = acting(steps.observation)
+    policy, worth = acting(detach(steps.observation))
     ends = steps.terminated, steps.truncated
     if settings.n is None:
         gain = monte_carlo(t, steps.reward, *ends, settings.discount)
@@ -57,9 +57,10 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
         gain = n_step(t, steps.reward, acting.worth(steps.following), *ends, settings.discount, settings.n)
     gain = detach(gain)
     losses = settings.value_weight * square(worth - gain) - detach(gain - worth) * policy.log_prob(detach(steps.action))
+    scale: Any = 1.0 / (settings.steps * source.count)
     if steps.valid is not None:
-        losses = losses * steps.valid.cast("float32")
-    scale = 1.0 / (settings.steps * source.count)
+        counts = steps.valid.cast("float32")
+        losses, scale = losses * counts, 1.0 / maximum(_added_up(counts.sum(), i, t), 1.0)
     gradients = mapped(lambda g: _added_up(g, i, t) * scale, grad(losses.sum(), current))
     optim.adam(i, weights, gradients, settings.rate)
     count, score = episodes(i, t, steps)

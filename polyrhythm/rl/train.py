@@ -63,45 +63,62 @@ def source(name: str, count: int, compiled: bool, seed: int = 0) -> Source:
     try:
         mode = gymnasium.vector.AutoresetMode.SAME_STEP
         made = gymnasium.make_vec(name, count, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode})
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError) as error:
         raise DeclarationError(f"Gymnasium has no environment {name!r}: {error}", fix="check the name") from error
     return Gym(made, seed)
+
+
+Row = dict[str, float | None]
+"""The figures of an iteration by name; the return is None if no episode ended in it."""
 
 
 class Log:
     """The figures of every iteration so far, in a file and on the screen.
 
-    >>> log = Log(["return"], None, lambda row: print(row["iteration"], row["return"]))
-    >>> log.note(np.float32(0), np.float32(20.5))
-    0 20.5
+    >>> log = Log(["return", "episodes"], None, print)
+    >>> log.note(np.float32(0), np.float32(20.5), np.float32(2))
+    {'iteration': 0, 'return': 20.5, 'episodes': 2.0}
+    array(0., dtype=float32)
+    >>> log.note(np.float32(1), np.float32(0), np.float32(0))
+    {'iteration': 1, 'return': None, 'episodes': 0.0}
     array(0., dtype=float32)
     """
 
-    def __init__(self, names: list[str], path: str | None, show: Callable[[dict[str, float]], None]) -> None:
+    def __init__(self, names: list[str], path: str | None, show: Callable[[Row], None]) -> None:
         self.names, self.path, self.show = names, None if path is None else Path(path), show
         self.rows: list[list[float]] = []
+        if self.path is not None and not self.path.absolute().parent.is_dir():
+            raise DeclarationError(
+                f"there is no folder {str(self.path.parent)!r} for the log", fix="make it, or name another"
+            )
 
     def note(self, iteration: np.ndarray, *figures: np.ndarray) -> np.ndarray:
         """One iteration is over."""
         self.rows.append([float(figure) for figure in figures])
-        self.show({"iteration": int(iteration), **dict(zip(self.names, self.rows[-1], strict=True))})
+        self.show(self._last())
         self._write()
         return np.zeros((), np.float32)
+
+    def _last(self) -> Row:
+        """The last row, with its number."""
+        row: Row = dict(zip(self.names, self.rows[-1], strict=True))
+        if row.get("episodes") == 0:
+            row["return"] = None
+        return {"iteration": len(self.rows) - 1, **row}
 
     def _write(self) -> None:
         """Append a row to a CSV file, which is begun with the names; a JSON file has one object per line."""
         if self.path is None:
             return
-        number = len(self.rows) - 1
-        with self.path.open("a" if number else "w", newline="") as file:
-            if self.path.suffix == ".json":
-                row = {"iteration": number, **dict(zip(self.names, self.rows[-1], strict=True))}
+        row = self._last()
+        with self.path.open("a" if row["iteration"] else "w", newline="") as file:
+            if self.path.suffix in (".json", ".jsonl"):
                 file.write(json.dumps(row) + "\n")
                 return
             writer = csv.writer(file)
-            if not number:
-                writer.writerow(["iteration", *self.names])
-            writer.writerow([number, *self.rows[-1]])
+            if not row["iteration"]:
+                writer.writerow(row)
+            writer.writerow(row.values())
 
     def save(self) -> dict[str, np.ndarray]:
         """All rows."""
@@ -143,7 +160,7 @@ def train(
     checkpoint: str | None = None,
     every: int = 10,
     backend: str = "jax",
-    show: Callable[[dict[str, float]], None] = lambda row: None,
+    show: Callable[[Row], None] = lambda row: None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train, and return the figures of all iterations and the last weights.
@@ -164,18 +181,31 @@ def train(
     program = compile(training.outputs, training.bounds, effects=[note], backend=backend, progress=False)
     saved = None
     if checkpoint is not None:
-        parts = {"log": noted} | ({"environments": environments} if isinstance(environments, Gym) else {})
+        # Environments first: what is not theirs is refused before the log is written anew.
+        parts = ({"environments": environments} if isinstance(environments, Gym) else {}) | {"log": noted}
+        Outside(parts).save()  # what cannot be saved is told now, not after some iterations
         saved = Checkpoints(checkpoint, over=training.i, every=every, outside=Outside(parts))
     result: dict[str, Any] = program(bounds={training.iterations: iterations}, seed=seed, checkpoint=saved)
     return result
 
 
-def line(row: Mapping[str, float], began: float, steps: int) -> str:
-    """One line of progress.
+class Lines:
+    """Lines of progress; the steps per second are those of this process, which may go on from a checkpoint.
 
-    >>> line({"iteration": 4, "return": 31.5, "episodes": 8.0}, time.perf_counter() - 2.0, 100).split()[:4]
-    ['iteration', '5', 'return', '31.50']
+    >>> lines = Lines(100)
+    >>> lines({"iteration": 4, "return": 31.5, "episodes": 8.0}).split()[:6]
+    ['iteration', '5', 'return', '31.50', 'episodes', '8.00']
+    >>> lines({"iteration": 5, "return": None, "episodes": 0.0}).split()[:4]
+    ['iteration', '6', 'return', '-']
     """
-    rate = (row["iteration"] + 1) * steps / max(time.perf_counter() - began, 1e-9)
-    parts = [f"{name} {figure:.2f}" for name, figure in row.items() if name in ("return", "episodes", "entropy")]
-    return f"iteration {int(row['iteration']) + 1:5d}  {'  '.join(parts)}  {rate:.0f} steps/s"
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.shown, self.began = steps, 0, time.perf_counter()
+
+    def __call__(self, row: Row) -> str:
+        """One line, for an iteration that is over."""
+        self.shown += 1
+        rate = self.shown * self.steps / max(time.perf_counter() - self.began, 1e-9)
+        figures = {name: row[name] for name in ("return", "episodes", "entropy") if name in row}
+        parts = [f"{name} {'-' if figure is None else f'{figure:.2f}'}" for name, figure in figures.items()]
+        return f"iteration {int(row['iteration'] or 0) + 1:5d}  {'  '.join(parts)}  {rate:.0f} steps/s"

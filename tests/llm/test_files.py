@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from polyrhythm import llm
 from polyrhythm.errors import (
     ContextLengthError,
+    DTypeError,
     ModelDamagedError,
     ModelMismatchError,
     ModelMissingError,
@@ -99,6 +100,17 @@ def test_an_index_that_does_not_belong_to_the_files(folder: Path) -> None:
         llm.load(folder)
 
 
+@pytest.mark.parametrize("file", [None, 5, ["a.safetensors"], {}])
+def test_an_index_that_names_no_files(folder: Path, file: Any) -> None:
+    split_in_two(folder)
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    index["weight_map"]["lm_head.weight"] = file
+    path.write_text(json.dumps(index))
+    with pytest.raises(ModelDamagedError, match=r"index.json has .* for 'lm_head.weight' in weight_map"):
+        llm.load(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -123,12 +135,39 @@ def test_a_config_of_another_model(folder: Path, changes: dict[str, Any], messag
         ({"hidden_act": "mish"}, "hidden_act = 'mish'"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "'yarn'"),
         ({"torch_dtype": "int8"}, "int8"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "rope_parameters"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"layer_types": ["sliding_attention"] * 2}, "layer_types"),
+        ({"layer_types": 3}, "layer_types"),
+        ({"model_type": "mistral", "sliding_window": 8, "layer_types": ["full_attention"] * 2}, "layer_types"),
     ],
 )
 def test_models_that_are_not_known(folder: Path, changes: dict[str, Any], message: str) -> None:
     change_config(folder, **changes)
     with pytest.raises(UnsupportedError, match=message):
         llm.load(folder)
+
+
+def test_a_dtype_that_is_given_counts(folder: Path) -> None:
+    change_config(folder, torch_dtype="float64")
+    with pytest.raises(UnsupportedError, match=r"dtype = 'float64'"):
+        llm.load(folder, backend="numpy")
+    for dtype in ("float32", "float16", ml_dtypes.bfloat16):
+        model = llm.load(folder, dtype, backend="numpy")
+        assert {weight.dtype for weight in model.weights.values()} == {np.dtype(dtype)}
+    for dtype in ("int8", "float64", int):
+        with pytest.raises(UnsupportedError, match="weights of"):
+            llm.load(folder, dtype)
+    with pytest.raises(DTypeError):
+        llm.load(folder, "float33")
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.0, None, True, 2**31])
+def test_a_window_without_a_step(size: Any) -> None:
+    with pytest.raises(PromptError, match="a window of"):
+        llm.window(size)
 
 
 def test_weights_that_are_not_floats(folder: Path) -> None:
@@ -163,13 +202,51 @@ def test_text_needs_a_tokenizer(folder: Path) -> None:
         ([1], {"temperature": -1.0}, "a temperature of -1.0"),
         ([1], {"top_k": 0}, "the top 0 tokens"),
         ([1], {"top_p": 1.5}, "probability 1.5"),
+        ([1], {"temperature": float("nan")}, "a temperature of nan"),
+        ([1], {"temperature": float("inf")}, "a temperature of inf"),
+        ([1], {"temperature": "warm"}, "a temperature of warm"),
+        ([1], {"top_k": 2.5}, "the top 2.5 tokens"),
+        ([1], {"top_p": float("nan")}, "probability nan"),
         ([1], {"max_new_tokens": -1}, "-1 new tokens"),
+        ([1], {"max_new_tokens": 4.0}, "4.0 new tokens"),
+        ([1], {"max_new_tokens": None}, "None new tokens"),
+        ([1], {"max_new_tokens": 2**31}, "2147483648 new tokens"),
+        ([1], {"max_new_tokens": 2**31 - 1}, "a text of 2147483648 tokens"),
+        (5, {}, "neither text nor a list of tokens"),
+        (None, {}, "neither text nor a list of tokens"),
+        (np.array(5), {}, "neither text nor a list of tokens"),
+        ([[1, [2, 3]]], {}, "neither text nor a list of tokens"),
+        ([1, [2, 3]], {}, "neither text nor a list of tokens"),
+        (["a", 5], {}, "neither text nor a list of tokens"),
+        ([True], {}, "neither text nor a list of tokens"),
     ],
 )
 def test_prompts_that_cannot_be_gone_on_from(folder: Path, prompts: Any, options: dict[str, Any], message: str) -> None:
     model = llm.load(folder)
     with pytest.raises(PromptError, match=message):
         model.generate(prompts, **options)
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 2.0, None])
+def test_a_stream_in_chunks_of_nothing(folder: Path, chunk: Any) -> None:
+    with pytest.raises(PromptError, match="chunks of"):
+        llm.load(folder).stream([1], chunk=chunk)
+
+
+def test_prompts_in_other_containers(folder: Path) -> None:
+    model = llm.load(folder, backend="numpy")
+
+    def tokens(prompts: Any) -> tuple[list[list[int]], bool]:
+        rows, alone = model._rows(prompts)
+        return [row.tolist() for row in rows], alone
+
+    one = [model.tokenizer.encode("ab").ids]
+    assert tokens("ab") == (one, True)
+    assert tokens(["ab"]) == tokens(np.array(["ab"])) == tokens(word for word in ["ab"]) == (one, False)
+    assert tokens([1, 2]) == tokens(np.array([1, 2])) == tokens(range(1, 3)) == ([[1, 2]], True)
+    assert tokens([np.array(1), np.int64(2)]) == tokens(n for n in (1, 2)) == ([[1, 2]], True)
+    assert tokens([[1, 2], np.array([3])]) == ([[1, 2], [3]], False)
+    assert tokens(np.array([[1, 2], [3, 4]])) == ([[1, 2], [3, 4]], False)
 
 
 def test_learnt_positions_end(tmp_path: Path) -> None:

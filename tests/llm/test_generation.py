@@ -10,7 +10,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import llm
-from polyrhythm.llm.sampling import Choice, chosen
+from polyrhythm.llm.sampling import Choice, choice, chosen
 from tests.llm.references import PROMPTS, Reference
 
 
@@ -55,6 +55,8 @@ def test_any_length_with_few_compilations(model: llm.Model) -> None:
 
 def test_nothing_to_write(model: llm.Model) -> None:
     assert model.generate([1, 2], 0).tokens.tolist() == []
+    none: Any = np.int64(0)
+    assert model.generate([1, 2], none).text == ""
     assert list(model.stream([1, 2], 0)) == []
 
 
@@ -65,7 +67,9 @@ def test_one_prompt_or_a_list(model: llm.Model) -> None:
     assert isinstance(one, llm.Generated)
     assert one.text == same.text
     assert one.tokens.tolist() == model.generate(np.array(model.tokenizer.encode("ab").ids), 4).tokens.tolist()
-    assert "".join(piece.text for piece in model.stream("ab", 4)) in (one.text or "")
+    assert "".join(piece.text for piece in model.stream("ab", 4)) == one.text
+    four: Any = np.int64(4)
+    assert [found.text for found in model.generate((prompt for prompt in ["ab"]), four)] == [one.text]
 
 
 @pytest.mark.slow
@@ -94,6 +98,8 @@ LOGITS = np.log(np.array([0.5, 0.05, 0.2, 0.15, 0.1], "float32"))
         (Choice(True, None, True), {"temperature": 1.0, "top_p": 0.75}, np.array([0.5, 0, 0.2, 0.15, 0]) / 0.85),
         (Choice(True, 2, True), {"temperature": 1.0, "top_p": 0.99}, np.array([0.5, 0, 0.2, 0, 0]) / 0.7),
         (Choice(True, 4, True), {"temperature": 1.0, "top_p": 0.4}, [1, 0, 0, 0, 0]),
+        (Choice(True), {"temperature": 1e-30}, [1, 0, 0, 0, 0]),
+        (Choice(True, 3, True), {"temperature": 1e-30, "top_p": 1e-30}, [1, 0, 0, 0, 0]),
     ],
 )
 def test_tokens_are_drawn_as_often_as_they_should(how: Choice, given: dict[str, float], expected: Any) -> None:
@@ -102,6 +108,22 @@ def test_tokens_are_drawn_as_often_as_they_should(how: Choice, given: dict[str, 
     shares = np.bincount(draws, minlength=5) / count
     np.testing.assert_allclose(shares, expected, atol=0.015)
     assert (shares[np.array(expected) == 0] == 0).all()
+
+
+@pytest.mark.parametrize("how", [Choice(True), Choice(True, 2), Choice(True, None, True)])
+def test_a_draw_of_large_logits_at_a_small_temperature(how: Choice) -> None:
+    """Divided as they are, several of them would be infinite."""
+    logits = pr.constant(np.array([9000.0, 8999.0, 9001.0, -9000.0], "float32"))
+    assert pr.evaluate(chosen(logits, how), how.inputs(1e-30, 0.9)) == 2
+
+
+def test_numbers_that_choose() -> None:
+    assert choice(1e-31, 5, 0.5, 100) == choice(0, None, None, 100) == Choice()
+    drawn = choice(np.int64(1), np.int64(5), np.float32(0.5), 100)  # type: ignore[arg-type]
+    assert drawn == Choice(True, 5, True)
+    given = drawn.inputs(np.int64(1), np.float32(0.5))  # type: ignore[arg-type]
+    assert given == {"temperature": 1.0, "top_p": 0.5}
+    assert {type(number) for number in given.values()} == {float}
 
 
 def strided(t: pr.Dim) -> slice:

@@ -96,6 +96,25 @@ def test_like_gymnasium(name: str, environment: Any) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "environment"), [("CartPole-v1", environments.CartPole()), ("Pendulum-v1", environments.Pendulum())]
+)
+def test_single_steps_in_float32(name: str, environment: Any) -> None:
+    """As they are used in training: each step from Gymnasium's state, since roundings grow along a run."""
+    expected = by_gymnasium(name)
+    t, T = pr.dim("t")
+    physics = pr.input("physics", expected["state"].shape[1:], (t,))
+    discrete = isinstance(environment.actions, environments.Discrete)
+    action = pr.input("action", (ENVS,) if discrete else (ENVS, 1), (t,), "int32" if discrete else "float32")
+    state = {"physics": physics, "age": pr.zeros((ENVS,), "int32")}
+    done = environments.advance(environment, state, action, {"physics": physics})
+    found = pr.compile({"following": done.following, "reward": done.reward}, backend="numpy", progress=False)(
+        physics=expected["state"].astype("float32"), action=expected["action"].astype(action.dtype), bounds={T: STEPS}
+    )
+    for key, values in found.items():
+        np.testing.assert_allclose(np.broadcast_to(values, expected[key].shape), expected[key], rtol=1e-5, atol=1e-5)
+
+
 def test_fresh_states_are_drawn_anew() -> None:
     t, T = pr.dim("t")
     drawn = pr.evaluate(environments.CartPole().reset(3, (t,))["physics"], bounds={T: 4})

@@ -92,6 +92,81 @@ def test_state_is_saved_and_restored() -> None:
     assert np.array_equal(first, [other.step(action)[0] for _ in range(30)])
 
 
+@pytest.mark.parametrize("make", [rl.reinforce, rl.a2c, rl.ppo])
+def test_steps_that_only_reset_count_for_nothing(make: Any) -> None:
+    """Episodes of one step: every other step only resets, and some iterations have nothing else."""
+    lone = rl.Gym(SyncVectorEnv([lambda: Count(1)], autoreset_mode=AutoresetMode.NEXT_STEP))
+    model = rl.ActorCritic(lone.observation_shape, lone.actions, (), np.random.default_rng(0))
+    steps = 4 if make is rl.ppo else 1
+    kinds = {rl.reinforce: rl.ReinforceSettings, rl.a2c: rl.A2CSettings, rl.ppo: rl.PPOSettings}
+    training = make(lone, model, kinds[make](steps=steps))
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    found = program(bounds={training.iterations: 4})["weights"]
+    assert all(np.isfinite(w).all() for w in found.values())
+
+
+class Shifted(Count):
+    """Its actions do not begin at 0, and it shows them."""
+
+    action_space = gymnasium.spaces.Discrete(2, start=5)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.array([action], np.float32), *super().step(action)[1:]
+
+
+def test_actions_begin_where_the_space_does() -> None:
+    both = rl.Gym(SyncVectorEnv([lambda: Shifted(9)] * 2))
+    both.reset()
+    assert both.step(np.array([0, 1]))[1].tolist() == [[5.0], [6.0]]
+
+
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [
+        (gymnasium.spaces.MultiBinary(3), "action_space"),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), "action_space"),
+        (gymnasium.spaces.Discrete(4), "observation_space"),
+        (gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(4)]), "observation_space"),
+    ],
+)
+def test_other_spaces_are_refused(space: Any, name: str) -> None:
+    environments = SyncVectorEnv([lambda: Count(3)])
+    setattr(environments, f"single_{name}", space)
+    with pytest.raises(pr.errors.DeclarationError, match="wrap the environment"):
+        rl.Gym(environments)
+
+
+class Forgetful(gymnasium.utils.EzPickle, Count):
+    """Pickled, it is made anew."""
+
+    def __init__(self, length: int) -> None:
+        gymnasium.utils.EzPickle.__init__(self, length)
+        Count.__init__(self, length)
+
+
+class Stuck(Count):
+    """It cannot be pickled."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.key = lambda: 0
+
+
+@pytest.mark.parametrize("kind", [Forgetful, Stuck])
+def test_what_cannot_be_saved_is_refused(kind: type[Count]) -> None:
+    environments = rl.Gym(SyncVectorEnv([lambda: kind(3)]))
+    environments.reset()
+    with pytest.raises(pr.errors.UnsupportedError, match="cannot be saved"):
+        environments.save()
+
+
+def test_a_state_of_other_environments_is_refused() -> None:
+    two, one = rl.Gym(SyncVectorEnv([lambda: Count(3)] * 2)), rl.Gym(SyncVectorEnv([lambda: Count(3)]))
+    two.reset()
+    with pytest.raises(pr.errors.CheckpointMismatchError, match="2 of 'SyncVectorEnv'"):
+        one.restore(two.save())
+
+
 def test_an_unknown_mode_is_refused() -> None:
     environments = SyncVectorEnv([lambda: Count(3)])
     environments.metadata = {"autoreset_mode": "sometimes"}

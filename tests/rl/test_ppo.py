@@ -10,7 +10,7 @@ import torch
 
 import polyrhythm as pr
 from polyrhythm import optim, rl
-from polyrhythm.rl.ppo import Batch, Settings, loss
+from polyrhythm.rl.ppo import Batch, Settings, _batch, loss
 
 ROWS = 16
 
@@ -100,6 +100,53 @@ def test_rows_without_weight_do_not_count() -> None:
     fewer = Batch(**{k: pr.constant(a[kept]) for k, a in arrays.items()})
     found, expected = (pr.evaluate(tuple(loss(model, b, Settings()))) for b in (weighted, fewer))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_rows_that_have_no_variance(kept: int) -> None:
+    """A minibatch in which one row counts, or none: nothing is divided by zero."""
+    random = np.random.default_rng(1)
+    model = rl.ActorCritic((3,), rl.Discrete(2), (5,), random)
+    arrays = batch(random, True)
+    weight = pr.constant((np.arange(ROWS) < kept).astype("float32"))
+    weighted = Batch(**{k: pr.constant(a) for k, a in arrays.items()}, weight=weight)
+    fewer = Batch(**{k: pr.constant(a[:1]) for k, a in arrays.items()})
+    for one in (weighted, fewer):
+        assert np.isfinite(pr.evaluate(tuple(loss(model, one, Settings())))).all()
+
+
+def test_every_row_is_in_one_minibatch_of_an_epoch() -> None:
+    settings = Settings(steps=6, epochs=3, minibatches=4)
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    u, U = pr.dim("u")
+    number = pr.value(t) * 2 + pr.constant(np.arange(2, dtype="int32"))  # of the row: two environments
+    rollout = Batch(*(pr.where(i >= 0, number, 0) for _ in range(6)))
+    found = pr.evaluate(_batch(i, t, u, rollout, 2, settings).action[0:I, 0:U], bounds={I: 2, T: 6, U: 12})
+    orders = found.reshape(6, 12)  # of two iterations, three epochs each
+    assert (np.sort(orders, 1) == np.arange(12)).all()
+    assert len({tuple(order) for order in orders.tolist()}) == 6
+
+
+def test_a_run_is_what_the_oracle_makes_of_it() -> None:
+    lamps = rl.Arrays(rl.Synthetic((2,), length=3), 2)
+    model = rl.ActorCritic(lamps.observation_shape, lamps.actions, (3,), np.random.default_rng(0))
+    training = rl.ppo(lamps, model, Settings(steps=4, epochs=2, minibatches=2, rate=0.05, anneal=2))
+    bounds = training.bounds | {training.iterations: 2}
+    expected = pr.evaluate(training.outputs, {}, bounds=bounds)
+    found = pr.compile(training.outputs, bounds=training.bounds, progress=False)(bounds={training.iterations: 2})
+    for name, w in expected.pop("weights").items():
+        assert (w != model.weights()[name]).any()
+        np.testing.assert_allclose(found["weights"][name], w, rtol=1e-4, atol=1e-5, err_msg=name)
+    for name, figure in expected.items():
+        np.testing.assert_allclose(found[name], figure, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_minibatches_have_one_size() -> None:
+    lamps = rl.Arrays(rl.Synthetic((2,), length=3), 3)
+    model = rl.ActorCritic(lamps.observation_shape, lamps.actions, ())
+    with pytest.raises(pr.errors.DeclarationError, match="5 steps of 3 environments are 15 rows"):
+        rl.ppo(lamps, model, Settings(steps=5))
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
-"""REINFORCE keeps what its returns look ahead to, and no more; and A2C and REINFORCE learn."""
+"""REINFORCE keeps what its returns look ahead to, and no more; what its gradients see; and A2C and REINFORCE learn."""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -75,6 +77,51 @@ def test_a_run_allocates_what_is_planned(n: int | None) -> None:
     for length, found in zip((50, 200), allocated(n, 50, 200), strict=True):
         plan = program.memory.peak({t: length, made.iterations: ITERATIONS})
         assert abs(found - plan) <= 0.05 * plan + PYTHON
+
+
+@pytest.mark.parametrize("n", [None, 1, pytest.param(4, marks=pytest.mark.slow)])
+def test_loops_and_observations(n: int | None, golden: Callable[[str, str], None]) -> None:
+    """The loops, and how many steps are kept of what has the size of an observation."""
+    program, _ = training(n)
+    loops = [line for line in program.schedule.splitlines() if line.lstrip().startswith("for ")]
+    lines = [line for line in str(program.memory).splitlines() if f"'{SIZE}'" in line and "of t)" in line]
+    parts = Counter(f"{line.split()[0]} {line[line.index('[') :].split('): ')[0]})" for line in lines)
+    golden(f"reinforce_{n or 'all'}", "\n".join([*loops, "", *(f"{parts[one]} x {one}" for one in sorted(parts))]))
+
+
+class Opaque(rl.Pendulum):
+    """A pendulum through which no gradient passes."""
+
+    def step(self, state: Any, action: pr.Tensor) -> Any:
+        after, reward, terminated = super().step(state, action)
+        return {name: pr.detach(part) for name, part in after.items()}, pr.detach(reward), terminated
+
+
+def test_gradients_do_not_pass_through_the_environment() -> None:
+    """Actions of a pendulum are real numbers, and what follows is differentiable; the algorithm must not use that."""
+
+    def weights(environment: rl.Pendulum) -> dict[str, np.ndarray]:
+        swings = rl.Arrays(environment, 2)
+        model = rl.ActorCritic(swings.observation_shape, swings.actions, (3,), np.random.default_rng(0))
+        made = rl.reinforce(swings, model, rl.ReinforceSettings(steps=5, n=1, rate=0.05))
+        program = pr.compile(made.outputs, bounds=made.bounds, backend="numpy", progress=False)
+        found: dict[str, np.ndarray] = program(bounds={made.iterations: 3})["weights"]
+        return found
+
+    expected = weights(Opaque())
+    for name, found in weights(rl.Pendulum()).items():
+        assert np.array_equal(found, expected[name]), name
+
+
+def test_actions_of_gymnasium_may_be_real_numbers() -> None:
+    made = gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync")
+    swings = rl.Gym(made, seed=1)
+    model = rl.ActorCritic(swings.observation_shape, swings.actions, (3,), np.random.default_rng(0))
+    training = rl.reinforce(swings, model, rl.ReinforceSettings(steps=4, n=1, rate=0.05))
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    found = program(bounds={training.iterations: 2})["weights"]
+    assert all(np.isfinite(w).all() for w in found.values())
+    assert any((found[name] != w).any() for name, w in model.weights().items())
 
 
 @pytest.mark.slow

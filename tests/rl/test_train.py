@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -11,46 +12,57 @@ import pytest
 from typer.testing import CliRunner
 
 from polyrhythm.cli import app
-from polyrhythm.rl.train import source, train
+from polyrhythm.rl.train import Row, source, train
 
 
 class Stopped(Exception):
     """As if the process had been killed."""
 
 
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_a_stopped_run_goes_on_exactly(tmp_path: Path, compiled: bool) -> None:
-    def run(name: str, iterations: int = 5, stop: int | None = None, checkpoint: bool = True) -> dict[str, Any]:
-        def show(row: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "compiled", "backend", "kind"),
+    [
+        ("reinforce", False, "numpy", "json"),
+        ("ppo", False, "jax", "csv"),
+        pytest.param("reinforce", True, "numpy", "csv", marks=pytest.mark.slow),
+        pytest.param("ppo", True, "jax", "json", marks=pytest.mark.slow),
+    ],
+)
+def test_a_stopped_run_goes_on_exactly(tmp_path: Path, algorithm: str, compiled: bool, backend: str, kind: str) -> None:
+    def run(name: str, iterations: int = 5, stop: int | None = None) -> dict[str, Any]:
+        def show(row: Row) -> None:
             if row["iteration"] == stop:
                 raise Stopped
 
         return train(
-            "reinforce",
+            algorithm,
             source("CartPole-v1", 2, compiled, seed=3),
             iterations,
             hidden=(),
             seed=3,
-            log=str(tmp_path / f"{name}.json"),
-            checkpoint=str(tmp_path / name) if checkpoint else None,
+            log=str(tmp_path / f"{name}.{kind}"),
+            checkpoint=str(tmp_path / name),
             every=2,
-            backend="numpy",
+            backend=backend,
             show=show,
-            steps=15,
-            n=1,
+            steps=16,
+            **({"n": 1} if algorithm == "reinforce" else {}),
         )
 
-    whole = run("whole", checkpoint=False)
+    whole = run("whole")
     with pytest.raises(Stopped):
         run("parts", stop=3)
     result = run("parts")
     for name, weight in whole["weights"].items():
         assert np.array_equal(result["weights"][name], weight), name
     assert np.array_equal(result["return"], whole["return"])
-    assert (tmp_path / "parts.json").read_text() == (tmp_path / "whole.json").read_text()
-    rows = [json.loads(line) for line in (tmp_path / "whole.json").read_text().splitlines()]
-    assert [row["iteration"] for row in rows] == list(range(5))
-    assert [row["return"] for row in rows] == whole["return"].tolist()
+    text = (tmp_path / f"whole.{kind}").read_text()
+    assert (tmp_path / f"parts.{kind}").read_text() == text
+    lines = text.splitlines()
+    rows: list[Any] = list(map(json.loads, lines)) if kind == "json" else list(csv.DictReader(lines))
+    assert [int(row["iteration"]) for row in rows] == list(range(5))
+    assert [float(row["return"] or 0) for row in rows] == whole["return"].tolist()
+    assert [bool(row["return"]) for row in rows] == (whole["episodes"] > 0).tolist()
     assert whole["episodes"].sum() > 2
 
 
@@ -70,9 +82,25 @@ def test_command(tmp_path: Path) -> None:
         (["dqn"], "no algorithm 'dqn'"),
         (["ppo", "--env", "Nothing-v0"], "no environment 'Nothing-v0'"),
         (["ppo", "--env", "Acrobot-v1", "--compiled"], "no array environment"),
+        (["ppo", "--env", "nowhere:Nothing-v0"], "no environment 'nowhere:Nothing-v0'"),
+        (["ppo", "--compiled", "--envs", "3", "--steps", "5"], "5 steps of 3 environments"),
+        (["ppo", "--compiled", "--log", "nowhere/run.csv"], "no folder 'nowhere'"),
     ],
 )
 def test_what_does_not_exist_is_named(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["train", *arguments])
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("argument", ["--envs", "--steps", "--iterations", "--every", "--seed"])
+def test_numbers_that_are_too_small_are_refused(argument: str) -> None:
+    result = CliRunner().invoke(app, ["train", "ppo", argument, "-1"])
+    assert result.exit_code == 2
+    assert argument in result.stderr
+
+
+def test_sizes_that_are_none_are_refused() -> None:
+    result = CliRunner().invoke(app, ["train", "ppo", "--hidden", "64,x"])
+    assert result.exit_code == 2
+    assert "--hidden" in result.stderr

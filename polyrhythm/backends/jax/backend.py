@@ -16,10 +16,12 @@ import numpy as np
 
 from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.growing import Growing
-from polyrhythm.backends.jax.lowering import Lowering, seed_words, sizing_bounds
+from polyrhythm.backends.jax.lowering import Lowering
+from polyrhythm.backends.jax.ops_creation import seed_words
 from polyrhythm.backends.jax.reads import known_reads
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.backends.jax.residues import strides
+from polyrhythm.backends.jax.scope import sizing_bounds
 from polyrhythm.backends.libraries import check_libraries
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol

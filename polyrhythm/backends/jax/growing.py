@@ -19,8 +19,9 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.backends.jax.driver import Driver
-from polyrhythm.backends.jax.lowering import Lowering, State
+from polyrhythm.backends.jax.lowering import Lowering
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.places import State
 from polyrhythm.ir.conditions import TRUE
 from polyrhythm.ir.terms import Symbol, Term, minimum
 from polyrhythm.loops.growth import Growth

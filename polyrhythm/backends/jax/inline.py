@@ -8,7 +8,8 @@ from typing import Any
 import jax
 
 from polyrhythm.backends.jax.backend import JaxBackend, _precision
-from polyrhythm.backends.jax.lowering import Lowering, seed_words
+from polyrhythm.backends.jax.lowering import Lowering
+from polyrhythm.backends.jax.ops_creation import seed_words
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.loops.ir import blocks_of
 

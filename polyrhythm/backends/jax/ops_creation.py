@@ -107,3 +107,8 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "index": _index,
     "random_bits": _random_bits,
 }
+
+
+def seed_words(seed: int) -> np.ndarray:
+    """A seed as two 32-bit words, low and high."""
+    return np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)

@@ -43,7 +43,7 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 }
 """How a monoid combines two partial results."""
 
-MOST_ROWS_AND_COLUMNS = 2**19
+MOST_ELEMENTS = 2**19
 """The most elements of which a sum over rows is a product with ones. Larger ones are bound by memory either way."""
 
 _CUMULATIVE: dict[str, Callable[..., Array]] = {
@@ -85,7 +85,7 @@ def _is_sum_of_rows(array: Array, axes: tuple[int, ...]) -> bool:
     """Whether a sum is over the first axes and leaves some, of an array that stays near."""
     first = tuple(sorted(axes)) == tuple(range(len(axes)))
     several = math.prod(array.shape[len(axes) :]) > 1
-    return first and several and dtypes.is_float(array.dtype) and 0 < array.size <= MOST_ROWS_AND_COLUMNS
+    return first and several and dtypes.is_float(array.dtype) and 0 < array.size <= MOST_ELEMENTS
 
 
 def _sum_of_rows(array: Array, count: int) -> Array:

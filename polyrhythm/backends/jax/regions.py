@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from polyrhythm.backends.jax.host_calls import HostCall
-from polyrhythm.backends.jax.lowering import Lowering, State
+from polyrhythm.backends.jax.lowering import Lowering
 from polyrhythm.backends.jax.ops import Padded
 from polyrhythm.backends.jax.packs import Packs, operand_spots, result_spots
+from polyrhythm.backends.jax.places import State
 from polyrhythm.ir.conditions import Condition
 from polyrhythm.ir.intervals import Interval, interval
 from polyrhythm.ir.terms import Symbol, Term

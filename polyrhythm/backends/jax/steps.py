@@ -20,8 +20,9 @@ import numpy as np
 from polyrhythm.backends.generated import START, Begin, Position
 from polyrhythm.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
 from polyrhythm.backends.jax.growing import begin_at, items_of, resized, rooms, some_iterations
-from polyrhythm.backends.jax.lowering import Lowering, seed_words
+from polyrhythm.backends.jax.lowering import Lowering
 from polyrhythm.backends.jax.ops import Padded
+from polyrhythm.backends.jax.ops_creation import seed_words
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.lang.calls import check_found

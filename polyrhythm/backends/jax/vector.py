@@ -39,7 +39,9 @@ from polyrhythm.loops.ir import Block, Compute, For, Item, Load, LoopProgram, Pl
 from polyrhythm.loops.liveness import live_before, written
 
 if TYPE_CHECKING:
-    from polyrhythm.backends.jax.lowering import Lowering, Scalar, State
+    from polyrhythm.backends.jax.lowering import Lowering
+    from polyrhythm.backends.jax.places import State
+    from polyrhythm.backends.jax.scope import Scalar
 
 Entry = TypeVar("Entry")
 

@@ -1,0 +1,23 @@
+"""Numbers that a caller gives, checked before anything runs."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+from polyrhythm.errors import PromptError
+
+END = 2**31
+"""Steps are counted in int32."""
+
+
+def whole(value: Any, least: int, what: str, fix: str) -> int:
+    """An integer of Python or NumPy, at least so large; otherwise `what` is refused.
+
+    >>> import numpy as np
+    >>> whole(np.int64(3), 0, "3 tokens", "give more")
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < END:
+        raise PromptError(what, fix=fix)
+    return int(value)
