@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -115,9 +116,9 @@ class Ours:
             times.append(now())
         gaps = np.diff(times, axis=0)[:, 0]
         # Between bursts of tokens a chunk is computed. The last one may not be whole.
-        ends = [*np.flatnonzero(gaps > gaps.max() / 4), len(tokens) - 1]
-        last = max(n for n in range(1, len(ends)) if ends[n] - ends[n - 1] == CHUNK)
-        return Late(np.array(tokens), *((times[ends[last]] - times[ends[last - 1]]) / CHUNK))
+        ends = [*np.flatnonzero(gaps > 10 * np.median(gaps)), len(tokens) - 1]
+        count, start = max((end - start, start) for start, end in pairwise(ends))
+        return Late(np.array(tokens), *((times[start + count] - times[start]) / count))
 
 
 class Jax:
