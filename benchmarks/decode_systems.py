@@ -89,6 +89,7 @@ class Ours:
         from polyrhythm import llm
 
         self.model = llm.load(folder)
+        self.model.tokenizer = None  # no peer makes text of its tokens
         self.is_compiled = False
 
     def compile_seconds(self) -> float:
