@@ -117,7 +117,7 @@ class Ours:
             times.append(now())
         gaps = np.diff(times, axis=0)[:, 0]
         # Between bursts of tokens a chunk is computed. The last one may not be whole.
-        ends = [*np.flatnonzero(gaps > 10 * np.median(gaps)), len(tokens) - 1]
+        ends = [*np.flatnonzero(gaps > gaps.max() / 4), len(tokens) - 1]
         count, start = max((end - start, start) for start, end in pairwise(ends))
         return Late(np.array(tokens), *((times[start + count] - times[start]) / count))
 
