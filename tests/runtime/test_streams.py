@@ -134,9 +134,16 @@ def test_a_stream_stops_where_the_program_does(backend: str) -> None:
 def test_steps_of_a_chunk_are_fetched_together(size: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each chunk one step and then all that follow; long ones one at a time."""
     fetched = []
+
+    def counted(fetch: Any) -> Any:
+        def run(*given: Any) -> Any:
+            fetched.append(fetch)
+            return fetch(*given)
+
+        return run
+
     for name in ("_picked", "_several"):
-        own = getattr(stepping, name)
-        monkeypatch.setattr(stepping, name, lambda *given, own=own: (fetched.append(own), own(*given))[1])
+        monkeypatch.setattr(stepping, name, counted(getattr(stepping, name)))
     y = pr.recurrent((size,), (t,))
     y[0] = x[0] * pr.ones((size,))
     y[t + 1] = y + x[t + 1]
