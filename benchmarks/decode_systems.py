@@ -254,7 +254,7 @@ class Padded(Jax):
 
         s = self.shape
         group = s.heads // s.kv_heads
-        g, own = ("", ()) if group == 1 else ("g", (group,))  # XLA is slow with an axis of length one here
+        g, own = ("", ()) if group == 1 else ("g", (group,))
         places = jnp.arange(self.row.T)
 
         def step(t: Any, carry: Any) -> Any:

@@ -184,8 +184,10 @@ def started(row: Row, system: str) -> Any:
     if system == "stable-baselines3":
         from benchmarks import rl_baselines
 
-        lamps = rl_baselines.ManyLamps if row.env == "synthetic" else None
-        made = lamps(row.envs, SHAPE, LENGTH, ACTIONS) if lamps else rl_baselines.cartpoles(row.envs)
+        if row.env == "synthetic":
+            made = rl_baselines.ManyLamps(row.envs, SHAPE, LENGTH, ACTIONS)
+        else:
+            made = rl_baselines.cartpoles(row.envs)
         return rl_baselines.trainer(made, row.hidden, settings)
     if row.env == "cartpole host":
         import gymnasium

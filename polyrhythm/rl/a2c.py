@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm import optim
-from polyrhythm.lang.functions import maximum, square
+from polyrhythm.lang.functions import square
 from polyrhythm.lang.gradient import detach, grad
 from polyrhythm.lang.index import dim
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source, episodes
-from polyrhythm.rl.training import Training
+from polyrhythm.rl.training import Training, mean_of
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,8 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     target = advantage + detach(before)[whole]
     each = -advantage * policy.log_prob(detach(steps.action)[whole])
     each = each + settings.value_weight * 0.5 * square(worth - target) - settings.entropy_weight * policy.entropy()
-    if steps.valid is None:
-        loss, entropy = each.mean(), policy.entropy().mean()
-    else:
-        share = steps.valid.cast("float32")[whole]
-        loss, entropy = ((part * share).sum() / maximum(share.sum(), 1.0) for part in (each, policy.entropy()))
+    share = None if steps.valid is None else steps.valid.cast("float32")[whole]
+    loss, entropy = mean_of(each, share), mean_of(policy.entropy(), share)
     gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.most_gradient)
     optim.rmsprop(i, weights, gradients, settings.rate, epsilon=1e-5)
     count, score = episodes(i, t, steps)

@@ -32,7 +32,7 @@ from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source, Steps, episodes
-from polyrhythm.rl.training import Training
+from polyrhythm.rl.training import Training, mean_of
 
 
 @dataclass(frozen=True)
@@ -94,24 +94,23 @@ def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:
     policy, worth = model(batch.observation)
     advantage = batch.advantage
     if settings.normalise:
-        centred = advantage - _mean(advantage, batch.weight)
+        centred = advantage - mean_of(advantage, batch.weight)
         rows: Any = float(int(advantage.shape[0])) if batch.weight is None else batch.weight.sum()
-        others = max(rows - 1.0, 1.0) if batch.weight is None else maximum(rows - 1.0, 1.0)  # one row has no variance
-        variance = _mean(square(centred), batch.weight) * rows / others
+        variance = mean_of(square(centred), batch.weight) * rows / maximum(rows - 1.0, 1.0)  # one row has none
         advantage = centred / (sqrt(variance) + 1e-8)
     change = policy.log_prob(batch.action) - batch.log_prob
     ratio = exp(change)
     near = clip(ratio, 1.0 - settings.clip, 1.0 + settings.clip)
-    policy_loss = -_mean(minimum(ratio * advantage, near * advantage), batch.weight)
+    policy_loss = -mean_of(minimum(ratio * advantage, near * advantage), batch.weight)
     error = square(worth - batch.target)
     if settings.clip_value:
         moved = batch.value + clip(worth - batch.value, -settings.clip, settings.clip)
         error = maximum(error, square(moved - batch.target))
-    value_loss = 0.5 * _mean(error, batch.weight)
-    entropy = _mean(policy.entropy(), batch.weight)
+    value_loss = 0.5 * mean_of(error, batch.weight)
+    entropy = mean_of(policy.entropy(), batch.weight)
     total = policy_loss - settings.entropy_weight * entropy + settings.value_weight * value_loss
-    divergence = _mean(ratio - 1.0 - change, batch.weight)
-    clipped = _mean((abs(ratio - 1.0) > settings.clip).cast("float32"), batch.weight)
+    divergence = mean_of(ratio - 1.0 - change, batch.weight)
+    clipped = mean_of((abs(ratio - 1.0) > settings.clip).cast("float32"), batch.weight)
     return Losses(total, policy_loss, value_loss, entropy, divergence, clipped)
 
 
@@ -185,7 +184,3 @@ def _batch(i: Dim, t: Dim, u: Dim, rollout: Batch, count: int, settings: Setting
         return take(reshape(whole, (rows, *tensor.shape[1:])), chosen, 0)
 
     return Batch(*(gathered(tensor) for tensor in rollout))
-
-
-def _mean(x: Tensor, weight: Tensor | None) -> Tensor:
-    return x.mean() if weight is None else (x * weight).sum() / maximum(weight.sum(), 1.0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from polyrhythm.lang.functions import maximum
 from polyrhythm.lang.index import Bound, Dim
+from polyrhythm.lang.tensor import Tensor
 from polyrhythm.rl.running import Steps
 
 
@@ -21,3 +23,13 @@ class Training:
     outputs: dict[str, Any]
     bounds: dict[Bound, int]
     steps: Steps
+
+
+def mean_of(x: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean of rows, or of those of weight 1; 0 if there are none.
+
+    >>> import polyrhythm as pr
+    >>> float(pr.evaluate(mean_of(pr.constant([1.0, 5.0]), pr.constant([0.0, 1.0]))))
+    5.0
+    """
+    return x.mean() if weight is None else (x * weight).sum() / maximum(weight.sum(), 1.0)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.backends.jax import steps as stepping
 from polyrhythm.backends.jax.steps import Stepper
 from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError
 from polyrhythm.runtime.feeding import Prefetch
@@ -128,29 +127,6 @@ def test_a_stream_stops_where_the_program_does(backend: str) -> None:
     steps, _ = assembled(program, t, {"x": taken}, bounds={T: 20})
     assert len(steps["y"]) == 5
     assert len(list(taken)) >= 14, "the iteration that stops has already read one step ahead"
-
-
-@pytest.mark.parametrize(("size", "most"), [(2, 2), (100_000, 8)])
-def test_steps_of_a_chunk_are_fetched_together(size: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each chunk one step and then all that follow; long ones one at a time."""
-    fetched = []
-
-    def counted(fetch: Any) -> Any:
-        def run(*given: Any) -> Any:
-            fetched.append(fetch)
-            return fetch(*given)
-
-        return run
-
-    for name in ("_picked", "_several"):
-        monkeypatch.setattr(stepping, name, counted(getattr(stepping, name)))
-    y = pr.recurrent((size,), (t,))
-    y[0] = x[0] * pr.ones((size,))
-    y[t + 1] = y + x[t + 1]
-    given = np.arange(24, dtype=np.float32)
-    found = list(pr.compile(y, progress=False).stream(over=t, x=given, chunk=8))
-    assert np.array_equal(np.stack(found)[:, -1], np.cumsum(given))
-    assert len(fetched) <= 3 * most + 1  # the first step is a chunk of its own
 
 
 def test_chunks_on_jax() -> None:

@@ -8,7 +8,7 @@ hand over inputs. A call costs some tens of microseconds, so a chunk of one iter
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,19 +33,6 @@ from polyrhythm.loops.units import Unit, units
 Arrays = dict[str, jax.Array]
 
 
-AHEAD, MOST_AHEAD = 16, 1 << 16
-"""How many steps of an output are fetched at once if several are asked for, and the most bytes that they may have."""
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """Some steps of an output as it is in an array, from one on. Arrays of JAX do not change, so they stay right."""
-
-    whole: jax.Array
-    first: int
-    steps: Sequence[jax.Array]
-
-
 @dataclass
 class SteppedRun:
     """One run while it goes on: the arrays it writes, those it reads, and the bounds found so far."""
@@ -60,28 +47,14 @@ class SteppedRun:
     wholes: Mapping[str, str]  # for each place with one of several separate slots, the place they make up
     wide: bool
     found_early: set[str] = field(default_factory=set)  # bounds that a loop which ended has found
-    fetched: dict[int, Fetched] = field(default_factory=dict)  # of each output, the steps that were fetched last
 
     @property
     def outputs(self) -> list[jax.Array]:
         return [self.state[name] if name in self.state else self.inputs[name] for name in self.names]
 
     def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
-        """One step of an output, at the lengths that its other axes have.
-
-        Fetching one costs about 20 us. When a second one is asked for while the run stands still, it was asked to go
-        several steps at a time, and those that follow are fetched along.
-        """
-        whole, known = self.outputs[number], self.fetched.get(number)
-        rest = (*shape[:axis], *shape[axis + 1 :])
-        count = min(AHEAD, whole.shape[axis])
-        if known is None or known.whole is not whole or whole.nbytes // whole.shape[axis] * count > MOST_AHEAD:
-            self.fetched[number] = Fetched(whole, 0, ())
-            return _cut(_picked(whole, np.int32(step), axis), rest)
-        if not known.first <= step < known.first + len(known.steps):
-            first = min(step, whole.shape[axis] - count)
-            known = self.fetched[number] = Fetched(whole, first, _several(whole, np.int32(first), axis, count))
-        return _cut(known.steps[step - known.first], rest)
+        """One step of an output, at the lengths that its other axes have."""
+        return _cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
 
     def end(self, program: LoopProgram, bound: Symbol, length: int) -> None:
         """A loop has ended early and so found a length."""
@@ -351,12 +324,6 @@ class Stepper:
 @partial(jax.jit, static_argnums=2)
 def _picked(whole: jax.Array, step: jax.Array, axis: int) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(whole, step, axis, keepdims=False)
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def _several(whole: jax.Array, first: jax.Array, axis: int, count: int) -> list[jax.Array]:
-    some = jax.lax.dynamic_slice_in_dim(whole, first, count, axis)
-    return [jax.lax.index_in_dim(some, number, axis, keepdims=False) for number in range(count)]
 
 
 @jax.jit
