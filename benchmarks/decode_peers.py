@@ -4,9 +4,9 @@ Both decode greedily with one model: normalisation first, rotary positions, grou
 in Llama. Weights are stacked over layers, (in, out); `random_weights` makes some. `padded` keeps one cache of shape
 (layers, batch, heads, T, depth) in one `lax` loop over steps, a rolled loop over layers inside, and masks the full
 length. `Expert` uses every trick that is known to pay on this ground: layers unrolled with arrays of their own, weights
-(out, in) and products in the form that is best for the number of rows, one flat batch axis in the cache, buffers fed to
-the dot as they were updated, a ring for a window, and for full attention one loop for each prefix that doubles, each
-with its own grown cache.
+(out, in), our kernel for few rows where it pays, one flat batch axis in the cache, buffers fed to the product as they
+were updated and read as far as they are filled, a ring for a window, and for full attention one loop for each prefix
+that doubles, each with its own grown cache.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from polyrhythm.backends.jax.native import few_rows
+
+OWN_KERNEL = 2**16
+"""Caches of fewer elements are left to XLA."""
 
 FIRST_PREFIX = 128
 """The expert's shortest cache."""
@@ -123,11 +128,20 @@ def padded(shape: Shape, steps: int) -> Callable[..., jax.Array]:
 
 
 def times(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """The product of (batch, in) and (out, in): row by row if both are small, else a batch comes second."""
-    if len(x) == 1 or (len(x) <= 3 and weight.size <= 2**18):
-        return jnp.stack([weight @ row for row in x])
-    # Without the barrier XLA turns the product round again.
-    return lax.optimization_barrier(weight @ x.T).T
+    """The product of (batch, in) and (out, in)."""
+    if few_rows.takes(len(x), x.dtype):
+        return few_rows.product(x[None], weight)[0]
+    return lax.optimization_barrier(weight @ x.T).T  # without the barrier XLA turns the product round again
+
+
+def attended(q: jax.Array, keys: jax.Array, values: jax.Array, t: jax.Array) -> jax.Array:
+    """Attention of q (n, group, depth) over what is filled of keys and values (n, room, depth) after step t."""
+    room, scale = keys.shape[1], keys.shape[2] ** -0.5
+    own = keys.size >= OWN_KERNEL and few_rows.takes(q.shape[1], q.dtype)
+    filled = jnp.minimum(t + 1, room)[None]
+    scores = few_rows.product(q, keys, filled) if own else jnp.einsum("ngd,nsd->ngs", q, keys)
+    weights = jax.nn.softmax(jnp.where(jnp.arange(room) <= t, scores * scale, -jnp.inf), -1)
+    return few_rows.product(weights, values, filled, along=True) if own else jnp.einsum("ngs,nsd->ngd", weights, values)
 
 
 def _out_in(weight: np.ndarray) -> jax.Array:
@@ -149,8 +163,7 @@ class Expert:
         """Tokens of shape (steps, batch)."""
         flat = self.shape.batch * self.shape.kv_heads
         room = self.shape.window or min(steps, FIRST_PREFIX)
-        sizes = (flat, room, self.shape.depth) if flat > 1 else (room, self.shape.depth)
-        cache = [jnp.zeros(sizes) for _ in range(2 * self.shape.layers)]
+        cache = [jnp.zeros((flat, room, self.shape.depth)) for _ in range(2 * self.shape.layers)]
         tokens = jnp.zeros((steps, self.shape.batch), jnp.int32)
         carry = (jnp.array(first), cache, tokens)
         start = 0
@@ -168,7 +181,6 @@ class Expert:
         batch, kv, group, depth = shape.batch, shape.kv_heads, shape.heads // shape.kv_heads, shape.depth
         room = carry[1][0].shape[-2]
         flat = batch * kv
-        places = jnp.arange(room)
 
         def step(t: jax.Array, carry: Any) -> Any:
             chosen, cache, tokens = carry
@@ -182,18 +194,9 @@ class Expert:
                 q = turned(times(y, w["wq"]).reshape(batch, kv, group, depth), t)
                 k = turned(times(y, w["wk"]).reshape(batch, kv, depth), t)
                 v = times(y, w["wv"])
-                if flat > 1:
-                    keys = lax.dynamic_update_slice(keys, k.reshape(flat, 1, depth), (0, slot, 0))
-                    values = lax.dynamic_update_slice(values, v.reshape(flat, 1, depth), (0, slot, 0))
-                    scores = jnp.einsum("ngd,nsd->ngs", q.reshape(flat, group, depth), keys) * depth**-0.5
-                    weights = jax.nn.softmax(jnp.where(places <= t, scores, -jnp.inf), -1)
-                    mixed = jnp.einsum("ngs,nsd->ngd", weights, values)
-                else:
-                    keys = lax.dynamic_update_slice(keys, k.reshape(1, depth), (slot, 0))
-                    values = lax.dynamic_update_slice(values, v.reshape(1, depth), (slot, 0))
-                    scores = jnp.einsum("gd,sd->gs", q.reshape(group, depth), keys) * depth**-0.5
-                    weights = jax.nn.softmax(jnp.where(places <= t, scores, -jnp.inf), -1)
-                    mixed = jnp.einsum("gs,sd->gd", weights, values)
+                keys = lax.dynamic_update_slice(keys, k.reshape(flat, 1, depth), (0, slot, 0))
+                values = lax.dynamic_update_slice(values, v.reshape(flat, 1, depth), (0, slot, 0))
+                mixed = attended(q.reshape(flat, group, depth), keys, values, t)
                 x = x + times(mixed.reshape(batch, -1), w["wo"])
                 y = normalised(x, w["norm2"])
                 x = x + times(jax.nn.silu(times(y, w["gate"])) * times(y, w["up"]), w["down"])

@@ -318,7 +318,7 @@ class ByExpert(Jax):
                 flat = array.reshape(-1, length, s.depth)
                 full = np.zeros((len(flat), room, s.depth), "float32")
                 full[:, slots] = flat[:, first:]
-                caches.append(full if len(flat) > 1 else full[0])
+                caches.append(full)
         tokens = np.zeros((self.row.T, s.batch), np.int32)
 
         def run(end: int) -> Any:

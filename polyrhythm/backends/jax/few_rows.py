@@ -15,12 +15,16 @@ import jax
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from polyrhythm.backends.jax.native import few_rows as native
 from polyrhythm.ir import dtypes
 
 Array = jax.Array
 
 MOST_ROWS = 32
 """With more, the usual product is as fast."""
+
+LEAST = 2**14
+"""A matrix of so many elements is multiplied by our own kernel, if it takes the rows."""
 
 SMALL = 2**13
 """A matrix of fewer elements is multiplied as it comes, since the barrier costs more than it saves."""
@@ -34,6 +38,9 @@ def product(rows: Array, matrix: Array) -> Array:
     """The product of (*lanes, in) and (*out, in), of shape (*lanes, *out)."""
     *lanes, size = rows.shape
     count = math.prod(lanes)
+    if matrix.size >= LEAST and native.takes(count, matrix.dtype):
+        made = native.product(lax.reshape(rows, (1, count, size)), matrix, outer=matrix.size // size)
+        return lax.reshape(made, (*lanes, *matrix.shape[:-1]))
     is_one_by_one = count <= ONE_BY_ONE[0] and matrix.size <= ONE_BY_ONE[1]
     if not 2 <= count <= MOST_ROWS or (matrix.size < SMALL and not is_one_by_one):
         return _dot(rows, matrix)

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from polyrhythm.backends.jax import few_rows, many_rows
+from polyrhythm.backends.jax import batched, few_rows, many_rows
 from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
@@ -163,6 +163,8 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
     if unmasked is None and not batch and _is_over_rows(a, b, contracted):
         return many_rows.product(a.value.array, b.value.array, len(contracted), own != output), own
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
+    if unmasked is None and batch and dtypes.is_float(b.value.array.dtype):
+        return batched.product(a.value.array, b.value.array, dimensions, wide, _in_use(b, batch)), batch + own
     dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)
     array = dot(a.value.array, b.value.array)
     if unmasked is not None:
@@ -173,6 +175,14 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
 def _is_rows_by_matrix(b: _Labelled, contracted: str) -> bool:
     """Whether a product may be one of rows and a matrix stored (out, in), its larger operand."""
     return len(b.labels) > 1 and b.labels[-1] == contracted and dtypes.is_float(b.value.array.dtype)
+
+
+def _in_use(b: _Labelled, batch: str) -> tuple[int, Array] | None:
+    """The first axis of the matrices in an operand and how much of it is in use, if that is known at run time only."""
+    axis = next((axis for axis, label in enumerate(b.labels) if label not in batch), None)
+    if axis is None or axis in b.value.starts or is_static(b.value.lengths[axis]):
+        return None
+    return axis, b.value.lengths[axis]
 
 
 def _is_over_rows(a: _Labelled, b: _Labelled, contracted: str) -> bool:
