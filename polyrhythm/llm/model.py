@@ -112,7 +112,7 @@ class Model:
         if run is None:
             return iter(())
         program, t = run.generating.program, run.generating.t
-        steps = program.stream(over=t, chunk=chunk, bounds=run.bounds, seed=seed, **run.inputs)
+        steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=seed, **run.inputs)
         return self._pieces(steps, rows, max_new_tokens, alone)
 
     def logits(self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:

@@ -184,9 +184,10 @@ class Caller:
         chunk: int,
         prefetch: int,
         at_once: bool,
+        wanted: Kind | None,
     ) -> Stream:
         """A run that goes on whenever its next step along a dim is asked for; its first steps may be made `at_once`."""
-        kind = kind_of(inputs.values())
+        kind = wanted or kind_of(inputs.values())
         values = {**self.program.params, **inputs}
         dims = {name: node.dims for name, node in self.graph.inputs.items()}
         fed = {n: v for n, v in values.items() if is_iterator(v) and dims.get(n)}
@@ -215,9 +216,13 @@ class Caller:
         numbers = steps(self._timed(positions), ready, feeders, lambda: run.found, each, reporter.at)
 
         def values_of() -> Iterator[Any]:
+            found, shapes = None, []  # type: dict[str, int] | None, list[tuple[int, ...]]
             try:
                 for step in numbers:
-                    yield self._step(kind, ready, run, known, step)
+                    if run.found != found:
+                        found = dict(run.found)
+                        shapes = output_shapes(self.loops, {**known, **found})
+                    yield self._step(kind, ready, run, shapes, step)
             finally:
                 numbers.close()  # type: ignore[attr-defined]
                 reporter.close()
@@ -258,14 +263,13 @@ class Caller:
                 phases["run"] = phases.get("run", 0.0) + perf_counter() - started
             yield position
 
-    def _step(self, kind: Kind, ready: Readiness, run: Any, bounds: Mapping[str, int], step: int) -> Any:
+    def _step(self, kind: Kind, ready: Readiness, run: Any, shapes: list[tuple[int, ...]], step: int) -> Any:
         """One step of the outputs, in their structure."""
-        now = {**bounds, **run.found}
-        shapes = output_shapes(self.loops, now)
         values: list[Any] = [None] * len(shapes)
+        fetch = run.step_as_numpy if self.library == "jax" and kind == "numpy" else run.step
         for number, axis in ready.axes.items():
-            if step < ready.extent(number, now):
-                value = run.step(number, axis, step, shapes[number])
+            if step < shapes[number][axis]:
+                value = fetch(number, axis, step, shapes[number])
                 if self.program.options.check_nan and self.library == "jax":
                     nans.check_step(self.graph[self.loops.outputs[number]], value, ready.dim, step)
                 values[number] = like(kind, value if self.library == "jax" else copied(value))

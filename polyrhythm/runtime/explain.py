@@ -16,10 +16,11 @@ from polyrhythm.schedule.dependences import Dependence
 from polyrhythm.schedule.scheduler import Item, Loop
 
 
-def explain(compiled: Compiled, compiled_loops: bool, tuned: Sequence[str] = ()) -> str:
+def explain(compiled: Compiled, compiled_loops: bool, kernels: Sequence[str] = (), tuned: Sequence[str] = ()) -> str:
     """Outputs, order, loops and storage, each with its reason, and the lines they come from.
 
-    `compiled_loops` says that the backend compiles loops, and so may run their steps at once.
+    `compiled_loops` says that the backend compiles loops, and so may run their steps at once; `kernels` what it does
+    with code of its own.
     """
     parts = [
         ("outputs", _outputs(compiled)),
@@ -27,6 +28,7 @@ def explain(compiled: Compiled, compiled_loops: bool, tuned: Sequence[str] = ())
         ("passes", _passes(compiled, compiled_loops)),
         ("order", list(_loops(compiled.schedule, compiled.dependences))),
         ("loops", show(compiled.loops, details=False).rstrip("\n").split("\n")),
+        ("kernels", kernels),
         ("tuned", tuned),
         ("storage", str(Memory(compiled.loops)).split("\n")),
         ("lines", _lines(compiled)),

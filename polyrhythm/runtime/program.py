@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from polyrhythm.lang.tensor import Tensor
 from polyrhythm.loops.cost import Machine
 from polyrhythm.loops.show import show
 from polyrhythm.runtime import calling, probing
+from polyrhythm.runtime.arrays import Kind
 from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.crossing import follows, hands_out
 from polyrhythm.runtime.explain import explain
@@ -31,7 +32,7 @@ BACKENDS = ("jax", "numpy", "torch")
 MANY_STEPS = 16
 """From how many first steps on that a call makes at once a stream does so too."""
 
-RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "at")
+RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "library", "at")
 """Arguments of calls, streams and probes, which no input may be named like."""
 
 
@@ -181,6 +182,7 @@ class Program:
         over: Dim,
         chunk: int = 1,
         prefetch: int = 0,
+        library: Kind | None = None,
         bounds: Mapping[Any, int] | None = None,
         seed: int = 0,
         **inputs: Any,
@@ -190,15 +192,21 @@ class Program:
         An input may be an iterator over its first dim. An item is taken just before the step that reads it, so it
         may depend on the steps handed out so far; with `prefetch` that many items are taken ahead by a thread. On JAX
         `chunk` iterations are one call of XLA. Where all inputs are given and a call makes many first steps at once,
-        as in reading a prompt, a stream does too.
+        as in reading a prompt, a stream does too. Steps are arrays of the library that the inputs come from, or of
+        `library`; as NumPy arrays those of a chunk are fetched together.
         """
+        if library not in (None, *get_args(Kind)):
+            raise UnsupportedError(
+                f"library={library!r} is none that steps could be arrays of",
+                fix=f"choose one of {', '.join(get_args(Kind))}, or leave it out",
+            )
         self.stats.calls += 1
         dim = self._caller.dim(over)
         fed = any(is_iterator(value) for value in inputs.values())
         hands = not fed and hands_out(self.compiled, dim)
         at_once = hands and self._caller.first_steps(inputs, bounds, dim) >= MANY_STEPS
         caller = self._caller if at_once else self._variant(dim)
-        return caller.stream(inputs, bounds, seed, dim, chunk, prefetch, at_once)
+        return caller.stream(inputs, bounds, seed, dim, chunk, prefetch, at_once, library)
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""
@@ -259,8 +267,10 @@ class Program:
 
     def explain(self) -> str:
         """What the compiler made of the program, and why, as text."""
+        if self.options.backend != "jax":
+            return explain(self.compiled, False)
         tuned = self.backend.explained() if self.options.tune else []
-        return explain(self.compiled, self.options.backend == "jax", tuned)
+        return explain(self.compiled, True, self.backend.kernels(), tuned)
 
     def as_torch(self) -> Callable[..., Any]:
         """The program as a torch function: tensors by name in, tensors out, no gradients through it."""

@@ -17,6 +17,8 @@ from jax import lax
 
 import polyrhythm as pr
 from polyrhythm import nn
+from polyrhythm.backends.jax import products
+from polyrhythm.backends.jax.native import few_rows as native
 from tests.backends.hlo import large, loop_bodies, optimised
 
 HEADS, DEPTH, STEPS, WINDOW = 4, 16, 512, 64
@@ -34,6 +36,17 @@ def decode(window: int | None, heads: int = HEADS, stride: int = 1) -> pr.Tensor
     weights = pr.einsum("hd,shd->hs", q, keys).softmax(-1)
     x[0] = pr.input("first", (WIDTH,))
     x[t + 1] = pr.tanh(pr.einsum("hs,shd->hd", weights, values).reshape(WIDTH) + x)
+    return x[t + 1]
+
+
+def decode_several(batch: int = 3) -> pr.Tensor:
+    """The same for several texts, which share weights and have keys of their own."""
+    t, T = pr.dim("t")
+    x = pr.recurrent((batch, WIDTH), ((t, T + 1),))
+    q, k, v = ((x @ pr.input(n, (WIDTH, WIDTH))).reshape(batch, HEADS, DEPTH) for n in ("wq", "wk", "wv"))
+    weights = pr.einsum("bhd,sbhd->bhs", q, k[0 : t + 1]).softmax(-1)
+    x[0] = pr.input("first", (WIDTH,))
+    x[t + 1] = pr.tanh(pr.einsum("bhs,sbhd->bhd", weights, v[0 : t + 1]).reshape(batch, WIDTH) + x)
     return x[t + 1]
 
 
@@ -90,6 +103,7 @@ def steps_of(*names: str) -> dict[str, np.ndarray]:
 PATTERNS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], int]] = {
     "decode, all steps": (lambda: decode(None), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, STEPS * WIDTH),
     "decode, one head": (lambda: decode(None, 1), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, STEPS * WIDTH),
+    "decode, several": (decode_several, lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, STEPS * WIDTH),
     "decode, window": (lambda: decode(WINDOW), lambda: {**decode_inputs(), "bounds": {"T": STEPS}}, WINDOW * WIDTH),
     "decode, every second step": (
         lambda: decode(None, stride=2),
@@ -102,12 +116,35 @@ PATTERNS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], int]]
 }
 
 
+@pytest.fixture(params=["XLA", "kernel"], autouse=True)
+def who_multiplies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Matrices of any size are multiplied by our kernel, or none is."""
+    if request.param == "kernel":
+        for limit in ("LEAST", "LEAST_BATCH"):
+            monkeypatch.setattr(products, limit, 0)
+    else:
+        monkeypatch.setattr(native, "takes", lambda *_: False)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_no_large_buffer_is_copied_in_a_loop(pattern: str) -> None:
     build, arguments, elements = PATTERNS[pattern]
     bodies = loop_bodies(optimised(pr.compile(build()), **arguments()))
     assert "dynamic-update-slice" in bodies, "the loop is not there"
     assert large(bodies, COPIES, elements) == []
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.startswith("decode")])
+def test_a_step_updates_keys_and_values_once(pattern: str, who_multiplies: str) -> None:
+    """A second update of the same buffer is a copy under another name."""
+    build, arguments, elements = PATTERNS[pattern]
+    bodies = loop_bodies(optimised(pr.compile(build()), **arguments()))
+    every = large(bodies, ("dynamic-update-slice",), elements)
+    stores = [store for store in every if f"= f32[{STEPS}," not in store]  # the others keep the output
+    remainders = 2 if "second" in pattern else 1
+    assert len(stores) == 2 * remainders, "\n".join(stores)
+    assert ("polyrhythm_few_rows_along" in bodies) == (who_multiplies == "kernel")
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

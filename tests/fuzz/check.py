@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import polyrhythm as pr
-from polyrhythm.backends.jax import few_rows, lowering, many_rows
+from polyrhythm.backends.jax import few_rows, lowering, many_rows, products
 from polyrhythm.schedule.scheduler import ScheduleError
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Program
@@ -94,6 +94,8 @@ def as_if_large() -> Iterator[None]:
         patch.object(few_rows, "SMALL", 0),
         patch.object(few_rows, "ONE_BY_ONE", (2, 16)),
         patch.object(many_rows, "is_worth", lambda *_: True),
+        patch.object(products, "LEAST", 0),
+        patch.object(products, "LEAST_BATCH", 0),
     ):
         yield
 

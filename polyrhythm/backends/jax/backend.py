@@ -17,6 +17,7 @@ import numpy as np
 from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.growing import Growing
 from polyrhythm.backends.jax.lowering import Lowering
+from polyrhythm.backends.jax.native import few_rows
 from polyrhythm.backends.jax.ops_creation import seed_words
 from polyrhythm.backends.jax.reads import known_reads
 from polyrhythm.backends.jax.regions import has_host
@@ -115,6 +116,13 @@ class JaxBackend:
         loops = [unit.loop for unit in units(self.program.body) if unit.loop is not None]
         names = dict.fromkeys(name for loop in loops for name in strides(self.program, strided, loop))
         return tuple(self.program.places[name] for name in names)
+
+    def kernels(self) -> list[str]:
+        """What is done by code of our own, or why it is not, for `program.explain()`."""
+        if not any(c.op == "einsum" for block in blocks_of(self.program.body) for c in block.body):
+            return []
+        why = few_rows.missing()
+        return [f"few rows: {f'by the kernel {few_rows.SOURCE}' if why is None else f'left to XLA, {why}'}"]
 
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""

@@ -1,9 +1,10 @@
 """Products of a few rows with a matrix that all of them share, as when a few texts are decoded at once.
 
-For two to some dozens of rows and a matrix stored (out, in), XLA's product takes about twice as long as the same
-product with the matrix first; measured, and it seems that the matrix is rearranged at every call. For very few rows of
-a matrix that fits a core's cache, so many products with one row each are faster still. XLA's simplifier would turn the
-product back to spare the transposing of its result, if there were no barrier between the two.
+A matrix stored (out, in) is multiplied by our own kernel (`products.py`). Where that does not take it, for lack of a
+compiler or because there are too many rows, XLA's product takes about twice as long as the same product with the matrix
+first; measured, and it seems that the matrix is rearranged at every call. For very few rows of a matrix that fits a
+core's cache, so many products with one row each are faster still. XLA's simplifier would turn the product back to spare
+the transposing of its result, if there were no barrier between the two.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from polyrhythm.backends.jax import products
 from polyrhythm.backends.jax.native import few_rows as native
 from polyrhythm.ir import dtypes
 
@@ -22,9 +24,6 @@ Array = jax.Array
 
 MOST_ROWS = 32
 """With more, the usual product is as fast."""
-
-LEAST = 2**14
-"""A matrix of so many elements is multiplied by our own kernel, if it takes the rows."""
 
 SMALL = 2**13
 """A matrix of fewer elements is multiplied as it comes, since the barrier costs more than it saves."""
@@ -38,9 +37,9 @@ def product(rows: Array, matrix: Array) -> Array:
     """The product of (*lanes, in) and (*out, in), of shape (*lanes, *out)."""
     *lanes, size = rows.shape
     count = math.prod(lanes)
-    if matrix.size >= LEAST and native.takes(count, matrix.dtype):
-        made = native.product(lax.reshape(rows, (1, count, size)), matrix, outer=matrix.size // size)
-        return lax.reshape(made, (*lanes, *matrix.shape[:-1]))
+    if matrix.size >= products.LEAST and native.takes(count, matrix.dtype):
+        last = ((rows.ndim - 1,), (matrix.ndim - 1,))
+        return products.product(rows, matrix, (last, ((), ())), dtypes.accumulator(matrix.dtype))
     is_one_by_one = count <= ONE_BY_ONE[0] and matrix.size <= ONE_BY_ONE[1]
     if not 2 <= count <= MOST_ROWS or (matrix.size < SMALL and not is_one_by_one):
         return _dot(rows, matrix)
@@ -55,7 +54,7 @@ def product(rows: Array, matrix: Array) -> Array:
 
 @product.def_vmap
 def _mapped(size: int, batched: Any, rows: Array, matrix: Array) -> tuple[Array, bool]:
-    """Lanes that share the matrix are more rows, lanes that share the rows more of the matrix; else it is XLA's."""
+    """Lanes that share the matrix are more rows, lanes that share the rows more of the matrix, others a batch."""
     if batched == [True, False]:
         return product(rows, matrix), True
     if batched == [False, True]:
@@ -63,7 +62,8 @@ def _mapped(size: int, batched: Any, rows: Array, matrix: Array) -> tuple[Array,
         made = _dot(matrix, rows)
         lanes = rows.ndim - 1
         return lax.transpose(made, (0, *range(made.ndim - lanes, made.ndim), *range(1, made.ndim - lanes))), True
-    return jax.vmap(_dot, [0 if own else None for own in batched], axis_size=size)(rows, matrix), True
+    last = ((rows.ndim - 1,), (matrix.ndim - 1,))
+    return products.product(rows, matrix, (last, ((0,), (0,))), dtypes.accumulator(matrix.dtype)), True
 
 
 def _dot(a: Array, b: Array) -> Array:

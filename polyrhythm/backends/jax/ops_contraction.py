@@ -24,8 +24,8 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from polyrhythm.backends.jax import batched, few_rows, many_rows
-from polyrhythm.backends.jax.ops_padded import Implementation, Padded, Result, fit, is_one, is_static, masked
+from polyrhythm.backends.jax import few_rows, many_rows, products
+from polyrhythm.backends.jax.ops_padded import Implementation, Length, Padded, Result, fit, is_one, is_static, masked
 from polyrhythm.backends.jax.ops_reductions import widened
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.ops.contraction import parse_spec
@@ -157,14 +157,15 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
         # before the larger one's own axes in the product, which then needs no transposing.
         a, b = b, a
     own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
-    if unmasked is None and not batch and _is_rows_by_matrix(b, contracted):
+    used = _in_use(b, batch)
+    if unmasked is None and used is None and not batch and _is_rows_by_matrix(b, contracted):
         rows = lax.transpose(a.value.array, a.axes("".join(x for x in a.labels if x != contracted) + contracted))
         return few_rows.product(rows, b.value.array), own
     if unmasked is None and not batch and _is_over_rows(a, b, contracted):
         return many_rows.product(a.value.array, b.value.array, len(contracted), own != output), own
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
-    if unmasked is None and batch and dtypes.is_float(b.value.array.dtype):
-        return batched.product(a.value.array, b.value.array, dimensions, wide, _in_use(b, batch)), batch + own
+    if unmasked is None and (used is not None or batch or b.labels.startswith(contracted)):
+        return products.product(a.value.array, b.value.array, dimensions, wide, used), batch + own
     dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)
     array = dot(a.value.array, b.value.array)
     if unmasked is not None:
@@ -177,12 +178,13 @@ def _is_rows_by_matrix(b: _Labelled, contracted: str) -> bool:
     return len(b.labels) > 1 and b.labels[-1] == contracted and dtypes.is_float(b.value.array.dtype)
 
 
-def _in_use(b: _Labelled, batch: str) -> tuple[int, Array] | None:
+def _in_use(b: _Labelled, batch: str) -> tuple[int, Length] | None:
     """The first axis of the matrices in an operand and how much of it is in use, if that is known at run time only."""
     axis = next((axis for axis, label in enumerate(b.labels) if label not in batch), None)
-    if axis is None or axis in b.value.starts or is_static(b.value.lengths[axis]):
+    if axis is None or axis in b.value.starts:
         return None
-    return axis, b.value.lengths[axis]
+    length = b.value.lengths[axis]
+    return None if is_static(length) else (axis, length)
 
 
 def _is_over_rows(a: _Labelled, b: _Labelled, contracted: str) -> bool:

@@ -1,9 +1,9 @@
 """Compiles a C file of this folder for this machine and opens it; once, since what was built is kept.
 
-A shared library is kept in `folder()` beside XLA's programs (in a temporary folder if nothing is to be kept), under a name
-made of the source, XLA's header, and what the compiler says of itself and of this processor. So another processor, another
-compiler or another version of JAX has its own. Without a compiler there is no library: `Built.missing` says why, and
-programs say so in `explain()`.
+A shared library is kept beside XLA's programs, in a temporary folder if nothing is to be kept. Its name is made of the
+source, XLA's header, and what the compiler says of itself and of this processor, so another processor, another compiler
+or another version of JAX has its own. Without a compiler there is no library: `Built.missing` says why, and programs
+say so in `explain()`.
 """
 
 from __future__ import annotations

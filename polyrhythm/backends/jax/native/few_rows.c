@@ -153,7 +153,7 @@ INLINE void along(const int rows, const int columns, const int is_half, const Pr
     }
   for (int64_t k = first; k < end; k++) {
     vector column[COLUMNS];
-    int64_t at = matrix + k * p->outer, ahead = AHEAD / 4 / p->outer * p->outer;
+    int64_t at = matrix + k * p->outer, ahead = (1 + AHEAD / 4 / p->outer) * p->outer;
     UNROLLED for (int c = 0; c < columns; c++) {
       column[c] = several(p->matrix, at + c * LANES, is_half);
       ask_for(p->matrix, at + ahead + c * LANES, is_half);

@@ -1,10 +1,11 @@
-"""Products of batches of matrices: a `dot_general` with batch axes, done by our kernel where that is faster.
+"""Products that may be ours: a `dot_general` that becomes our kernel for few rows where that is faster.
 
-Attention is two of them for each step: a few rows for each head of each text, times all keys so far, which lie in a
-buffer of some capacity. How many rows there are, and what of the batch shares a matrix, is known only when all loops done
-at once have added their lanes. So the product is a primitive of its own: a lane adds axes to it as it would to a
-`dot_general`, and what it becomes is decided when it is lowered. The length in use of one axis of the matrices goes
-along. It spares work and means nothing else: what lies beyond it is masked already, or garbage that nobody reads.
+A few texts decoded at once are a few rows times each weight. Their attention is two more products for each step: a few
+rows for each head of each text, times all keys so far, which lie in a buffer of some capacity. How many rows there are,
+and what of a batch shares a matrix, is known only when all loops done at once have added their lanes. So the product is
+a primitive of its own: a lane adds axes to it as it would to a `dot_general`, and what it becomes is decided when it is
+lowered. The length in use of one axis of the matrices goes along. It spares work and means nothing else: what lies
+beyond it is masked already, or garbage that nobody reads. JAX differentiates such a product as it does a `dot_general`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
 
 from polyrhythm.backends.jax.native import few_rows as native
 
@@ -27,13 +28,19 @@ Axes = tuple[int, ...]
 Dimensions = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 """As `dot_general` has them: the contracted axes of both operands, and their batch axes."""
 
-LEAST = 2**16
-"""Matrices of fewer elements in all are left to XLA."""
+LEAST_BATCH = 2**16
+"""A batch of matrices, or one of which a part is in use, is left to XLA if it has fewer elements in all."""
 
-_product = Primitive("polyrhythm_batched_product")
+LEAST = 2**14
+"""And so is any other matrix with fewer elements."""
+
+MOST_ALONG = 2**18
+"""And a matrix (in, out) with more: XLA reads it faster, and as fast if there is only one row."""
+
+_product = Primitive("polyrhythm_product")
 
 
-def product(a: Array, b: Array, dimensions: Dimensions, dtype: Any, length: tuple[int, Array] | None = None) -> Array:
+def product(a: Array, b: Array, dimensions: Dimensions, dtype: Any, length: tuple[int, Any] | None = None) -> Array:
     """The product of two arrays; `length` is an axis of b and how much of it is in use."""
     batch = len(dimensions[1][0])
     axis, value = length if length is not None else (None, jnp.int32(0))
@@ -55,9 +62,13 @@ def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dty
     across = rest[len(rest) - len(over_b) :] == tuple(sorted(over_b))
     along = not across and rest[: len(over_b)] == tuple(sorted(over_b))
     rows = math.prod(a.shape[i] for i in own_a)
-    fits = a.dtype == b.dtype and dtype == jnp.float32 and b.size >= LEAST and (along or across)
-    if not (fits and native.takes(rows, b.dtype)):
-        return lax.dot_general(a, b, dimensions, preferred_element_type=dtype)
+    fits = a.dtype == b.dtype and dtype == jnp.float32 and (along or across)
+    if batch_b or axis is not None:
+        pays = b.size >= LEAST_BATCH
+    else:
+        pays = b.size >= LEAST and (across or (rows > 1 and b.size <= MOST_ALONG))
+    if not (fits and pays and native.takes(rows, b.dtype)):
+        return _dot(a, b, dimensions=dimensions, dtype=dtype, axis=axis)
     # Contracted axes are in the order in which they lie in the matrix.
     over_a = tuple(i for _, i in sorted(zip(over_b, over_a, strict=True)))
     count = math.prod(b.shape[i] for i in batch_b)
@@ -66,7 +77,7 @@ def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dty
     left = lax.reshape(lax.transpose(a, (*batch_a, *own_a, *over_a)), (count, rows, inner))
     right = lax.transpose(b, (*batch_b, *rest))
     used = None
-    if axis == rest[0]:
+    if axis == rest[0] and (axis in over_b) == along:
         used = lengths * np.int32((inner if along else outer) // b.shape[axis])
         sizes = (1,) * len(batch_b) if lengths.size == 1 else tuple(b.shape[i] for i in batch_b)
         used = lax.reshape(jnp.broadcast_to(used, sizes), (math.prod(sizes),))
@@ -104,7 +115,7 @@ def _mapped(
             own = len(_free(a.ndim, over[0], batch[0]))
             place = len(batch_a) + own + _free(b.ndim, over[1], batch[1]).index(of_b)
         else:
-            place = batching.not_mapped
+            place = None
     made = _product.bind(a, b, lengths, dimensions=(over, batch), dtype=dtype, axis=axis)
     return made, place
 
@@ -114,6 +125,20 @@ def _past(axes: Axes, lane: int | None) -> Axes:
     return axes if lane is None else tuple(axis + (axis >= lane) for axis in axes)
 
 
+def _differentiated(values: Sequence[Array], slopes: Sequence[Any], **how: Any) -> tuple[Array, Any]:
+    """The product and its slope."""
+    (a, b, _), (slope_a, slope_b, _) = values, slopes
+    made = _product.bind(*values, **how)
+    parts = [] if type(slope_a) is ad.Zero else [_dot(slope_a, b, **how)]
+    parts += [] if type(slope_b) is ad.Zero else [_dot(a, slope_b, **how)]
+    return made, sum(parts[1:], parts[0]) if parts else jnp.zeros_like(made)
+
+
+def _dot(a: Array, b: Array, *, dimensions: Dimensions, dtype: Any, axis: int | None) -> Array:
+    return lax.dot_general(a, b, dimensions, preferred_element_type=dtype)
+
+
+ad.primitive_jvps[_product] = _differentiated
 _product.def_impl(_computed)
 _product.def_abstract_eval(_shape)
 batching.primitive_batchers[_product] = _mapped
