@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from polyrhythm.backends.jax.native import few_rows
+from polyrhythm.backends.jax.native import kernel
 
 OWN_KERNEL = 2**16
 """Caches of fewer elements are left to XLA."""
@@ -129,19 +129,19 @@ def padded(shape: Shape, steps: int) -> Callable[..., jax.Array]:
 
 def times(x: jax.Array, weight: jax.Array) -> jax.Array:
     """The product of (batch, in) and (out, in)."""
-    if few_rows.takes(len(x), x.dtype):
-        return few_rows.product(x[None], weight)[0]
+    if kernel.takes(len(x), x.dtype):
+        return kernel.product(x[None], weight)[0]
     return lax.optimization_barrier(weight @ x.T).T  # without the barrier XLA turns the product round again
 
 
 def attended(q: jax.Array, keys: jax.Array, values: jax.Array, t: jax.Array) -> jax.Array:
     """Attention of q (n, group, depth) over what is filled of keys and values (n, room, depth) after step t."""
     room, scale = keys.shape[1], keys.shape[2] ** -0.5
-    own = keys.size >= OWN_KERNEL and few_rows.takes(q.shape[1], q.dtype)
+    own = keys.size >= OWN_KERNEL and kernel.takes(q.shape[1], q.dtype)
     filled = jnp.minimum(t + 1, room)[None]
-    scores = few_rows.product(q, keys, filled) if own else jnp.einsum("ngd,nsd->ngs", q, keys)
+    scores = kernel.product(q, keys, filled) if own else jnp.einsum("ngd,nsd->ngs", q, keys)
     weights = jax.nn.softmax(jnp.where(jnp.arange(room) <= t, scores * scale, -jnp.inf), -1)
-    return few_rows.product(weights, values, filled, along=True) if own else jnp.einsum("ngs,nsd->ngd", weights, values)
+    return kernel.product(weights, values, filled, along=True) if own else jnp.einsum("ngs,nsd->ngd", weights, values)
 
 
 def _out_in(weight: np.ndarray) -> jax.Array:

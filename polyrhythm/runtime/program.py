@@ -193,7 +193,7 @@ class Program:
         may depend on the steps handed out so far; with `prefetch` that many items are taken ahead by a thread. On JAX
         `chunk` iterations are one call of XLA. Where all inputs are given and a call makes many first steps at once,
         as in reading a prompt, a stream does too. Steps are arrays of the library that the inputs come from, or of
-        `library`; as NumPy arrays those of a chunk are fetched together.
+        `library`; as NumPy arrays they are fetched several at a time.
         """
         if library not in (None, *get_args(Kind)):
             raise UnsupportedError(

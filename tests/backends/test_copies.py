@@ -18,7 +18,7 @@ from jax import lax
 import polyrhythm as pr
 from polyrhythm import nn
 from polyrhythm.backends.jax import products
-from polyrhythm.backends.jax.native import few_rows as native
+from polyrhythm.backends.jax.native import kernel
 from tests.backends.hlo import large, loop_bodies, optimised
 
 HEADS, DEPTH, STEPS, WINDOW = 4, 16, 512, 64
@@ -123,7 +123,7 @@ def who_multiplies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         for limit in ("LEAST", "LEAST_BATCH"):
             monkeypatch.setattr(products, limit, 0)
     else:
-        monkeypatch.setattr(native, "takes", lambda *_: False)
+        monkeypatch.setattr(kernel, "takes", lambda *_: False)
     return str(request.param)
 
 

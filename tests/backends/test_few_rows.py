@@ -12,7 +12,7 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.backends.jax import few_rows, products
 from polyrhythm.backends.jax.few_rows import MOST_ROWS, ONE_BY_ONE, product
-from polyrhythm.backends.jax.native import few_rows as native
+from polyrhythm.backends.jax.native import kernel
 
 TINY, MIDDLE, LARGE = (5, 7), (few_rows.SMALL // 128, 128), (ONE_BY_ONE[1] // 256 + 1, 256)
 
@@ -76,7 +76,7 @@ def test_lanes_with_matrices_of_their_own() -> None:
 def test_without_a_kernel_the_form_is_that_of_the_number_of_rows(
     count: int, shape: tuple[int, int], dots: int, barriers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "takes", lambda *_: False)
+    monkeypatch.setattr(kernel, "takes", lambda *_: False)
     text = written(jax.vmap(product, (0, None)), normal(count, shape[1]), normal(*shape))
     assert (text.count("dot_general["), text.count("optimization_barrier")) == (dots, barriers)
 
@@ -85,9 +85,9 @@ def test_without_a_kernel_the_form_is_that_of_the_number_of_rows(
     ("count", "shape", "kernels"),
     [
         (1, LARGE, 1),
-        (native.MOST_ROWS, MIDDLE, 0),
-        (native.MOST_ROWS, LARGE, 1),
-        (native.MOST_ROWS + 1, LARGE, 0),
+        (kernel.MOST_ROWS, MIDDLE, 0),
+        (kernel.MOST_ROWS, LARGE, 1),
+        (kernel.MOST_ROWS + 1, LARGE, 0),
     ],
 )
 def test_rows_and_matrices_that_the_kernel_takes(count: int, shape: tuple[int, int], kernels: int) -> None:
@@ -96,16 +96,16 @@ def test_rows_and_matrices_that_the_kernel_takes(count: int, shape: tuple[int, i
 
 
 @pytest.mark.usefixtures("every_form")
-@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "XLA"])
+@pytest.mark.parametrize("ours", [True, False], ids=["kernel", "XLA"])
 @pytest.mark.parametrize(
     ("batch", "dtype"), [(1, "float32"), (2, "float32"), (5, "float32"), (40, "float32"), (2, "bfloat16"), (5, "int32")]
 )
 def test_programs_whose_rows_share_a_matrix(
-    batch: int, dtype: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
+    batch: int, dtype: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recurrence over t of rows b, weights stored (out, in) and (in, out), and a product over two axes."""
-    if not kernel:
-        monkeypatch.setattr(native, "takes", lambda *_: False)
+    if not ours:
+        monkeypatch.setattr(kernel, "takes", lambda *_: False)
     b, t = pr.dim("b")[0], pr.dim("t")[0]
     x = pr.input("x", (6,), (b, t), dtype)
     first, second = pr.input("first", (4, 6), (), dtype), pr.input("second", (4, 6), (), dtype)

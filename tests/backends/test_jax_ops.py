@@ -1,6 +1,7 @@
 """Operations on padded arrays against the NumPy functions: static shapes, and lengths known only at run time."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from polyrhythm.backends.jax import products
 from polyrhythm.backends.jax.ops import IMPLEMENTATIONS, IndexRangeError, Padded, apply
 from polyrhythm.ir import dtypes
 from polyrhythm.ir.conditions import TRUE, Condition
@@ -142,6 +144,20 @@ def test_static_shapes(op: str) -> None:
 @every_operation
 def test_lengths_known_at_run_time(op: str) -> None:
     check(dynamic_calls(some_of(cases_of(op), 14), seed=2), draws=2)
+
+
+def test_contractions_by_our_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all matrices were large enough for it."""
+    for limit in ("LEAST", "LEAST_BATCH"):
+        monkeypatch.setattr(products, limit, 0)
+    for dtype in (dtypes.FLOAT32, dtypes.BFLOAT16):
+        cases = [_with(case, dtype) for case in cases_of("einsum")]
+        check(static_calls(cases, 2, 3, 4, 5), draws=2)
+        check(dynamic_calls(cases, seed=5), draws=2)
+
+
+def _with(sample: Sample, dtype: np.dtype) -> Sample:
+    return replace(sample, operands=tuple(replace(operand, dtype=dtype) for operand in sample.operands))
 
 
 @pytest.mark.slow

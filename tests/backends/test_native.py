@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import stat
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.backends.jax.native import build, few_rows
-from polyrhythm.backends.jax.native.few_rows import MOST_ROWS
+from polyrhythm.backends.jax.native import build, kernel
+from polyrhythm.backends.jax.native.kernel import MOST_ROWS
 
 BFLOAT16 = ml_dtypes.bfloat16
 
@@ -36,7 +38,7 @@ def expected(rows: np.ndarray, matrix: np.ndarray, lengths: Any, along: bool) ->
 def product(rows: Any, matrix: Any, lengths: Any = None, along: bool = False) -> np.ndarray:
     """By the kernel."""
     given = None if lengths is None else jnp.asarray(np.atleast_1d(lengths), jnp.int32)
-    return np.asarray(few_rows.product(jnp.asarray(rows), jnp.asarray(matrix), given, along=along))
+    return np.asarray(kernel.product(jnp.asarray(rows), jnp.asarray(matrix), given, along=along))
 
 
 def check(rows: np.ndarray, matrix: np.ndarray, lengths: Any = None, along: bool = False) -> None:
@@ -46,7 +48,7 @@ def check(rows: np.ndarray, matrix: np.ndarray, lengths: Any = None, along: bool
 
 
 def test_there_is_a_kernel() -> None:
-    assert few_rows.missing() is None
+    assert kernel.missing() is None
 
 
 @pytest.mark.parametrize("along", [False, True], ids=["across", "along"])
@@ -107,7 +109,7 @@ def test_products_side_by_side() -> None:
     @jax.jit
     def together(rows: jax.Array, matrices: list[jax.Array]) -> list[jax.Array]:
         def step(_: Any, made: list[jax.Array]) -> list[jax.Array]:
-            return [few_rows.product(rows + 0 * made[0][0, 0, 0], matrix) for matrix in matrices]
+            return [kernel.product(rows + 0 * made[0][0, 0, 0], matrix) for matrix in matrices]
 
         return jax.lax.fori_loop(0, 50, step, [jnp.zeros((1, 3, 600)) for _ in matrices])
 
@@ -186,26 +188,108 @@ def test_a_compiler_that_fails(anew: Path, monkeypatch: pytest.MonkeyPatch) -> N
     made = build.built("few_rows.c")
     assert made.library is None
     assert made.missing == f"{anew / 'cc'} failed on few_rows.c: no such thing"
-    assert list((anew / "kept").iterdir()) == []
+    assert not (anew / "kept").exists()
 
 
-def test_a_library_that_cannot_be_opened(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_kernel_its_product_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "missing", lambda: "there is none today")
+    with pytest.raises(pr.errors.UnsupportedError, match="there is none today"):
+        product(normal(1, 2, 3), normal(1, 4, 3))
+
+
+def test_a_compiler_with_arguments(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc -g0")
+    assert build.built("few_rows.c").library is not None
+
+
+def test_what_a_compiler_makes_that_cannot_be_opened(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'for last; do :; done; case "$*" in *few_rows.c*) echo nothing > "$last";; esac'
     monkeypatch.setenv("CC", compiler(anew, text))
     made = build.built("few_rows.c")
     assert made.library is None
     assert made.missing is not None
     assert made.missing.startswith("few_rows.c could not be compiled or opened: ")
+    assert not (anew / "kept").exists()
+
+
+def test_a_kept_library_that_cannot_be_opened_is_replaced(anew: Path) -> None:
+    assert build.built("few_rows.c").library is not None
+    (kept,) = (anew / "kept").iterdir()
+    whole = kept.read_bytes()
+    kept.unlink()  # the one that is open stays as it is
+    kept.write_bytes(b"")
+    assert build.built("few_rows.c").library is not None
+    assert kept.read_bytes() == whole
+
+
+def test_a_folder_that_cannot_be_written(anew: Path) -> None:
+    (anew / "kept").write_text("a file", encoding="utf-8")
+    assert build.built("few_rows.c").library is not None
+
+
+def test_threads_that_want_the_kernel_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[str] = []
+    monkeypatch.setattr(kernel, "_missing", lru_cache(1)(kernel._missing.__wrapped__))
+    monkeypatch.setattr(kernel.jax.ffi, "register_ffi_target", lambda name, *_, **__: registered.append(name))
+    threads = [threading.Thread(target=kernel.missing) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(registered) == ["polyrhythm_few_rows_across", "polyrhythm_few_rows_along"]
+
+
+OTHERS = {
+    "no shuffles": ("-march=native", "-DNO_SHUFFLE"),
+    **({"SSE": ("-march=x86-64",), "AVX2": ("-march=x86-64-v3",)} if platform.machine() == "x86_64" else {}),
+}
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_other_instructions(which: str, anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine would have done if it were older, or its compiler."""
+    monkeypatch.setattr(build, "FLAGS", ("-O3", "-std=gnu11", "-fPIC", "-shared", *OTHERS[which]))
+    library = build.built("few_rows.c").library
+    assert library is not None
+    for along, form in enumerate(kernel.FORMS):
+        name = f"{form} {which}"
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, form)), platform="cpu")
+        for dtype in ("float32", BFLOAT16):
+            for inner, outer, rows in [(1, 1, 1), (17, 35, 3), (64, 64, 4), (131, 70, 7)]:
+                x, matrix = (
+                    normal(3, rows, inner),
+                    normal(3, *((inner, outer) if along else (outer, inner)), dtype=dtype),
+                )
+                for lengths in (np.array([5], np.int32), np.array([0, 9, 1000], np.int32)):
+                    call = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct((3, rows, outer), jnp.float32))
+                    wanted = expected(x, matrix, lengths, bool(along))
+                    np.testing.assert_allclose(call(x, matrix, lengths), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("along", [False, True], ids=["across", "along"])
+@pytest.mark.parametrize("inner", [64, 67])
+def test_sums_do_not_depend_on_lengths(inner: int, along: bool) -> None:
+    """The score of a key is the same however many follow it; so is a sum over steps whose last weights are zero."""
+    matrix, rows = normal(2, 41, inner), normal(2, 3, 41 if along else inner)
+    if along:
+        rows[:, :, 33:] = 0
+    whole = product(rows, matrix, along=along)
+    for length in range(33, 42):
+        found = product(rows, matrix, length, along)
+        np.testing.assert_array_equal(
+            found if along else found[:, :, :length], whole if along else whole[:, :, :length]
+        )
 
 
 def test_without_a_kernel_programs_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     outputs, given = decoder()
     wanted = pr.evaluate(outputs, {"w": given["w"]}, bounds=given["bounds"])
     program = pr.compile(outputs)
-    assert "few rows: by the kernel few_rows.c" in program.explain()
+    assert "products of up to 24 rows with large matrices: few_rows.c" in program.explain()
     np.testing.assert_allclose(program(**given), wanted, rtol=1e-4, atol=1e-5)
-    monkeypatch.setattr(few_rows, "missing", lambda: "there is none today")
+    monkeypatch.setattr(kernel, "missing", lambda: "there is none today")
     program = pr.compile(outputs)
-    assert "few rows: left to XLA, there is none today" in program.explain()
+    assert "products are left to XLA, those of few rows too: there is none today" in program.explain()
     np.testing.assert_allclose(program(**given), wanted, rtol=1e-4, atol=1e-5)
-    assert "kernels" not in pr.compile(outputs, backend="numpy").explain()
+    assert "kernels:\n" not in pr.compile(outputs, backend="numpy").explain()
+    assert "kernels:\n" not in pr.compile(pr.input("x", (3,)).sum(0)).explain()

@@ -117,18 +117,57 @@ def test_lanes(form: str, lanes: tuple[int | None, int | None, int | None]) -> N
         np.testing.assert_allclose(twice[n], want, rtol=1e-4, atol=1e-4)
 
 
-def test_lanes_with_lengths_of_their_own() -> None:
-    dimensions, *shapes = FORMS["values"]
-    a, b = normal(2, *shapes[0]), normal(2, *shapes[1])
-    for lane, length in enumerate((3, 6)):
-        a[lane, :, :, length:], b[lane, :, length:] = 0, np.nan
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("contracted axes apart",)])
+@pytest.mark.parametrize("shares", [False, True], ids=["matrices of their own", "one matrix"])
+def test_lanes_with_lengths_of_their_own(form: str, shares: bool) -> None:
+    """Rows are zero beyond a lane's length where that is contracted; matrices of its own are garbage there."""
+    dimensions, *shapes = FORMS[form]
+    (over_a, over_b), _ = dimensions
+    axis, lengths = first_of(form), (2, 4)
+    a, b = normal(2, *shapes[0]), normal(*shapes[1]) if shares else normal(2, *shapes[1])
+    wanted = []
+    for lane, length in enumerate(lengths):
+        if axis in over_b:
+            beyond: list[Any] = [slice(None)] * a[lane].ndim
+            beyond[over_a[over_b.index(axis)]] = slice(length, None)
+            a[lane][tuple(beyond)] = 0
+        wanted.append(np.asarray(lax.dot_general(a[lane], b if shares else b[lane], dimensions)))
+        if not shares:
+            beyond = [slice(None)] * b[lane].ndim
+            beyond[axis] = slice(length, None)
+            b[lane][tuple(beyond)] = 1e6 if axis in over_b else np.nan
 
     def own(a: Any, b: Any, n: Any) -> Any:
-        return products.product(a, b, dimensions, np.float32, (1, n))
+        return products.product(a, b, dimensions, np.float32, (axis, n))
 
-    found = jax.jit(jax.vmap(own))(a, b, jnp.array([3, 6], jnp.int32))
-    wanted = np.einsum("lbrs,lbsd->lbrd", a, np.nan_to_num(b))
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    found = np.asarray(jax.jit(jax.vmap(own, (0, None if shares else 0, 0)))(a, b, jnp.array(lengths, jnp.int32)))
+    for lane, length in enumerate(lengths):
+        # A result that keeps the axis is garbage beyond the length.
+        kept = [slice(None)] * found[lane].ndim
+        if axis not in over_b:
+            free = [i for i in range(len(shapes[1])) if i not in over_b and i not in dimensions[1][1]]
+            kept[found[lane].ndim - len(free) + free.index(axis)] = slice(length)
+        np.testing.assert_allclose(found[lane][tuple(kept)], wanted[lane][tuple(kept)], rtol=1e-4, atol=1e-4)
+
+
+def test_a_length_is_made_use_of() -> None:
+    """Nobody has masked what lies beyond it: a sum that is finite has not read it."""
+    dimensions, *shapes = FORMS["values"]
+    a, b = (normal(*shape) for shape in shapes)
+    b[:, 3:] = np.nan
+    found = jax.jit(lambda a, b, n: products.product(a, b, dimensions, np.float32, (1, n)))(a, b, jnp.int32(3))
+    np.testing.assert_allclose(found, np.einsum("brs,bsd->brd", a[:, :, :3], b[:, :3]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_program_that_leaves_the_process_has_products_of_xla() -> None:
+    dimensions, *shapes = FORMS["scores"]
+    made = jax.jit(lambda a, b: products.product(a, b, dimensions, np.float32))
+    a, b = (normal(*shape) for shape in shapes)
+    assert "@polyrhythm_few_rows" in made.lower(a, b).as_text()
+    for platforms in (["cpu"], ["cuda"]):
+        text = jax.export.export(made, platforms=platforms)(a, b).mlir_module()
+        assert "@polyrhythm_few_rows" not in text
+        assert "dot_general" in text
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,4 +1,4 @@
-"""Twenty deliberate miscompilations: a change of one place in the source of one module, as a slip would make it."""
+"""Twenty-two deliberate miscompilations: a change of one place in the source of one module, as a slip would make it."""
 
 from __future__ import annotations
 
@@ -149,6 +149,20 @@ BUGS: tuple[Bug, ...] = (
         "polyrhythm.backends.jax.vector",
         "rows = _along(array, cut.axis, first + lowering.scalar(cut.offset), count)",
         "rows = _along(array, cut.axis, first + lowering.scalar(cut.offset) + 1, count)",
+        "jax",
+    ),
+    Bug(
+        "jax: a length of the summed axis is taken for the other's",
+        "polyrhythm.backends.jax.products",
+        "if axis == rest[0] and (axis in over_b) == along:",
+        "if axis == rest[0]:",
+        "jax",
+    ),
+    Bug(
+        "jax: the kernel for few rows stops a step early",
+        "polyrhythm.backends.jax.products",
+        "used = lengths * np.int32",
+        "used = (lengths - 1) * np.int32",
         "jax",
     ),
     Bug(

@@ -52,8 +52,25 @@ class Dynamic(Reader):
             paired = self.paired(scope, tensor, rows, access)
             if paired is not None:
                 return self.finish(scope, Apply("@", paired[:2]), paired[2], dtype, shape)
+        if 1 <= len(shape) <= 2 and self.chance(30):
+            return self.attended(scope, tensor, rows, access, depth)
         rows = self.worked(scope, rows, tensor, depth)
         return self.reduced(scope, rows, dtype, shape)
+
+    def attended(self, scope: Scope, tensor: Tensor, rows: Rows, access: Access, depth: int) -> Expr:
+        """Steps weighed by what they have to do with a value: a product over their axes, then one over the steps.
+
+        With two axes the first is that of a batch.
+        """
+        paired = self.paired(scope, tensor, rows, access) if self.chance(50) else None
+        values, needs = (rows.expr, rows.needs) if paired is None else paired[1:]
+        query = self.expr(scope, tensor.dtype, tensor.shape, min(depth - 1, 1))
+        score, mix = ("na,a->n", "n,na->a") if len(tensor.shape) == 1 else ("nab,ab->an", "an,nab->ab")
+        weights = Apply("einsum", (rows.expr, query), (score,))
+        if tensor.dtype == "float32" and self.chance(50):
+            weights = Apply("softmax", (weights,), (len(tensor.shape) - 1,))
+        mixed = Apply("einsum", (weights, values), (mix,))
+        return self.finish(scope, mixed, needs, tensor.dtype, tensor.shape)
 
     def rows(self, scope: Scope, tensor: Tensor) -> tuple[Rows, Access]:
         """A range of steps of a tensor."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import polyrhythm as pr
 from polyrhythm.backends.jax.steps import Stepper
-from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError
+from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError, UnsupportedError
 from polyrhythm.runtime.feeding import Prefetch
 from polyrhythm.runtime.program import MANY_STEPS, Program
 from tests.programs import PROGRAMS
@@ -321,3 +324,52 @@ def test_what_a_call_does_after_all_steps_comes_step_by_step() -> None:
         for name, value in step.items():
             np.testing.assert_allclose(value, expected[name][number], rtol=1e-5)
     assert program._streamers
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 64, 300])
+@pytest.mark.parametrize("over", ["s", "t"])
+def test_steps_as_numpy_arrays_are_those_of_the_result(chunk: int, over: str) -> None:
+    """Two outputs with the dim at different places, one of rows too large to be fetched many at a time."""
+    t, s = pr.dim("t")[0], pr.dim("s")[0]
+    dim, other = (t, s) if over == "t" else (s, t)
+    x = pr.input("x", (3,), (t, s))
+    y = pr.recurrent((3,), (t, s))
+    y[{dim: 0}] = x[{dim: 0}]
+    y[{dim: dim + 1}] = 0.5 * y + x[{dim: dim + 1}]
+    wide = pr.broadcast_to(y[{other: 0}].sum(0), (3000,)) + pr.value(dim)
+    scalar, none = y[{other: 1}].sum(0), pr.broadcast_to(y[{other: 0}].sum(0), (0,))
+    given = np.random.default_rng(chunk).normal(size=(130, 3, 3) if over == "t" else (3, 130, 3)).astype("float32")
+    program = pr.compile({"y": y, "wide": wide, "scalar": scalar, "none": none})
+    stream = program.stream(over=dim, chunk=chunk, library="numpy", x=jnp.asarray(given))
+    steps = list(stream)
+    assert all(type(value) is np.ndarray for step in steps for value in step.values())
+    whole = program(x=given)
+    axis = 0 if over == "t" else 1
+    np.testing.assert_array_equal(np.stack([step["y"] for step in steps], axis), stream.result["y"])
+    for name in ("wide", "scalar", "none"):
+        np.testing.assert_array_equal(np.stack([step[name] for step in steps]), stream.result[name])
+    for name, value in whole.items():
+        np.testing.assert_allclose(stream.result[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_steps_that_were_handed_out_do_not_change() -> None:
+    """What was fetched belongs to the array it was fetched from, which later steps replace."""
+    program = pr.compile(running_sum())
+    stream = program.stream(over=t, chunk=5, library="numpy", x=np.ones(40, "float32"))
+    kept = [next(stream) for _ in range(7)]
+    rest = list(stream)
+    assert [float(step) for step in kept + rest] == list(range(1, 41))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("library", "kind"), [("numpy", np.ndarray), ("jax", jax.Array), ("torch", torch.Tensor)])
+def test_the_library_of_the_steps(backend: str, library: Any, kind: type) -> None:
+    stream = pr.compile(running_sum(), backend=backend).stream(over=t, library=library, x=[1.0, 2.0, 3.0])
+    steps = list(stream)
+    assert all(isinstance(step, kind) for step in (*steps, stream.result))
+    assert [float(step) for step in steps] == [1.0, 3.0, 6.0]
+
+
+def test_an_unknown_library_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="library='cupy'"):
+        pr.compile(running_sum(), backend="numpy").stream(over=t, library="cupy", x=[1.0])  # type: ignore[arg-type]

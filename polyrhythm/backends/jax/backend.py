@@ -17,13 +17,14 @@ import numpy as np
 from polyrhythm.backends.jax.driver import Driver
 from polyrhythm.backends.jax.growing import Growing
 from polyrhythm.backends.jax.lowering import Lowering
-from polyrhythm.backends.jax.native import few_rows
+from polyrhythm.backends.jax.native import kernel
 from polyrhythm.backends.jax.ops_creation import seed_words
 from polyrhythm.backends.jax.reads import known_reads
 from polyrhythm.backends.jax.regions import has_host
 from polyrhythm.backends.jax.residues import strides
 from polyrhythm.backends.jax.scope import sizing_bounds
 from polyrhythm.backends.libraries import check_libraries
+from polyrhythm.ir import dtypes
 from polyrhythm.ir.intervals import most
 from polyrhythm.ir.terms import Symbol
 from polyrhythm.lang.calls import check_found
@@ -118,11 +119,15 @@ class JaxBackend:
         return tuple(self.program.places[name] for name in names)
 
     def kernels(self) -> list[str]:
-        """What is done by code of our own, or why it is not, for `program.explain()`."""
-        if not any(c.op == "einsum" for block in blocks_of(self.program.body) for c in block.body):
+        """What code of our own there is for the products of a program, or why not, for `program.explain()`."""
+        computes = (compute for block in blocks_of(self.program.body) for compute in block.body)
+        products = (c for c in computes if c.op == "einsum" and len(c.operands) == 2)
+        if jax.default_backend() != "cpu" or not any(dtypes.is_float(c.type.dtype) for c in products):
             return []
-        why = few_rows.missing()
-        return [f"few rows: {f'by the kernel {few_rows.SOURCE}' if why is None else f'left to XLA, {why}'}"]
+        why = kernel.missing()
+        if why is not None:
+            return [f"products are left to XLA, those of few rows too: {why}"]
+        return [f"products of up to {kernel.MOST_ROWS} rows with large matrices: {kernel.SOURCE}"]
 
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""

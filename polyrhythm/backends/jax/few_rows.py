@@ -17,7 +17,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from polyrhythm.backends.jax import products
-from polyrhythm.backends.jax.native import few_rows as native
+from polyrhythm.backends.jax.native import kernel
 from polyrhythm.ir import dtypes
 
 Array = jax.Array
@@ -37,7 +37,7 @@ def product(rows: Array, matrix: Array) -> Array:
     """The product of (*lanes, in) and (*out, in), of shape (*lanes, *out)."""
     *lanes, size = rows.shape
     count = math.prod(lanes)
-    if matrix.size >= products.LEAST and native.takes(count, matrix.dtype):
+    if matrix.size >= products.LEAST and kernel.takes(count, matrix.dtype):
         last = ((rows.ndim - 1,), (matrix.ndim - 1,))
         return products.product(rows, matrix, (last, ((), ())), dtypes.accumulator(matrix.dtype))
     is_one_by_one = count <= ONE_BY_ONE[0] and matrix.size <= ONE_BY_ONE[1]

@@ -21,7 +21,7 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from polyrhythm.backends.jax.native import few_rows as native
+from polyrhythm.backends.jax.native import kernel
 
 Array = jax.Array
 Axes = tuple[int, ...]
@@ -63,11 +63,13 @@ def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dty
     along = not across and rest[: len(over_b)] == tuple(sorted(over_b))
     rows = math.prod(a.shape[i] for i in own_a)
     fits = a.dtype == b.dtype and dtype == jnp.float32 and (along or across)
-    if batch_b or axis is not None:
+    if not b.size:
+        pays = False
+    elif batch_b or axis is not None:
         pays = b.size >= LEAST_BATCH
     else:
         pays = b.size >= LEAST and (across or (rows > 1 and b.size <= MOST_ALONG))
-    if not (fits and pays and native.takes(rows, b.dtype)):
+    if not (fits and pays and kernel.takes(rows, b.dtype)):
         return _dot(a, b, dimensions=dimensions, dtype=dtype, axis=axis)
     # Contracted axes are in the order in which they lie in the matrix.
     over_a = tuple(i for _, i in sorted(zip(over_b, over_a, strict=True)))
@@ -81,7 +83,7 @@ def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dty
         used = lengths * np.int32((inner if along else outer) // b.shape[axis])
         sizes = (1,) * len(batch_b) if lengths.size == 1 else tuple(b.shape[i] for i in batch_b)
         used = lax.reshape(jnp.broadcast_to(used, sizes), (math.prod(sizes),))
-    made = native.product(left, right, used, outer=outer, along=along)
+    made = kernel.product(left, right, used, outer=outer, along=along)
     own_b = [b.shape[i] for i in rest if i not in over_b]
     return lax.reshape(made, (*(b.shape[i] for i in batch_b), *(a.shape[i] for i in own_a), *own_b))
 
@@ -138,8 +140,25 @@ def _dot(a: Array, b: Array, *, dimensions: Dimensions, dtype: Any, axis: int | 
     return lax.dot_general(a, b, dimensions, preferred_element_type=dtype)
 
 
+def _plain(a: Array, b: Array, lengths: Array, **how: Any) -> Array:
+    return _dot(a, b, **how)
+
+
+_by_xla = mlir.lower_fun(_plain, multiple_results=False)
+_ours_or_xla = mlir.lower_fun(_computed, multiple_results=False)
+
+
+def _lowered(context: Any, *operands: Any, **how: Any) -> Any:
+    """XLA's, where a program leaves the process or is spread over devices: it knows its own products only."""
+    module = context.module_context
+    several = getattr(module.axis_context, "num_devices", 1) not in (None, 1)
+    alone = not (module.lowering_parameters.for_export or several)
+    return (_ours_or_xla if alone else _by_xla)(context, *operands, **how)
+
+
 ad.primitive_jvps[_product] = _differentiated
 _product.def_impl(_computed)
 _product.def_abstract_eval(_shape)
 batching.primitive_batchers[_product] = _mapped
-mlir.register_lowering(_product, mlir.lower_fun(_computed, multiple_results=False))
+mlir.register_lowering(_product, _by_xla)
+mlir.register_lowering(_product, _lowered, platform="cpu")

@@ -73,7 +73,7 @@ class SteppedRun:
         """The same as a NumPy array.
 
         Fetching one costs about 20 us. When a second one is asked for while the run stands still, it was asked to go
-        several steps at a time, and those that follow are fetched along.
+        several steps at a time, and some of those that follow are fetched along.
         """
         name = self.names[number]
         whole = self.state[name] if name in self.state else self.inputs[name]
@@ -82,12 +82,12 @@ class SteppedRun:
             self.fetched[number] = Fetched(whole, 0, None)
             return np.asarray(self.step(number, axis, step, shape))
         if known.steps is None or not known.first <= step < known.first + len(known.steps):
-            count = min(TOGETHER, whole.shape[axis], max(1, MOST_TOGETHER * whole.shape[axis] // whole.nbytes))
+            count = min(TOGETHER, whole.shape[axis], 1 + MOST_TOGETHER * whole.shape[axis] // (whole.nbytes + 1))
             first = min(step, whole.shape[axis] - count)
             known = Fetched(whole, first, np.asarray(_several(whole, np.int32(first), axis, count)))
             self.fetched[number] = known
         assert known.steps is not None
-        own: np.ndarray = known.steps[step - known.first]
+        own: np.ndarray = known.steps[step - known.first, ...]
         rest = shape[:axis] + shape[axis + 1 :]
         return own if own.shape == rest else own[tuple(map(slice, rest))]
 

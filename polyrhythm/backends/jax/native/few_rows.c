@@ -6,10 +6,10 @@
    counts (across; the rest of the result is zero), or of the inner one (along). The result is (batch, rows, outer) in
    float32. Rows are float32, a matrix is float32 or bfloat16, and sums are float32.
 
-   Every number of the matrix is read once, for all rows, while it is in a register; the next rows of it are asked for in
-   time. Tiles of the matrix are shared out among the threads of XLA's pool: whoever is free takes the next one, so the
-   caller never waits for a thread that has something else to do. A sum is made by one thread in one order: results do not
-   depend on the number of threads. */
+   The matrix is read from memory once, for all rows; the next rows of it are asked for in time. Tiles of the matrix are
+   shared out among the threads of XLA's pool: whoever is free takes the next one, so the caller waits for tiles that
+   others have begun, and for nothing else that they have to do. A sum is made by one thread in one order: results
+   depend neither on the number of threads nor on the lengths. */
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -49,7 +49,7 @@ typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
 
 typedef struct {
-  int is_along, is_half, has_lengths;
+  int is_along, is_half, has_length_each;
   int64_t batch, rows, inner, outer;
   int64_t matrix_stride; /* from one matrix of the batch to the next; 0 if all share one */
   const float *x;
@@ -89,32 +89,53 @@ INLINE vector several(const void *matrix, int64_t at, int is_half) {
   return value;
 }
 
+/* The first `count` numbers of a vector, and zeros. */
+INLINE vector some(const void *matrix, int64_t at, int64_t count, int is_half) {
+  if (count == LANES) return several(matrix, at, is_half);
+  vector value = {0};
+  for (int64_t i = 0; i < count; i++) value[i] = one(matrix, at + i, is_half);
+  return value;
+}
+
 INLINE void ask_for(const void *matrix, int64_t at, int is_half) {
   __builtin_prefetch((const char *)matrix + at * (is_half ? 2 : 4), 0, 1);
 }
 
 typedef float four __attribute__((vector_size(16)));
 
+#if defined(__has_builtin) && !defined(NO_SHUFFLE)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLE
+#endif
+#endif
+
 /* Four numbers whose sum is that of a vector. */
 INLINE four folded(vector value) {
-#if defined(__AVX512F__)
+#if defined(HAS_SHUFFLE) && defined(__AVX512F__)
   typedef float eight __attribute__((vector_size(32)));
   eight part = __builtin_shufflevector(value, value, 0, 1, 2, 3, 4, 5, 6, 7) +
                __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15);
   return __builtin_shufflevector(part, part, 0, 1, 2, 3) + __builtin_shufflevector(part, part, 4, 5, 6, 7);
-#elif defined(__AVX__)
+#elif defined(HAS_SHUFFLE) && defined(__AVX__)
   return __builtin_shufflevector(value, value, 0, 1, 2, 3) + __builtin_shufflevector(value, value, 4, 5, 6, 7);
 #else
-  return value;
+  four part = {value[0], value[1], value[2], value[3]};
+  UNROLLED for (int i = 4; i < LANES; i++) part[i % 4] += value[i];
+  return part;
 #endif
 }
 
 /* The sums of four vectors. */
 INLINE four sums(vector a, vector b, vector c, vector d) {
   four w = folded(a), x = folded(b), y = folded(c), z = folded(d);
+#if defined(HAS_SHUFFLE)
   four left = __builtin_shufflevector(w, x, 0, 4, 1, 5) + __builtin_shufflevector(w, x, 2, 6, 3, 7);
   four right = __builtin_shufflevector(y, z, 0, 4, 1, 5) + __builtin_shufflevector(y, z, 2, 6, 3, 7);
   return __builtin_shufflevector(left, right, 0, 1, 4, 5) + __builtin_shufflevector(left, right, 2, 3, 6, 7);
+#else
+  return (four){w[0] + w[1] + w[2] + w[3], x[0] + x[1] + x[2] + x[3], y[0] + y[1] + y[2] + y[3],
+                z[0] + z[1] + z[2] + z[3]};
+#endif
 }
 
 /* y[r, c] = sum of x[r, :] * matrix[c, :] for some rows and columns; `ahead` is what will be wanted next. */
@@ -133,29 +154,34 @@ INLINE void across(const int rows, const int columns, const int is_half, const P
       UNROLLED for (int c = 0; c < columns; c++) made[r][c] += row * column[c];
     }
   }
+  if (k < inner) {
+    vector column[COLUMNS];
+    UNROLLED for (int c = 0; c < columns; c++) column[c] = some(p->matrix, matrix + c * inner + k, inner - k, is_half);
+    UNROLLED for (int r = 0; r < rows; r++) {
+      vector row = some(x, r * inner + k, inner - k, 0);
+      UNROLLED for (int c = 0; c < columns; c++) made[r][c] += row * column[c];
+    }
+  }
   UNROLLED for (int r = 0; r < rows; r++) {
     four total = sums(made[r][0], made[r][1], made[r][2], made[r][3]);
-    for (int64_t j = k; j < inner; j++) {
-      UNROLLED for (int c = 0; c < columns; c++)
-        total[c] += x[r * inner + j] * one(p->matrix, matrix + c * inner + j, is_half);
-    }
     memcpy(y + r * p->outer, &total, columns * sizeof(float));
   }
 }
 
-/* y[r, :] += sum of x[r, k] * matrix[k, :] for some k, in `columns` vectors; y is begun where k is 0. */
+/* y[r, :] += sum of x[r, k] * matrix[k, :] for some k, in `columns` vectors, or in one of `width` numbers; y is begun
+   where k is 0. */
 INLINE void along(const int rows, const int columns, const int is_half, const Product *p, const float *x,
-                  int64_t matrix, float *y, int64_t first, int64_t end) {
+                  int64_t matrix, float *y, int64_t first, int64_t end, int64_t width) {
   vector made[ROWS][COLUMNS] = {{{0}}};
   if (first)
     UNROLLED for (int r = 0; r < rows; r++) {
-      UNROLLED for (int c = 0; c < columns; c++) made[r][c] = several(y, r * p->outer + c * LANES, 0);
+      UNROLLED for (int c = 0; c < columns; c++) made[r][c] = some(y, r * p->outer + c * LANES, width, 0);
     }
   for (int64_t k = first; k < end; k++) {
     vector column[COLUMNS];
     int64_t at = matrix + k * p->outer, ahead = (1 + AHEAD / 4 / p->outer) * p->outer;
     UNROLLED for (int c = 0; c < columns; c++) {
-      column[c] = several(p->matrix, at + c * LANES, is_half);
+      column[c] = some(p->matrix, at + c * LANES, width, is_half);
       ask_for(p->matrix, at + ahead + c * LANES, is_half);
     }
     UNROLLED for (int r = 0; r < rows; r++) {
@@ -164,7 +190,7 @@ INLINE void along(const int rows, const int columns, const int is_half, const Pr
     }
   }
   UNROLLED for (int r = 0; r < rows; r++) {
-    UNROLLED for (int c = 0; c < columns; c++) memcpy(y + r * p->outer + c * LANES, &made[r][c], sizeof made[r][c]);
+    UNROLLED for (int c = 0; c < columns; c++) memcpy(y + r * p->outer + c * LANES, &made[r][c], width * sizeof(float));
   }
 }
 
@@ -194,33 +220,25 @@ INLINE void tile_across(const int is_half, const Product *p, int64_t b, int64_t 
 }
 
 INLINE void tile_along(const int is_half, const Product *p, int64_t b, int64_t first, int64_t end, int64_t length) {
-  int64_t matrix = b * p->matrix_stride, wide = first + (end - first) / LANES * LANES;
-  const float *x = p->x + b * p->rows * p->inner;
-  float *y = p->y + b * p->rows * p->outer;
+  int64_t matrix = b * p->matrix_stride;
   for (int64_t k = 0; k == 0 || k < length; k += INNER) {
     int64_t until = smaller(k + INNER, length);
-    for (int64_t n = first; n < wide;) {
-      int columns = n + COLUMNS * LANES <= wide ? COLUMNS : 1;
+    for (int64_t n = first; n < end; n += n + COLUMNS * LANES <= end ? COLUMNS * LANES : LANES) {
+      int64_t width = smaller(end - n, LANES);
       for (int64_t r = 0; r < p->rows; r += ROWS) {
-        const float *from = x + r * p->inner;
-        float *to = y + r * p->outer + n;
-        if (columns == COLUMNS) FOR_ROWS(p->rows - r, along, COLUMNS, is_half, p, from, matrix + n, to, k, until)
-        else FOR_ROWS(p->rows - r, along, 1, is_half, p, from, matrix + n, to, k, until)
+        const float *x = p->x + (b * p->rows + r) * p->inner;
+        float *y = p->y + (b * p->rows + r) * p->outer + n;
+        if (n + COLUMNS * LANES <= end)
+          FOR_ROWS(p->rows - r, along, COLUMNS, is_half, p, x, matrix + n, y, k, until, LANES)
+        else if (width == LANES) FOR_ROWS(p->rows - r, along, 1, is_half, p, x, matrix + n, y, k, until, LANES)
+        else FOR_ROWS(p->rows - r, along, 1, is_half, p, x, matrix + n, y, k, until, width)
       }
-      n += columns * LANES;
-    }
-  }
-  for (int64_t r = 0; r < p->rows; r++) {
-    for (int64_t n = wide; n < end; n++) {
-      float total = 0;
-      for (int64_t k = 0; k < length; k++) total += x[r * p->inner + k] * one(p->matrix, matrix + k * p->outer + n, is_half);
-      y[r * p->outer + n] = total;
     }
   }
 }
 
 static int64_t length_of(const Product *p, int64_t b) {
-  int64_t whole = p->is_along ? p->inner : p->outer, given = p->lengths[p->has_lengths ? b : 0];
+  int64_t whole = p->is_along ? p->inner : p->outer, given = p->lengths[p->has_length_each ? b : 0];
   return given < 0 ? 0 : smaller(given, whole);
 }
 
@@ -262,6 +280,14 @@ static XLA_FFI_Error *failed(const XLA_FFI_Api *api, const char *message) {
   return api->XLA_FFI_Error_Create(&error);
 }
 
+/* Whether a call of XLA's went wrong; what it says of it is let go. */
+static int is_error(const XLA_FFI_Api *api, XLA_FFI_Error *error) {
+  if (error == NULL) return 0;
+  XLA_FFI_Error_Destroy_Args gone = {sizeof gone, NULL, error};
+  api->XLA_FFI_Error_Destroy(&gone);
+  return 1;
+}
+
 /* Tell XLA which version of its interface this was compiled with. */
 static int is_question(const XLA_FFI_CallFrame *frame) {
   if (frame->extension_start == NULL || frame->extension_start->type != XLA_FFI_Extension_Metadata) return 0;
@@ -269,6 +295,7 @@ static int is_question(const XLA_FFI_CallFrame *frame) {
   metadata->api_version.major_version = XLA_FFI_API_MAJOR;
   metadata->api_version.minor_version = XLA_FFI_API_MINOR;
   metadata->traits = 0;
+  metadata->state_type_id.type_id = 0;
   return 1;
 }
 
@@ -280,7 +307,7 @@ static void share_out(const XLA_FFI_CallFrame *frame, Product *p) {
   int64_t bytes = lengths * (p->is_along ? p->outer : p->inner) * size;
   if (bytes >= ALONE) {
     XLA_FFI_ThreadPool_NumThreads_Args count = {sizeof count, NULL, frame->ctx, &threads};
-    if (frame->api->XLA_FFI_ThreadPool_NumThreads(&count) != NULL) threads = 1;
+    if (is_error(frame->api, frame->api->XLA_FFI_ThreadPool_NumThreads(&count))) threads = 1;
   }
   int64_t wish = bytes / (4 * threads), step = p->is_along ? COLUMNS * LANES : COLUMNS;
   wish = wish < LEAST_TILE ? LEAST_TILE : smaller(wish, MOST_TILE);
@@ -289,16 +316,16 @@ static void share_out(const XLA_FFI_CallFrame *frame, Product *p) {
   p->tiles_each = (p->outer + p->tile - 1) / p->tile;
   p->tiles = p->batch * p->tiles_each;
   int64_t helpers = smaller(threads, p->tiles) - 1;
-  if (helpers < 1) {
+  Job *job = helpers < 1 ? NULL : calloc(1, sizeof *job);
+  if (job == NULL) {
     for (int64_t number = 0; number < p->tiles; number++) tile(p, number);
     return;
   }
-  Job *job = calloc(1, sizeof *job);
   job->product = *p;
   atomic_store(&job->references, (int)helpers + 1);
   for (int64_t i = 0; i < helpers; i++) {
     XLA_FFI_ThreadPool_Schedule_Args task = {sizeof task, NULL, frame->ctx, help, job};
-    if (frame->api->XLA_FFI_ThreadPool_Schedule(&task) != NULL) release(job);
+    if (is_error(frame->api, frame->api->XLA_FFI_ThreadPool_Schedule(&task))) release(job);
   }
   work(job);
   for (int spins = 0; atomic_load_explicit(&job->finished, memory_order_acquire) < p->tiles; spins++) {
@@ -325,7 +352,7 @@ static XLA_FFI_Error *product(const XLA_FFI_CallFrame *frame, int is_along) {
   if ((elements != each && elements != batch * each) || y->dims[0] != batch || y->dims[1] != x->dims[1] ||
       (lengths->dims[0] != 1 && lengths->dims[0] != batch))
     return failed(frame->api, "few rows: shapes that do not belong together");
-  Product p = {.is_along = is_along, .is_half = is_half, .has_lengths = lengths->dims[0] != 1,
+  Product p = {.is_along = is_along, .is_half = is_half, .has_length_each = lengths->dims[0] != 1,
                .batch = batch, .rows = x->dims[1], .inner = inner, .outer = outer,
                .matrix_stride = elements == each ? 0 : each,
                .x = x->data, .matrix = matrix->data, .lengths = lengths->data, .y = y->data};

@@ -1,32 +1,42 @@
 """Products of a few rows with matrices by a kernel of our own (`few_rows.c`), as JAX functions.
 
 XLA's product for two to some dozens of rows does the arithmetic of 16 and asks for the matrix too late; one row after
-the other, or in small batches, it uses one core. The kernel reads the matrix as fast as memory gives it, up to about
-eight rows (`docs/decisions.md` has the times). It also reads no more of a buffer than is in use.
+the other, or in small batches, it uses one core. The kernel reads a matrix once for all rows, as fast as memory gives
+it, and no more of it than is in use. The times are in `docs/decisions.md`.
 """
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from polyrhythm.backends.jax.native.build import built
+from polyrhythm.errors import UnsupportedError
 
 Array = jax.Array
 
 MOST_ROWS = 24
-"""With more, XLA's product is as fast."""
+"""With more, XLA's product is about as fast."""
 
 FORMS = ("few_rows_across", "few_rows_along")
 SOURCE = "few_rows.c"
 
 
-@lru_cache(1)
+_registering = threading.Lock()
+
+
 def missing() -> str | None:
     """Why there is no kernel; None if there is one."""
+    with _registering:  # a target is registered once, whichever thread comes first
+        return _missing()
+
+
+@lru_cache(1)
+def _missing() -> str | None:
     found = built(SOURCE)
     if found.library is None:
         return found.missing
@@ -36,10 +46,9 @@ def missing() -> str | None:
     return None
 
 
-def takes(rows: int, dtype: np.dtype) -> bool:
+def takes(rows: int, dtype: Any) -> bool:
     """Whether the kernel is for so many rows of a dtype, and can be had."""
-    known = 1 <= rows <= MOST_ROWS and dtype in (jnp.float32, jnp.bfloat16)
-    return known and jax.default_backend() == "cpu" and missing() is None
+    return 1 <= rows <= MOST_ROWS and dtype in (jnp.float32, jnp.bfloat16) and missing() is None
 
 
 def product(
@@ -52,6 +61,9 @@ def product(
     All of the batch may share one matrix, (outer, inner). A matrix may also come in another shape, as it lies, if
     `outer` is given.
     """
+    why = missing()
+    if why is not None:
+        raise UnsupportedError(f"the kernel for few rows is missing: {why}", fix="install a C compiler")
     inner = rows.shape[2]
     if outer is None:
         outer = matrix.shape[-1 if along else -2]
