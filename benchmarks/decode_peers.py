@@ -25,7 +25,7 @@ from polyrhythm.backends.jax.native import kernel
 OWN_KERNEL = 2**16
 """Caches of fewer elements are left to XLA."""
 
-FIRST_PREFIX = 128
+FIRST_PREFIX = 512
 """The expert's shortest cache."""
 
 

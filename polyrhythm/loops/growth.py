@@ -12,7 +12,7 @@ of all steps from inputs alone. It goes as far as the capacity does, and on when
 runs when T itself, or what an early end has made of it, fits.
 
 It pays when what is read with a growing length is large: the least capacity is such that a step reads what the cost
-model says is worth a further call (`worthwhile` in `cost.py`).
+model says is worth growing for (`worthwhile` in `cost.py`).
 """
 
 from __future__ import annotations

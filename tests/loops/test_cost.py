@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from polyrhythm.loops.cost import LEAST, Lanes, Machine, chunk_for, seconds_of, worthwhile
+from polyrhythm.loops.cost import GROWING, LEAST, Lanes, Machine, chunk_for, seconds_of, worthwhile
 
 MACHINE = Machine(call=1e-4, launch=1e-6, near=1e11, far=1e10, cache=1 << 20)
 
@@ -53,5 +53,5 @@ def test_seconds_by_hand() -> None:
     assert seconds_of(replace(MACHINE, cache=3999), lanes, 4) == pytest.approx(3 * (3e-6 + 5000 / 1e10) + 10_000 / 1e10)
 
 
-def test_a_call_is_worth_what_some_steps_save() -> None:
-    assert worthwhile(MACHINE) == 1e11 * 1e-4 // LEAST
+def test_growing_is_worth_what_some_steps_save() -> None:
+    assert worthwhile(MACHINE) == 1e11 * 1e-4 * GROWING // LEAST
