@@ -32,6 +32,8 @@ KEYS = ("config", "attention", "T", "batch")
 PEERS = EVERY[1:]
 MEASURED = ("ms", "processor_ms", "over", "processor_over", "bandwidth_gb_s", "weights_gb_s")
 """The columns of which processes have a median; the others are the same in all, or those of the first."""
+SHORT = 1024
+"""As many tokens at least are decoded in a round; a shorter text several times."""
 FAR = 3
 """A peer that takes so many times as long as we do in its first two rounds is not timed again."""
 
@@ -120,9 +122,11 @@ def decoded(system: Any, prompt: np.ndarray, row: Row) -> Late:
     count = row.T - len(prompt)
     if row.is_long:
         return system.late(prompt, count)  # type: ignore[no-any-return]
+    times = max(1, SHORT // count)
     began = now()
-    tokens = system.decode(prompt, count)
-    return Late(tokens, *((now() - began) / count))
+    for _ in range(times):
+        tokens = system.decode(prompt, count)
+    return Late(tokens, *((now() - began) / (count * times)))
 
 
 def report(kept: Rows) -> None:

@@ -24,7 +24,7 @@ import jax.ffi
 
 from polyrhythm.backends.jax.cache import folder
 
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared")
+FLAGS = ("-O2", "-march=native", "-std=gnu11", "-fPIC", "-shared")
 SECONDS = 120
 
 
