@@ -100,7 +100,7 @@ def as_if_large() -> Iterator[None]:
         yield
 
 
-EVALUATORS: tuple[Evaluator, ...] = (oracle, compiled("numpy", 1), compiled("torch", 4), compiled("jax", 12))
+EVALUATORS: tuple[Evaluator, ...] = (oracle, compiled("numpy", 1), compiled("torch", 4), compiled("jax", 8))
 
 
 def check(program: Program, evaluators: Sequence[Evaluator] = EVALUATORS) -> bool:

@@ -105,4 +105,4 @@ def test_loops_are_explained_by_what_their_steps_share() -> None:
     (refused,) = [line for line in lines if line.startswith("  vector: refused steps at")]
     assert refused.endswith("a step of t reads what the one before has left in h")
     (grown,) = [line for line in lines if line.startswith("  grow: ")]
-    assert "(h[t + 1] = pr.tanh(x + h[0 : t + 1].mean(0))): buffers of T begin with 128 steps and double" in grown
+    assert "(h[t + 1] = pr.tanh(x + h[0 : t + 1].mean(0))): buffers of T begin with 512 steps and double" in grown
