@@ -1,7 +1,7 @@
 """Products of a few rows with matrices by a kernel of our own (`few_rows.c`), as JAX functions.
 
-XLA's product for two to some dozens of rows does the arithmetic of 16 and asks for the matrix too late; one row after
-the other, or in small batches, it uses one core. The kernel reads a matrix once for all rows, as fast as memory gives
+By its times, XLA's product for two to some dozens of rows does the arithmetic of 16, and it does not reach the speed of
+memory; small batches go through one core. The kernel reads a matrix once for all rows, as fast as memory gives
 it, and no more of it than is in use. The times are in `docs/decisions.md`.
 """
 
