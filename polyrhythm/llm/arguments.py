@@ -21,3 +21,14 @@ def whole(value: Any, least: int, what: str, fix: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < END:
         raise PromptError(what, fix=fix)
     return int(value)
+
+
+def integer(value: Any, what: str, fix: str) -> int:
+    """Any integer of Python or NumPy.
+
+    >>> integer(-3, "-3", "give an integer")
+    -3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise PromptError(what, fix=fix)
+    return int(value)

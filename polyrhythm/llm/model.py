@@ -6,25 +6,22 @@ import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from polyrhythm.errors import ContextLengthError, ModelDamagedError, ModelMissingError, PromptError
-from polyrhythm.llm.arguments import whole
+from polyrhythm.errors import ContextLengthError, ModelDamagedError, PromptError
+from polyrhythm.llm.arguments import integer, whole
 from polyrhythm.llm.checkpoint import Checkpoint
 from polyrhythm.llm.config import Config, read_config
 from polyrhythm.llm.decoders import blank_decoder
 from polyrhythm.llm.joining import Joiner, continuation
 from polyrhythm.llm.patterns import Pattern, causal, window
 from polyrhythm.llm.programs import Generating, generating, scoring
+from polyrhythm.llm.prompts import Prompt, Reader
 from polyrhythm.llm.sampling import GREEDY, Choice, choice
 from polyrhythm.runtime.program import Program
-
-Prompt = str | Sequence[int] | np.ndarray
-"""A text, or its tokens."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ class Model:
     def __init__(self, config: Config, weights: dict[str, Any], tokenizer: Any, pattern: Pattern, backend: str) -> None:
         self.config, self.weights, self.tokenizer = config, weights, tokenizer
         self.pattern, self.backend = pattern, backend
+        self.reader = Reader(tokenizer, config.vocabulary, config.begin)
         self._generating: dict[tuple[int, Choice], Generating] = {}
         self._scoring: dict[int, Program] = {}
 
@@ -81,7 +79,8 @@ class Model:
         Each sequence ends at its end-of-sequence token or after `max_new_tokens`; the run ends when all have. With
         temperature 0 the likeliest token is taken, otherwise one is drawn.
         """
-        rows, alone = self._rows(prompts)
+        rows, alone = self.reader.rows(prompts)
+        seed = integer(seed, f"a seed of {seed!r}", "give an integer")
         run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
         if run is None:
             found = [Generated(np.zeros(0, np.int32), None if self.tokenizer is None else "", False) for _ in rows]
@@ -106,8 +105,9 @@ class Model:
         An entry of the list is None while its prompt is still read and after its sequence has ended. `chunk` steps
         are computed at a time.
         """
-        rows, alone = self._rows(prompts)
+        rows, alone = self.reader.rows(prompts)
         chunk = whole(chunk, 1, f"chunks of {chunk!r} steps", "give chunk=1 or more, an integer")
+        seed = integer(seed, f"a seed of {seed!r}", "give an integer")
         run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
         if run is None:
             return iter(())
@@ -117,7 +117,7 @@ class Model:
 
     def logits(self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
         """The logits after each token of a given text, (length, vocabulary), or of several texts of one length."""
-        rows, alone = self._rows(tokens)
+        rows, alone = self.reader.rows(tokens)
         if len({len(row) for row in rows}) > 1:
             raise PromptError("texts of different lengths", fix="score them one by one")
         self._check_length(len(rows[0]))
@@ -166,48 +166,6 @@ class Model:
                 f"the text would have {total} tokens, but the model has {self.config.positions} positions",
                 fix="shorten the prompt or ask for fewer tokens",
             )
-
-    def _rows(self, prompts: Any) -> tuple[list[np.ndarray], bool]:
-        """The tokens of each prompt, and whether there was only one, outside of a list."""
-        if isinstance(prompts, str):
-            return [self._tokens(prompts)], True
-        try:
-            each = iter(prompts)
-        except TypeError:
-            raise _no_prompt() from None
-        listed = list(each)
-        if not listed:
-            raise PromptError("no prompts", fix="give at least one")
-        alone = _is_number(listed[0])
-        return [self._tokens(prompt) for prompt in ([listed] if alone else listed)], alone
-
-    def _tokens(self, prompt: Prompt) -> np.ndarray:
-        if isinstance(prompt, str):
-            prompt = self._needed_tokenizer().encode(prompt).ids
-            prompt = prompt if len(prompt) or self.config.begin is None else [self.config.begin]
-        try:
-            tokens = np.asarray(prompt)
-        except ValueError:  # lists of different lengths within each other
-            raise _no_prompt() from None
-        if not tokens.size:
-            raise PromptError("an empty prompt, and the model has no token to begin with", fix="give a token at least")
-        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            raise _no_prompt()
-        outside = tokens[(tokens < 0) | (tokens >= self.config.vocabulary)]
-        if outside.size:
-            raise PromptError(
-                f"the token {outside[0]} is not one of the {self.config.vocabulary} that the model knows",
-                fix="give the tokens of the model's own tokenizer",
-            )
-        return tokens.astype(np.int32)
-
-    def _needed_tokenizer(self) -> Any:
-        if self.tokenizer is None:
-            raise ModelMissingError(
-                "there is no tokenizer.json beside the model, so it cannot read text",
-                fix="put the file there, or give tokens instead of text",
-            )
-        return self.tokenizer
 
     def _generated(self, column: np.ndarray, row: np.ndarray, count: int) -> Generated:
         new = column[len(row) : len(row) + count]
@@ -308,15 +266,6 @@ def _tokenizer(folder: Path) -> Any:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is one token and not a prompt: an integer, or an array of no axes."""
-    return not isinstance(value, str) and (isinstance(value, Integral) or getattr(value, "ndim", None) == 0)
-
-
-def _no_prompt() -> PromptError:
-    return PromptError("a prompt that is neither text nor a list of tokens", fix="give a string or integers")
 
 
 __all__ = ["Generated", "Model", "Piece", "Prompt", "load"]

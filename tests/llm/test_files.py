@@ -237,7 +237,7 @@ def test_prompts_in_other_containers(folder: Path) -> None:
     model = llm.load(folder, backend="numpy")
 
     def tokens(prompts: Any) -> tuple[list[list[int]], bool]:
-        rows, alone = model._rows(prompts)
+        rows, alone = model.reader.rows(prompts)
         return [row.tolist() for row in rows], alone
 
     one = [model.tokenizer.encode("ab").ids]
