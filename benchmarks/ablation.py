@@ -25,10 +25,10 @@ from benchmarks.harness import OURS, Fact, Result, duration, race, report
 from benchmarks.inside import Inside, inside
 from benchmarks.training_models import Shape, new_lstm, train_lstm
 from polyrhythm import rl
-from polyrhythm.loops.growth import find_growth
-from polyrhythm.loops.ir import For, walk
-from polyrhythm.loops.show import show
-from polyrhythm.passes import NAMES
+from polyrhythm.compiler.loops.growth import find_growth
+from polyrhythm.compiler.loops.ir import For, walk
+from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.passes import NAMES
 
 HEADS, DEPTH, WINDOW = 4, 64, 128
 

@@ -70,7 +70,7 @@ def in_a_process(name: str) -> dict[str, Any]:
 
 def measured(name: str, began: float) -> dict[str, Any]:
     """Compile one of the programs and wait for its first result."""
-    import polyrhythm.backends.jax.backend  # noqa: F401 (importing JAX is no part of compiling)
+    import polyrhythm.compiler.backends.jax.backend  # noqa: F401 (importing JAX is no part of compiling)
 
     with tempfile.TemporaryDirectory() as folder:
         compiled, first = ROWS[name](folder)

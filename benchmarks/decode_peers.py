@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from polyrhythm.backends.jax.native import kernel
+from polyrhythm.compiler.backends.jax.products import kernel
 
 OWN_KERNEL = 2**16
 """Caches of fewer elements are left to XLA."""

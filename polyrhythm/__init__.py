@@ -4,12 +4,12 @@ Everything a user needs is here: `import polyrhythm as pr`.
 """
 
 from polyrhythm import errors
-from polyrhythm.lang.calls import Ragged
-from polyrhythm.lang.checkpoint import checkpoint
-from polyrhythm.lang.chunks import loop, vector
-from polyrhythm.lang.custom import custom_vjp
-from polyrhythm.lang.foreign import jax_function, torch_function
-from polyrhythm.lang.functions import (
+from polyrhythm.compiler.analysis.calls import Ragged
+from polyrhythm.language.checkpoint import checkpoint
+from polyrhythm.language.chunks import loop, vector
+from polyrhythm.language.custom import custom_vjp
+from polyrhythm.language.foreign import jax_function, torch_function
+from polyrhythm.language.functions import (
     abs,
     add,
     all,
@@ -128,13 +128,13 @@ from polyrhythm.lang.functions import (
     zeros,
     zeros_like,
 )
-from polyrhythm.lang.gradient import detach, grad, value_and_grad
-from polyrhythm.lang.index import Bound, Condition, Dim, Index, dim, size
-from polyrhythm.lang.index import index_max as max
-from polyrhythm.lang.index import index_min as min
-from polyrhythm.lang.inputs import host, input, parameter
-from polyrhythm.lang.recurrent import Recurrent, otherwise, recurrent
-from polyrhythm.lang.tensor import Tensor, window
+from polyrhythm.language.gradient import detach, grad, value_and_grad
+from polyrhythm.language.index import Bound, Condition, Dim, Index, dim, size
+from polyrhythm.language.index import index_max as max
+from polyrhythm.language.index import index_min as min
+from polyrhythm.language.inputs import host, input, parameter
+from polyrhythm.language.recurrent import Recurrent, otherwise, recurrent
+from polyrhythm.language.tensor import Tensor, window
 from polyrhythm.oracle import evaluate
 from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.program import Program, compile

@@ -114,7 +114,7 @@ def train(
 @app.command()
 def calibrate() -> None:
     """Measure the rates of this machine, from which the compiler chooses how much runs at once."""
-    from polyrhythm.backends.jax.calibration import calibrate
+    from polyrhythm.compiler.backends.jax.run.calibration import calibrate
 
     machine = calibrate()
     print(f"a call {machine.call * 1e6:.0f} us, an operation in a loop {machine.launch * 1e6:.2f} us")

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.autodiff import completed
+from polyrhythm.compiler.analysis.calls import Call, Ragged, check_found, prepare
+from polyrhythm.compiler.analysis.naming import described, described_call
+from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, longest
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops.record import concrete
+from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
+from polyrhythm.compiler.trace import trace
 from polyrhythm.errors import CycleError, EffectError, HostError, InputShapeError, LengthError, RaggedShapeError
-from polyrhythm.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, longest
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.ops.record import concrete
-from polyrhythm.ir.terms import Symbol, Term, dims_of
-from polyrhythm.lang.calls import Call, Ragged, check_found, prepare
-from polyrhythm.lang.describe import described, described_call
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.structure import flattened
-from polyrhythm.lang.tensor import Tensor
-from polyrhythm.lang.trace import trace
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
+from polyrhythm.language.trees import flattened
 
 Point = tuple[int, ...]
 Place = tuple[str, Point]

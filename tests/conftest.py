@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden(name, text)` compares text with `tests/golden/<module>/<name>.txt`.
 
-    The module is the test file's path below `tests`, so `tests/ir/test_text.py` keeps its
+    The module is the test file's path below `tests`, so `tests/compiler/ir/test_text.py` keeps its
     files in `tests/golden/ir/test_text/`.
     """
     folder = TESTS / "golden" / request.path.relative_to(TESTS).with_suffix("")

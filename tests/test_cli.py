@@ -72,7 +72,7 @@ def test_an_error_is_one_message_and_a_fix(tmp_path: Path) -> None:
 
 def test_calibrate_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYRHYTHM_CACHE", str(tmp_path))
-    monkeypatch.setattr("polyrhythm.backends.jax.calibration.SIZES", (1 << 12, 1 << 14))
+    monkeypatch.setattr("polyrhythm.compiler.backends.jax.run.calibration.SIZES", (1 << 12, 1 << 14))
     result = CliRunner().invoke(app, ["calibrate"])
     assert result.exit_code == 0, result.output
     assert "GB/s up to" in result.stdout

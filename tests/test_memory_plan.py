@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.backends.jax.backend import JaxBackend
-from polyrhythm.backends.numpy import NumpyBackend
+from polyrhythm.compiler.backends.jax.backend import JaxBackend
+from polyrhythm.compiler.backends.python.numpy import NumpyBackend
 from tests.memory_programs import PROGRAMS, Sized
 
 OBJECTS = 150_000

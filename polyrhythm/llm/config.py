@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError, UnsupportedError
-from polyrhythm.lang.functions.support import as_dtype
+from polyrhythm.language.functions.support import as_dtype
 
 FAMILIES = ("gpt2", "llama", "mistral")
 

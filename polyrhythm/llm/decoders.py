@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from polyrhythm.lang.functions import concat, cos, einsum, gelu, relu, reshape, silu, sin, split, take, value
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import concat, cos, einsum, gelu, relu, reshape, silu, sin, split, take, value
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config
 from polyrhythm.llm.patterns import Pattern, attend
 from polyrhythm.nn import Embedding, LayerNorm, Linear, Module, RMSNorm

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.lang.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax
-from polyrhythm.lang.index import Dim, index_max
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax
+from polyrhythm.language.index import Dim, index_max
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import whole
 
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyrhythm.lang.functions import any as any_of
-from polyrhythm.lang.functions import value, where
-from polyrhythm.lang.index import Bound, Dim, dim, size
-from polyrhythm.lang.inputs import input
-from polyrhythm.lang.recurrent import recurrent
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import any as any_of
+from polyrhythm.language.functions import value, where
+from polyrhythm.language.index import Bound, Dim, dim, size
+from polyrhythm.language.inputs import input
+from polyrhythm.language.recurrent import recurrent
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config
 from polyrhythm.llm.decoders import blank_decoder
 from polyrhythm.llm.patterns import Pattern

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from numbers import Real
 
 from polyrhythm.errors import PromptError
-from polyrhythm.lang.functions import argmax, categorical, cumsum, gather, softmax, squeeze, topk, unsqueeze, where
-from polyrhythm.lang.inputs import input
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import argmax, categorical, cumsum, gather, softmax, squeeze, topk, unsqueeze, where
+from polyrhythm.language.inputs import input
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import whole
 
 SMALLEST, LARGEST = 1e-30, 1e30

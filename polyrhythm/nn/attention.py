@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.functions import einsum, reshape, softmax
-from polyrhythm.lang.index import Dim, Index
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import einsum, reshape, softmax
+from polyrhythm.language.index import Dim, Index
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.layers import Linear
 from polyrhythm.nn.module import Module

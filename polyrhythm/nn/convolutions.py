@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from polyrhythm.lang.functions import TensorLike, conv1d, conv2d
-from polyrhythm.lang.functions.windows import Padding
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, conv1d, conv2d
+from polyrhythm.language.functions.windows import Padding
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn import initialisers
 from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.module import Module, Weight

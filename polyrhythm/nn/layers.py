@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.functions import TensorLike, as_tensor, bernoulli, einsum, relu, take, where
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor, bernoulli, einsum, relu, take, where
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn import initialisers
 from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.module import Module, Weight

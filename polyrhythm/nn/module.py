@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from polyrhythm.compiler.ir.dtypes import is_float
 from polyrhythm.errors import WeightsMismatchError
-from polyrhythm.ir.dtypes import is_float
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.inputs import parameter
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.index import Dim
+from polyrhythm.language.inputs import parameter
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.files import load, names_of, save
 
 Weight = np.ndarray | Tensor

@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.functions import TensorLike, as_tensor, mean, reshape, rsqrt, square, var
-from polyrhythm.lang.functions.support import accumulated
-from polyrhythm.lang.gradient import detach
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor, mean, reshape, rsqrt, square, var
+from polyrhythm.language.functions.support import accumulated
+from polyrhythm.language.gradient import detach
+from polyrhythm.language.index import Dim
+from polyrhythm.language.recurrent import Recurrent
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn import initialisers
 from polyrhythm.nn.module import Module, Weight
 from polyrhythm.optim.states import over

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyrhythm.errors import ShapeError
-from polyrhythm.lang.functions import TensorLike, as_tensor, avg_pool, einsum, max_pool
-from polyrhythm.lang.functions.windows import Padding
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor, avg_pool, einsum, max_pool
+from polyrhythm.language.functions.windows import Padding
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.module import Module
 
 Sizes = int | Sequence[int]

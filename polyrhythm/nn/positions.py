@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.functions import TensorLike, as_tensor, concat, cos, reshape, sin, split, stack, value
-from polyrhythm.lang.index import Dim, Index
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor, concat, cos, reshape, sin, split, stack, value
+from polyrhythm.language.index import Dim, Index
+from polyrhythm.language.tensor import Tensor
 
 
 def rotary_speeds(size: int, base: float = 10000.0, scaling: Mapping[str, Any] | None = None) -> np.ndarray:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from polyrhythm.compiler.ir.graph import NodeDim
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.errors import DeclarationError
-from polyrhythm.ir.graph import NodeDim
-from polyrhythm.ir.terms import Term
-from polyrhythm.ir.types import TensorType
-from polyrhythm.lang.functions import TensorLike, as_tensor, concat, einsum, relu, sigmoid, split, tanh
-from polyrhythm.lang.index import Dim, Index
-from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Computed, Tensor, natural, union
+from polyrhythm.language.functions import TensorLike, as_tensor, concat, einsum, relu, sigmoid, split, tanh
+from polyrhythm.language.index import Dim, Index
+from polyrhythm.language.recurrent import Recurrent
+from polyrhythm.language.tensor import Computed, Tensor, natural, union
 from polyrhythm.nn import initialisers
 from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.layers import Dropout

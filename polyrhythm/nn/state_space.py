@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polyrhythm.compiler.ir.graph import NodeDim
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.errors import DeclarationError
-from polyrhythm.ir.graph import NodeDim
-from polyrhythm.ir.terms import Term
-from polyrhythm.ir.types import TensorType
-from polyrhythm.lang.functions import TensorLike, as_tensor, cos, exp, sin, sum, unsqueeze
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Tensor, union
+from polyrhythm.language.functions import TensorLike, as_tensor, cos, exp, sin, sum, unsqueeze
+from polyrhythm.language.index import Dim
+from polyrhythm.language.recurrent import Recurrent
+from polyrhythm.language.tensor import Tensor, union
 from polyrhythm.nn import initialisers
 from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.module import Module, Weight

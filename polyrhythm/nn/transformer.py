@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from polyrhythm.lang.functions import TensorLike, silu
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, silu
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.attention import Attention, Steps
 from polyrhythm.nn.initialisers import Random
 from polyrhythm.nn.layers import Linear

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from polyrhythm.lang.functions import norm, sqrt, square, where
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import norm, sqrt, square, where
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import leaves, mapped
 
 

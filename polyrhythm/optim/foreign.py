@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.foreign import jax_function
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.foreign import jax_function
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import over
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from polyrhythm.lang.functions import TensorLike, as_tensor, clip, cos, exp, value
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor, clip, cos, exp, value
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 
 
 def _progress(i: Dim, steps: int) -> Tensor:

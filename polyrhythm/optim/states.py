@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from polyrhythm.compiler.ir.graph import NodeDim
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.errors import DeclarationError
-from polyrhythm.ir.graph import NodeDim
-from polyrhythm.ir.terms import Term
-from polyrhythm.ir.types import TensorType
-from polyrhythm.lang.functions import TensorLike, as_tensor
-from polyrhythm.lang.index import Bound, Dim
-from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, as_tensor
+from polyrhythm.language.index import Bound, Dim
+from polyrhythm.language.recurrent import Recurrent
+from polyrhythm.language.tensor import Tensor
 
 
 def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from polyrhythm.lang.functions import TensorLike, expm1, sign, sqrt, value
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import TensorLike, expm1, sign, sqrt, value
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of, mapped, zeros_like
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm import optim
-from polyrhythm.lang.functions import square
-from polyrhythm.lang.gradient import detach, grad
-from polyrhythm.lang.index import dim
+from polyrhythm.language.functions import square
+from polyrhythm.language.gradient import detach, grad
+from polyrhythm.language.index import dim
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source, episodes

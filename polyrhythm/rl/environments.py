@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from polyrhythm.lang.functions import (
+from polyrhythm.language.functions import (
     TensorLike,
     abs,
     as_tensor,
@@ -28,8 +28,8 @@ from polyrhythm.lang.functions import (
     where,
     zeros,
 )
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 
 State = dict[str, Tensor]
 AGE = "age"

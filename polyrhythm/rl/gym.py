@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.errors import CheckpointMismatchError, DeclarationError, UnsupportedError
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.inputs import host
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.index import Dim
+from polyrhythm.language.inputs import host
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.rl.environments import Continuous, Discrete
 from polyrhythm.rl.running import Steps, carried
 

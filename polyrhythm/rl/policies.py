@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from polyrhythm.lang.functions import (
+from polyrhythm.language.functions import (
     as_tensor,
     categorical,
     exp,
@@ -20,8 +20,8 @@ from polyrhythm.lang.functions import (
     square,
     tanh,
 )
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.layers import MLP
 from polyrhythm.nn.module import Module, Weight
 from polyrhythm.rl.environments import Continuous, Discrete

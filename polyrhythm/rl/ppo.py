@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from polyrhythm import optim
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.functions import (
+from polyrhythm.language.functions import (
     abs,
     clip,
     exp,
@@ -25,9 +25,9 @@ from polyrhythm.lang.functions import (
     take,
     value,
 )
-from polyrhythm.lang.gradient import detach, grad
-from polyrhythm.lang.index import Dim, dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.gradient import detach, grad
+from polyrhythm.language.index import Dim, dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm import optim
-from polyrhythm.lang.functions import maximum, square
-from polyrhythm.lang.gradient import detach, grad
-from polyrhythm.lang.index import Dim, dim
-from polyrhythm.lang.recurrent import Recurrent, recurrent
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import maximum, square
+from polyrhythm.language.gradient import detach, grad
+from polyrhythm.language.index import Dim, dim
+from polyrhythm.language.recurrent import Recurrent, recurrent
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of, mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import monte_carlo, n_step

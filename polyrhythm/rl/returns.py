@@ -10,10 +10,10 @@ its final observation, elsewhere `value[t + 1]`. Nothing is ever taken from the 
 
 from __future__ import annotations
 
-from polyrhythm.lang.functions import TensorLike, as_tensor, where
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.recurrent import Recurrent
-from polyrhythm.lang.tensor import Tensor, union
+from polyrhythm.language.functions import TensorLike, as_tensor, where
+from polyrhythm.language.index import Dim
+from polyrhythm.language.recurrent import Recurrent
+from polyrhythm.language.tensor import Tensor, union
 from polyrhythm.optim.states import bound_of
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from polyrhythm.lang.functions import maximum, where, zeros
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.recurrent import Recurrent, recurrent
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import maximum, where, zeros
+from polyrhythm.language.index import Dim
+from polyrhythm.language.recurrent import Recurrent, recurrent
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
 from polyrhythm.rl.environments import Continuous, Discrete, Environment, advance, begin
 

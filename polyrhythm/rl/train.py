@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.lang.functions import value
-from polyrhythm.lang.inputs import host
+from polyrhythm.language.functions import value
+from polyrhythm.language.inputs import host
 from polyrhythm.rl.a2c import Settings as A2CSettings
 from polyrhythm.rl.a2c import a2c
 from polyrhythm.rl.environments import CartPole, Environment, Pendulum

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.lang.functions import maximum
-from polyrhythm.lang.index import Bound, Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import maximum
+from polyrhythm.language.index import Bound, Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.rl.running import Steps
 
 

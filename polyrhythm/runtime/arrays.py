@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from polyrhythm.compiler.analysis.calls import Ragged
 from polyrhythm.errors import UnsupportedError
-from polyrhythm.lang.calls import Ragged
 
 Kind = Literal["numpy", "jax", "torch"]
 
@@ -76,7 +76,7 @@ def blank(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 def numpy_dtype(value: Any) -> np.dtype:
     """The dtype of an array of any library."""
     if library(value) == "torch":
-        from polyrhythm.backends.torch.ops import NUMPY_DTYPES
+        from polyrhythm.compiler.backends.torch.ops import NUMPY_DTYPES
 
         if value.dtype not in NUMPY_DTYPES:
             raise UnsupportedError(f"a tensor of {value.dtype} cannot be an input", fix="convert it to a float dtype")
@@ -87,7 +87,7 @@ def numpy_dtype(value: Any) -> np.dtype:
 def as_numpy(value: Any) -> np.ndarray:
     """An array of any library as a NumPy array that shares its memory."""
     if library(value) == "torch":
-        from polyrhythm.backends.torch.ops import to_numpy
+        from polyrhythm.compiler.backends.torch.ops import to_numpy
 
         return to_numpy(value.detach(), numpy_dtype(value))
     return np.asarray(value)
@@ -97,7 +97,7 @@ def given(backend: str, value: Any, dtype: np.dtype) -> Any:
     """An input as the backend wants it: NumPy arrays for NumPy, tensors for torch, NumPy or JAX arrays for JAX."""
     found = library(value)
     if backend == "torch":
-        from polyrhythm.backends.torch.ops import TORCH_DTYPES, from_numpy
+        from polyrhythm.compiler.backends.torch.ops import TORCH_DTYPES, from_numpy
 
         if found == "torch":
             return value.detach().to("cpu", TORCH_DTYPES[dtype])
@@ -128,7 +128,7 @@ def like(kind: Kind, value: Any) -> Any:
 
     if found == "jax":
         return torch.from_dlpack(value)
-    from polyrhythm.backends.torch.ops import from_numpy
+    from polyrhythm.compiler.backends.torch.ops import from_numpy
 
     return from_numpy(as_numpy(value))
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyrhythm.backends.generated import START, Begin
+from polyrhythm.compiler.analysis.calls import solve_bounds
+from polyrhythm.compiler.backends.python.emit import START, Begin
+from polyrhythm.compiler.ir.graph import Node
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.ir import output_shapes
+from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedError
-from polyrhythm.ir.graph import Node
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.calls import solve_bounds
-from polyrhythm.lang.index import Bound, Dim
-from polyrhythm.loops.ir import output_shapes
+from polyrhythm.language.index import Bound, Dim
 from polyrhythm.runtime import nans
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
 from polyrhythm.runtime.checkpoints import Checkpoints, Saved, identity
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
 from polyrhythm.runtime.memory import check_budget
-from polyrhythm.runtime.pipeline import Compiled
-from polyrhythm.runtime.progress import Reporter, elapsed
+from polyrhythm.runtime.progress_bar import Reporter, elapsed
 from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, steps
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Caller:
         """The outputs at the lengths that were found."""
         shapes = output_shapes(self.loops, bounds)
         if self.library == "jax":
-            from polyrhythm.backends.jax.backend import _cut
+            from polyrhythm.compiler.backends.jax.backend import _cut
 
             return [_cut(o, s) for o, s in zip(outputs, shapes, strict=True)]
         return [o[(*map(slice, s), ...)] for o, s in zip(outputs, shapes, strict=True)]
@@ -158,7 +158,7 @@ class Caller:
                 f"a program of the {self.library} backend cannot be part of a function that JAX traces",
                 fix='compile it with backend="jax"',
             )
-        from polyrhythm.backends.jax.inline import inline
+        from polyrhythm.compiler.backends.jax.run.inline import inline
 
         return inline(self.backend, self._given(values), bounds, seed)
 
@@ -243,7 +243,7 @@ class Caller:
             at = replace(begin, places=places)
             started: tuple[Any, Iterator[tuple[int, int]]] = self.backend.start(arrays, bounds, seed, check, at)
             return started
-        from polyrhythm.backends.jax.steps import Stepper
+        from polyrhythm.compiler.backends.jax.run.stepping import Stepper
 
         _use_cache()
         if self._stepper is None:
@@ -351,7 +351,7 @@ def _writer(run: Any, name: str, whole: np.ndarray, library: str) -> Callable[[i
 
 
 def _use_cache() -> None:
-    from polyrhythm.backends.jax.cache import use_cache
+    from polyrhythm.compiler.backends.jax.run.cache import use_cache
 
     use_cache()
 

@@ -18,18 +18,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from polyrhythm.backends.generated import START, Begin
+from polyrhythm.compiler.backends.python.emit import START, Begin
+from polyrhythm.compiler.ir import text
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.ir import blocks_of
+from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.loops.units import units
+from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import CheckpointMismatchError, DeclarationError, UnsupportedError
-from polyrhythm.ir import text
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.index import Dim
-from polyrhythm.loops.ir import blocks_of
-from polyrhythm.loops.show import show
-from polyrhythm.loops.units import units
+from polyrhythm.language.index import Dim
 from polyrhythm.runtime import snapshots
 from polyrhythm.runtime.arrays import as_numpy
-from polyrhythm.runtime.crossing import crossing, loop_of, steps_along
-from polyrhythm.runtime.pipeline import Compiled
+from polyrhythm.runtime.checkpoint_liveness import crossing, loop_of, steps_along
 from polyrhythm.runtime.snapshots import Snapshot
 
 FORMAT = "polyrhythm run 1"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from polyrhythm.ir.terms import ZERO
-from polyrhythm.lang.describe import described
-from polyrhythm.loops.notes import notes_of
-from polyrhythm.loops.show import show
-from polyrhythm.passes import Note
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.terms import ZERO
+from polyrhythm.compiler.loops.notes import notes_of
+from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.passes import Note
+from polyrhythm.compiler.pipeline import Compiled
+from polyrhythm.compiler.schedule import fusion_notes
+from polyrhythm.compiler.schedule.dependences import Dependence
+from polyrhythm.compiler.schedule.scheduler import Item, Loop
 from polyrhythm.runtime.memory import Memory
-from polyrhythm.runtime.pipeline import Compiled
-from polyrhythm.schedule import fusing
-from polyrhythm.schedule.dependences import Dependence
-from polyrhythm.schedule.scheduler import Item, Loop
 
 
 def explain(compiled: Compiled, compiled_loops: bool, kernels: Sequence[str] = (), tuned: Sequence[str] = ()) -> str:
@@ -49,7 +49,7 @@ def _outputs(compiled: Compiled) -> list[str]:
 def _passes(compiled: Compiled, compiled_loops: bool) -> list[str]:
     """What each pass did to which line and what that saved, then what it refused; the same on one line is counted."""
     counted: dict[tuple[str, str, str, bool], list[Note]] = {}
-    later = (*fusing.notes_of(compiled.graph, compiled.blocks), *notes_of(compiled.loops, compiled_loops))
+    later = (*fusion_notes.notes_of(compiled.graph, compiled.blocks), *notes_of(compiled.loops, compiled_loops))
     for note in (*compiled.notes, *later):
         counted.setdefault((note.by, note.rule, str(note.at or ""), note.refused), []).append(note)
     lines = []

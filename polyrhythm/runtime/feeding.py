@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.compiler.analysis.calls import Ragged
+from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.errors import InputShapeError
-from polyrhythm.ir.graph import Node
-from polyrhythm.lang.calls import Ragged
 from polyrhythm.runtime.arrays import as_numpy, library
 
 CHUNK = 256

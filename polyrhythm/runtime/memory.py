@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from polyrhythm.compiler.ir.intervals import Interval, interval
+from polyrhythm.compiler.ir.terms import Symbol, Term, minimum, product
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps, blocks_of
 from polyrhythm.errors import MemoryBudgetError
-from polyrhythm.ir.intervals import Interval, interval
-from polyrhythm.ir.terms import Symbol, Term, minimum, product
-from polyrhythm.ir.types import TensorType
-from polyrhythm.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps, blocks_of
 
 Lookup = Callable[[Symbol], int]
 

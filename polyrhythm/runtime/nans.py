@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.compiler.ir.graph import Graph, Node
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.ir import Compute, blocks_of
+from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import NotFiniteError
-from polyrhythm.ir.graph import Graph, Node
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.loops.ir import Compute, blocks_of
 from polyrhythm.runtime.arrays import as_numpy
-from polyrhythm.runtime.pipeline import Compiled
 
 
 class Checker:
@@ -96,8 +96,8 @@ def run_on_jax(
     seed: int,
 ) -> list[Any]:
     """Run on JAX; if an output is not finite, find out why on NumPy. Effects must not happen twice: then NumPy only."""
-    from polyrhythm.backends.generated import cut
-    from polyrhythm.backends.numpy import NumpyBackend
+    from polyrhythm.compiler.backends.python.emit import cut
+    from polyrhythm.compiler.backends.python.numpy import NumpyBackend
 
     if not any(block.host for block in blocks_of(compiled.loops.body)):
         results = run()

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from polyrhythm.errors import BoundsError, UnknownDimError
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.program import Program

@@ -8,22 +8,22 @@ from typing import Any, get_args
 
 import numpy as np
 
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.cost import Machine
+from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.pipeline import Compiled, compile_tensors, keeping_all, limited, streamed
 from polyrhythm.errors import DeclarationError, UnsupportedError
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.chunks import Chunk
-from polyrhythm.lang.index import Bound, Dim
-from polyrhythm.lang.structure import flattened
-from polyrhythm.lang.tensor import Tensor
-from polyrhythm.loops.cost import Machine
-from polyrhythm.loops.show import show
+from polyrhythm.language.chunks import Chunk
+from polyrhythm.language.index import Bound, Dim
+from polyrhythm.language.tensor import Tensor
+from polyrhythm.language.trees import flattened
 from polyrhythm.runtime import calling, probing
 from polyrhythm.runtime.arrays import Kind
+from polyrhythm.runtime.checkpoint_liveness import follows, hands_out
 from polyrhythm.runtime.checkpoints import Checkpoints
-from polyrhythm.runtime.crossing import follows, hands_out
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.feeding import is_iterator
 from polyrhythm.runtime.memory import Memory
-from polyrhythm.runtime.pipeline import Compiled, compile_tensors, keeping_all, limited, streamed
 from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
 
@@ -297,18 +297,18 @@ def _frozen(value: np.ndarray) -> np.ndarray:
 def make_backend(compiled: Compiled, options: Options, compilations: list[Compilation]) -> Any:
     """The backend that was asked for. Array libraries are imported only when they are wanted."""
     if options.backend == "numpy":
-        from polyrhythm.backends.numpy import NumpyBackend
+        from polyrhythm.compiler.backends.python.numpy import NumpyBackend
 
         return NumpyBackend(compiled.loops, options.check_nan)
     if options.backend == "torch":
-        from polyrhythm.backends.torch.backend import TorchBackend
+        from polyrhythm.compiler.backends.torch.backend import TorchBackend
 
         return TorchBackend(compiled.loops, options.check_nan, options.torch_compile)
     if options.tune:
-        from polyrhythm.backends.jax.tuning import TunedBackend
+        from polyrhythm.compiler.backends.jax.run.tuning import TunedBackend
 
         return TunedBackend(compiled.loops, compilations)  # type: ignore[arg-type]
-    from polyrhythm.backends.jax.backend import JaxBackend
+    from polyrhythm.compiler.backends.jax.backend import JaxBackend
 
     return JaxBackend(compiled.loops, compilations)  # type: ignore[arg-type]
 
@@ -317,7 +317,7 @@ def machine_of(options: Options) -> Machine:
     """The rates that choices follow from: those of this machine where they have been measured."""
     if options.backend != "jax":
         return Machine()
-    from polyrhythm.backends.jax.calibration import known
+    from polyrhythm.compiler.backends.jax.run.calibration import known
 
     return known()
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.units import Marks, frontier, frontier_marks, needed, needed_marks, stops, units
 from polyrhythm.errors import InputShapeError
-from polyrhythm.ir.graph import Graph
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.loops.ir import LoopProgram
-from polyrhythm.loops.units import Marks, frontier, frontier_marks, needed, needed_marks, stops, units
 from polyrhythm.runtime.arrays import as_numpy
 from polyrhythm.runtime.feeding import Prefetch
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from polyrhythm.lang.index import Dim
+from polyrhythm.language.index import Dim
 from polyrhythm.stream.errors import StreamError
 
 Policy = Literal["coarse", "interleave", "dynamic"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.stream.types import BOOL, F32, DataType
 
 Side = Any  # an int at run time, an Expr when the program is built

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.lang.index import dim
-from polyrhythm.lang.inputs import input
-from polyrhythm.lang.recurrent import recurrent
+from polyrhythm.language.index import dim
+from polyrhythm.language.inputs import input
+from polyrhythm.language.recurrent import recurrent
 from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.dims import shape_text
 from polyrhythm.stream.directives import Policy, parallelize, tile

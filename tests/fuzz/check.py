@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import polyrhythm as pr
-from polyrhythm.backends.jax import few_rows, lowering, many_rows, products
-from polyrhythm.schedule.scheduler import ScheduleError
+from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
+from polyrhythm.compiler.backends.jax.trace import lowering
+from polyrhythm.compiler.schedule.scheduler import ScheduleError
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Program
 from tests.fuzz.programs import data
@@ -91,11 +92,11 @@ def as_if_large() -> Iterator[None]:
     """Random programs are small: every other run on JAX skips all it can, and multiplies as if matrices were large."""
     with (
         patch.object(lowering, "is_worth_skipping", lambda *_: True),
-        patch.object(few_rows, "SMALL", 0),
-        patch.object(few_rows, "ONE_BY_ONE", (2, 16)),
-        patch.object(many_rows, "is_worth", lambda *_: True),
-        patch.object(products, "LEAST", 0),
-        patch.object(products, "LEAST_BATCH", 0),
+        patch.object(skinny, "SMALL", 0),
+        patch.object(skinny, "ONE_BY_ONE", (2, 16)),
+        patch.object(tall, "is_worth", lambda *_: True),
+        patch.object(choose, "LEAST", 0),
+        patch.object(choose, "LEAST_BATCH", 0),
     ):
         yield
 
@@ -161,9 +162,9 @@ def _refused(program: Program, inputs: Mapping[str, Any], evaluators: Sequence[E
 def inspect(variables: Mapping[str, Any]) -> None:
     """What must hold of the graph of any program: the grammar, and that it prints and parses back."""
     try:
-        from polyrhythm.ir import parse, text, verify
-        from polyrhythm.lang.check import checked
-        from polyrhythm.lang.trace import trace
+        from polyrhythm.compiler.analysis.check import checked
+        from polyrhythm.compiler.ir import parse, text, verify
+        from polyrhythm.compiler.trace import trace
     except ImportError:
         return
     graph = checked(trace(list(variables["outputs"].values()), (), variables["until"] or None))

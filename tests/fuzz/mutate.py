@@ -17,9 +17,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 import polyrhythm as pr
-from polyrhythm.lang.calls import prepare
-from polyrhythm.lang.check import checked
-from polyrhythm.lang.trace import trace
+from polyrhythm.compiler.analysis.calls import prepare
+from polyrhythm.compiler.analysis.check import checked
+from polyrhythm.compiler.trace import trace
 from tests.fuzz.brute import Brute
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Choose, Compare, Program, Read, Slice, add, rewrite

@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 import polyrhythm as pr
-from polyrhythm.autodiff import completed
-from polyrhythm.ir.graph import Graph
-from polyrhythm.ir.verify import GrammarError, verify
-from polyrhythm.lang.trace import trace
+from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.verify import GrammarError, verify
+from polyrhythm.compiler.passes import NAMES, optimised
+from polyrhythm.compiler.trace import trace
 from polyrhythm.oracle import run
-from polyrhythm.passes import NAMES, optimised
 from tests.fuzz.check import Evaluator, Mismatch, check, compiled
 from tests.fuzz.program import (
     Apply,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from polyrhythm import llm
-from tests.backends.hlo import large, loop_bodies, optimised
-from tests.backends.test_copies import COPIES
+from tests.compiler.backends.hlo import large, loop_bodies, optimised
+from tests.compiler.backends.test_copies import COPIES
 
 
 def pattern(name: str) -> Any:

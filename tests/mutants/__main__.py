@@ -27,7 +27,7 @@ from tests.drill.inject import inject
 from tests.mutants.operators import Mutant, applied, modules, mutants_of
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("passes", "schedule", "loops", "backends")
+FOLDERS = tuple(f"compiler/{name}" for name in ("passes", "schedule", "loops", "legality", "backends"))
 OUT = Path("build/mutants.json")
 
 SLACK = 20
@@ -36,38 +36,50 @@ SLACK = 20
 PROGRAMS = "tests/runtime/test_programs.py"
 RANDOM = ("tests/fuzz/test_passes.py", "tests/fuzz/test_programs.py")
 
-HOSTED = tuple(f"polyrhythm.backends.jax.{n}" for n in ("packs", "driver", "host_calls", "regions", "steps"))
+HOSTED = tuple(
+    f"polyrhythm.compiler.backends.jax.run.{n}"
+    for n in ("packing", "host_driver", "host_calls", "host_regions", "stepping")
+)
 """The modules for programs that call host functions, or go step by step."""
 
 SHORT: dict[str, tuple[str, ...]] = {
-    "polyrhythm.passes": (PROGRAMS, *(f"tests/passes/test_{n}.py" for n in ("structure", "lift", "narrow", "share"))),
-    "polyrhythm.schedule": (PROGRAMS, "tests/schedule/test_hoisting.py"),
-    "polyrhythm.loops.checker": (PROGRAMS, "tests/loops/test_legality.py"),
-    "polyrhythm.loops": (PROGRAMS, *(f"tests/loops/test_{n}.py" for n in ("growth", "segments", "units"))),
-    "polyrhythm.backends.torch": (PROGRAMS, "tests/backends/test_torch_ops.py"),
-    "polyrhythm.backends.jax": (PROGRAMS, *(f"tests/backends/test_{n}.py" for n in ("lanes", "chunks", "scalars"))),
-    "polyrhythm.backends.jax.ops": ("tests/backends/test_jax_ops.py",),
+    "polyrhythm.compiler.passes": (
+        PROGRAMS,
+        *(f"tests/compiler/passes/test_{n}.py" for n in ("structure", "lift", "narrow", "share")),
+    ),
+    "polyrhythm.compiler.schedule": (PROGRAMS, "tests/compiler/schedule/test_hoisting.py"),
+    "polyrhythm.compiler.legality": (PROGRAMS, "tests/compiler/legality/test_legality.py"),
+    "polyrhythm.compiler.loops": (
+        PROGRAMS,
+        *(f"tests/compiler/loops/test_{n}.py" for n in ("growth", "segments", "units")),
+    ),
+    "polyrhythm.compiler.backends.torch": (PROGRAMS, "tests/compiler/backends/test_torch_ops.py"),
+    "polyrhythm.compiler.backends.jax": (
+        PROGRAMS,
+        *(f"tests/compiler/backends/test_{n}.py" for n in ("lanes", "chunks", "scalars")),
+    ),
+    "polyrhythm.compiler.backends.jax.ops": ("tests/compiler/backends/test_jax_ops.py",),
     **dict.fromkeys(HOSTED, (PROGRAMS, "tests/runtime/test_calls.py", "tests/runtime/test_streams.py")),
-    "polyrhythm.backends.jax.growing": ("tests/backends/test_growing.py",),
-    "polyrhythm.backends": (PROGRAMS,),
+    "polyrhythm.compiler.backends.jax.run.growing": ("tests/compiler/backends/test_growing.py",),
+    "polyrhythm.compiler.backends": (PROGRAMS,),
 }
 """The tests that every mutant meets, by the longest prefix of the module."""
 
 LONG: dict[str, tuple[str, ...]] = {
-    "polyrhythm.passes": ("tests/passes", *RANDOM),
-    "polyrhythm.schedule": ("tests/schedule", "tests/test_memory_plan.py", *RANDOM),
-    "polyrhythm.loops.checker": ("tests/loops/test_legality_mutants.py", *RANDOM),
-    "polyrhythm.loops": ("tests/loops", "tests/backends/test_growing.py", *RANDOM),
-    "polyrhythm.backends.torch": RANDOM,
-    "polyrhythm.backends.jax": ("tests/runtime", "tests/backends", *RANDOM),
-    "polyrhythm.backends": ("tests/runtime", *RANDOM),
+    "polyrhythm.compiler.passes": ("tests/compiler/passes", *RANDOM),
+    "polyrhythm.compiler.schedule": ("tests/compiler/schedule", "tests/test_memory_plan.py", *RANDOM),
+    "polyrhythm.compiler.legality": ("tests/compiler/legality/test_legality_mutants.py", *RANDOM),
+    "polyrhythm.compiler.loops": ("tests/compiler/loops", "tests/compiler/backends/test_growing.py", *RANDOM),
+    "polyrhythm.compiler.backends.torch": RANDOM,
+    "polyrhythm.compiler.backends.jax": ("tests/runtime", "tests/compiler/backends", *RANDOM),
+    "polyrhythm.compiler.backends": ("tests/runtime", *RANDOM),
 }
 """The tests that those meet which nothing has noticed so far."""
 
 KEYWORD = {
     "polyrhythm": "not torch and not jax",
-    "polyrhythm.backends.torch": "torch",
-    "polyrhythm.backends.jax": "not torch and not numpy",
+    "polyrhythm.compiler.backends.torch": "torch",
+    "polyrhythm.compiler.backends.jax": "not torch and not numpy",
 }
 """Which programs of the short list matter: on NumPy if the backend does not, since passes and loops are the same."""
 

@@ -17,11 +17,11 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import errors
-from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.loops.units import units
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.loops.units import units
 from polyrhythm.runtime import snapshots
+from polyrhythm.runtime.checkpoint_liveness import crossing, follows
 from polyrhythm.runtime.checkpoints import fingerprint
-from polyrhythm.runtime.crossing import crossing, follows
 from polyrhythm.runtime.snapshots import Snapshot
 from tests.programs import PROGRAMS
 from tests.programs.case import Case

@@ -12,12 +12,12 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import llm, optim, rl
-from polyrhythm.ir import sets
+from polyrhythm.compiler.ir import sets
+from polyrhythm.compiler.pipeline import compile_tensors
 from polyrhythm.llm.config import read_config
 from polyrhythm.llm.patterns import causal
 from polyrhythm.llm.programs import generating
 from polyrhythm.llm.sampling import GREEDY
-from polyrhythm.runtime.pipeline import compile_tensors
 
 DECODER_SECONDS = 5.0
 """For 28 layers; measured: 1.0 to 1.7."""

@@ -1,4 +1,4 @@
-"""What a program tells about itself: stats, memory, schedule, probes, bad values, progress."""
+"""What a program tells about itself: stats, memory, schedule, probes, bad values, progress_bar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.errors import BoundsError, NotFiniteError, UnknownDimError
-from polyrhythm.runtime import progress
+from polyrhythm.runtime import progress_bar
 
 BACKENDS = ["numpy", "torch", "jax"]
 
@@ -142,8 +142,8 @@ def test_streams_check_too() -> None:
 def test_progress_of_long_runs(
     backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "DELAY", 0.0)
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    monkeypatch.setattr(progress_bar, "DELAY", 0.0)
+    monkeypatch.setattr(progress_bar, "INTERVAL", 0.0)
     values = np.ones(20, np.float32)
     pr.compile(running_sum(), backend=backend)(x=values)
     lines = capsys.readouterr().err.strip().split("\n")
@@ -160,7 +160,7 @@ def test_short_runs_show_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress_bar, "DELAY", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     pr.compile(running_sum(), backend="numpy")(x=np.ones(20, np.float32))
     assert "polyrhythm:" not in capsys.readouterr().err
@@ -169,11 +169,11 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_a_call_that_cannot_report_shows_how_long_it_takes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "DELAY", 0.1)
-    with progress.elapsed(True):
+    monkeypatch.setattr(progress_bar, "DELAY", 0.1)
+    with progress_bar.elapsed(True):
         time.sleep(1.2)
     assert "polyrhythm: running for" in capsys.readouterr().err
-    with progress.elapsed(False):
+    with progress_bar.elapsed(False):
         time.sleep(0.6)
     assert capsys.readouterr().err == ""
 

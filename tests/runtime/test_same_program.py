@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import polyrhythm as pr
-from polyrhythm.loops.show import show
+from polyrhythm.compiler.loops.show import show
 
 t, T = pr.dim("t")
 x = pr.input("x", (8,), (t,))

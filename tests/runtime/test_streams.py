@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import polyrhythm as pr
-from polyrhythm.backends.jax.steps import Stepper
+from polyrhythm.compiler.backends.jax.run.stepping import Stepper
 from polyrhythm.errors import InputShapeError, MissingBoundError, UnknownDimError, UnsupportedError
 from polyrhythm.runtime.feeding import Prefetch
 from polyrhythm.runtime.program import MANY_STEPS, Program

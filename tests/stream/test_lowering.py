@@ -40,8 +40,8 @@ def _inputs(steps: int, rows: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 def _used(outputs: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs that a program has; others would be refused."""
-    from polyrhythm.lang.structure import flattened
-    from polyrhythm.lang.trace import trace
+    from polyrhythm.compiler.trace import trace
+    from polyrhythm.language.trees import flattened
 
     return {name: inputs[name] for name in trace(flattened(outputs)[0]).inputs}
 

@@ -29,7 +29,7 @@ length = pr.input("length", (), (b,), "int32")
 
 
 def _compare(output: pr.Tensor, schedule: list[Directive], inputs: dict[str, Any], bounds: dict[Any, int]) -> None:
-    from polyrhythm.lang.trace import trace
+    from polyrhythm.compiler.trace import trace
 
     used = {name: inputs[name] for name in trace([output]).inputs}
     expected = pr.evaluate(output, used, bounds)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.lang.structure import flattened
+from polyrhythm.language.trees import flattened
 from polyrhythm.stream.directives import Directive
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware

@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from polyrhythm.ir.graph import Access, Definition, Node, Range
-from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.lang.describe import brackets, described
+from polyrhythm.compiler.analysis.naming import brackets, described
+from polyrhythm.compiler.ir.graph import Access, Definition, Node, Range
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.lowering.fusing import carried
 from polyrhythm.stream.lowering.loads import loaded

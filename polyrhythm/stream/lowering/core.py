@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.graph import Definition, Node
-from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.graph import Definition, Node
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.directives import TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream

@@ -6,9 +6,9 @@ what it needs already produced; that is tried out, point by point, before anythi
 
 from __future__ import annotations
 
-from polyrhythm.ir.graph import Graph, Node, Range
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.graph import Graph, Node, Range
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.lowering.problem import Point, Problem
 from polyrhythm.stream.lowering.values import rectangle

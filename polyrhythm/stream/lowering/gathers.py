@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyrhythm.ir.graph import Definition, Node, Range
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.graph import Definition, Node, Range
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import static
 from polyrhythm.stream.lowering.loads import load_of
 from polyrhythm.stream.lowering.problem import Problem, is_whole

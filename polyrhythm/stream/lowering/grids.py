@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyrhythm.ir.graph import Definition, Graph, Node
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.graph import Definition, Graph, Node
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.lowering.problem import Problem
 from polyrhythm.stream.lowering.tiles import BROADCASTING
 

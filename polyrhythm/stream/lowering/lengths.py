@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from polyrhythm.ir.dtypes import identity
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.dtypes import identity
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.lowering.cycles import components
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem, is_whole

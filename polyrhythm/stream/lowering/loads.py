@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.graph import Node
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.graph import Node
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import Dim, Shape, ragged, static
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream

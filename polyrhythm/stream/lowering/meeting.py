@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from polyrhythm.ir.ops.record import Signature
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.stream.errors import OperationNotStreamable
 from polyrhythm.stream.lowering.accesses import aligned, joined
 from polyrhythm.stream.lowering.fusing import carried, materialised

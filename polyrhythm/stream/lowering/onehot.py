@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyrhythm.ir.graph import Access, Definition, Graph, Node
-from polyrhythm.ir.ops.contraction import parse_spec
-from polyrhythm.ir.terms import Term
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem
 

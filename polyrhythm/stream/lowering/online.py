@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range, operand_type
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.terms import Term
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.stream.functions import Reduction
 from polyrhythm.stream.lowering.problem import is_whole
 from polyrhythm.stream.lowering.tiles import LocalOp

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.ops.record import Signature, attribute_terms, concrete
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops.record import Signature, attribute_terms, concrete
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.errors import OperationNotStreamable
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.fusing import carried, materialised, one_shape

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.ops.record import Signature
-from polyrhythm.ir.terms import Symbol
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.ops.record import Signature
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.errors import OperationNotStreamable
 from polyrhythm.stream.functions import Reduction
 from polyrhythm.stream.lowering.fusing import materialised

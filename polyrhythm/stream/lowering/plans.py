@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from polyrhythm.ir.graph import Definition, Node, operand_type
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.ops.record import Signature
+from polyrhythm.compiler.ir.graph import Definition, Node, operand_type
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.problem import Problem
 from polyrhythm.stream.lowering.values import Load, Operand

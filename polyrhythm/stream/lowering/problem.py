@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from polyrhythm.autodiff import completed
-from polyrhythm.ir.conditions import TRUE
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, Range
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.ops.record import concrete
-from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.lang.calls import solve_bounds
-from polyrhythm.lang.describe import described
-from polyrhythm.lang.index import Dim
-from polyrhythm.lang.progress import reaches
-from polyrhythm.lang.tensor import Tensor
-from polyrhythm.lang.trace import trace
+from polyrhythm.compiler.analysis.calls import solve_bounds
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.analysis.well_founded import reaches
+from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir.conditions import TRUE
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops.record import concrete
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.trace import trace
+from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.stream.directives import Directive, ParallelizeDirective, TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.types import F32, DataType

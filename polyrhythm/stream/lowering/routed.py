@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.graph import Access, Definition, Graph, Node, operand_type
-from polyrhythm.ir.ops import TABLE
-from polyrhythm.ir.terms import Symbol, Term
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, operand_type
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import dynamic, static
 from polyrhythm.stream.directives import TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable

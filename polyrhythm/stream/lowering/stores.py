@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyrhythm.ir.graph import Node
-from polyrhythm.lang.describe import described
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.graph import Node as StreamNode
 from polyrhythm.stream.graph import Stream

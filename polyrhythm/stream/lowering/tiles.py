@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.dtypes import accumulator, identity
-from polyrhythm.ir.ops import TABLE, elementwise
-from polyrhythm.ir.ops.contraction import parse_spec
-from polyrhythm.ir.ops.record import Signature
-from polyrhythm.ir.ops.reductions import COMBINE
+from polyrhythm.compiler.ir.dtypes import accumulator, identity
+from polyrhythm.compiler.ir.ops import TABLE, elementwise
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.ops.record import Signature
+from polyrhythm.compiler.ir.ops.reductions import COMBINE
 from polyrhythm.stream.functions import Function, Reduction, TileShape
 from polyrhythm.stream.lowering.values import Axis, Block, data_type, packed_rows, tile_sides
 

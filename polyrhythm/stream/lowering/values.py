@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.ir.terms import Symbol
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import Shape, static
 from polyrhythm.stream.expr import ceil_div
 from polyrhythm.stream.functions import TileShape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyrhythm.lang.functions import einsum, exp, matmul, value, where
-from polyrhythm.lang.index import Bound, Dim, dim
-from polyrhythm.lang.inputs import input
-from polyrhythm.lang.tensor import Tensor
+from polyrhythm.language.functions import einsum, exp, matmul, value, where
+from polyrhythm.language.index import Bound, Dim, dim
+from polyrhythm.language.inputs import input
+from polyrhythm.language.tensor import Tensor
 
 
 @dataclass(frozen=True)

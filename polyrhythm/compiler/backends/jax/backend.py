@@ -1,0 +1,262 @@
+"""The JAX backend: one XLA program per set of capacities."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from polyrhythm.compiler.analysis.calls import check_found
+from polyrhythm.compiler.backends.jax.ops.creation import seed_words
+from polyrhythm.compiler.backends.jax.products import kernel
+from polyrhythm.compiler.backends.jax.run.growing import Growing
+from polyrhythm.compiler.backends.jax.run.host_driver import Driver
+from polyrhythm.compiler.backends.jax.run.host_regions import has_host
+from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
+from polyrhythm.compiler.backends.jax.trace.reads import known_reads
+from polyrhythm.compiler.backends.jax.trace.scope import sizing_bounds
+from polyrhythm.compiler.backends.jax.trace.stride_split import strides
+from polyrhythm.compiler.backends.libraries import check_libraries
+from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.intervals import most
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.growth import find_growth
+from polyrhythm.compiler.loops.guards import joined
+from polyrhythm.compiler.loops.ir import Load, LoopProgram, Place, blocks_of, output_shapes
+from polyrhythm.compiler.loops.units import units
+from polyrhythm.compiler.loops.unroll import expanded
+
+
+@dataclass
+class Compilation:
+    """One compilation by XLA: for which capacities, why, and how long it took."""
+
+    capacities: dict[str, int]
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What follows from the bounds of a call: capacities, the shapes of inputs at capacity, the cut outputs."""
+
+    capacities: dict[Symbol, int]
+    inputs: dict[str, tuple[int, ...]]
+    values: np.ndarray
+    outputs: list[tuple[int, ...]]
+
+
+ALIGNMENT = 64
+"""Bytes; what XLA wants of the arrays it is given."""
+
+MOST_SIZES = 1000
+"""For how many different bounds the sizes are kept."""
+
+
+@dataclass
+class JaxBackend:
+    """Runs a Loop IR program as XLA programs."""
+
+    program: LoopProgram
+    compilations: list[Compilation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_libraries(self.program, "jax")
+        self.program = joined(expanded(self.program))
+        self.inputs = input_places(self.program)
+        self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
+        self.others = [s for s in self.program.bounds if s not in self.sizing]
+        self.wide = _needs_wide(self.program)
+        self.host = has_host(self.program.body)
+        self.growth = find_growth(self.program)
+        drive = self._driver if self.host else None
+        self.growing = Growing(self.program, self.growth, self._note, drive) if self.growth is not None else None
+        self._compiled: dict[tuple[int, ...], Any] = {}
+        self._known_sizes: dict[tuple[int, ...], Sizes] = {}
+        self._parts: dict[str, tuple[weakref.ref[Any], jax.Array]] = {}
+
+    def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
+        """The outputs, and the bounds found while running."""
+        sizes = self._sizes(bounds)
+        with _precision(self.wide):
+            if self.growing is not None and self.growing.wanted(bounds, sizes.capacities):
+                place = partial(self._placed_at, inputs)
+                outputs, values = self.growing.run(place, bounds, sizes.capacities, seed_words(seed))
+                ended = {s.name: value for s, value in zip(self.program.found, values, strict=True)}
+                return self._whole(outputs, bounds, ended), ended
+            arrays = self.placed(inputs, sizes.inputs)
+            if self.host:
+                given_bounds = {s: bounds[s.name] for s in self.program.bounds}
+                placed = jax.device_put(arrays)
+                outputs, ends = self._driver(sizes.capacities).run(placed, given_bounds, seed_words(seed))
+                ended = {s.name: value for s, value in ends.items()}
+            else:
+                compiled = self._compile(sizes.capacities, arrays)
+                outputs, found = compiled(arrays, sizes.values, seed_words(seed))
+                ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
+        return self._whole(outputs, bounds, ended), ended
+
+    def _whole(self, outputs: Sequence[Any], bounds: Mapping[str, int], ended: Mapping[str, int]) -> list[Any]:
+        """The outputs at their lengths."""
+        for bound in ended:
+            check_found(self.program.bounds, {**bounds, **ended}, bound)
+        shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
+        return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
+
+    def kept_twice(self) -> tuple[Place, ...]:
+        """The places that a loop keeps apart by remainder while it runs, beside the whole."""
+        strided = known_reads(self.program).strided
+        loops = [unit.loop for unit in units(self.program.body) if unit.loop is not None]
+        names = dict.fromkeys(name for loop in loops for name in strides(self.program, strided, loop))
+        return tuple(self.program.places[name] for name in names)
+
+    def kernels(self) -> list[str]:
+        """What code of our own there is for the products of a program, or why not, for `program.explain()`."""
+        computes = (compute for block in blocks_of(self.program.body) for compute in block.body)
+        products = (c for c in computes if c.op == "einsum" and len(c.operands) == 2)
+        if jax.default_backend() != "cpu" or not any(dtypes.is_float(c.type.dtype) for c in products):
+            return []
+        why = kernel.missing()
+        if why is not None:
+            return [f"products are left to XLA, those of few rows too: {why}"]
+        return [f"products of up to {kernel.MOST_ROWS} rows with large matrices: {kernel.SOURCE}"]
+
+    def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
+        """The shape of every place of an input at given capacities."""
+        wholes = {name: self.program.places[name].whole for name in self.inputs}
+        return {n: tuple(most(length, capacities) for length in whole) for n, whole in wholes.items()}
+
+    def _placed_at(self, inputs: Mapping[str, Any], capacities: Mapping[Symbol, int]) -> dict[str, Any]:
+        return self.placed(inputs, self.input_shapes(capacities))
+
+    def placed(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+        """The contents of every place of an input, at shapes that may be smaller or larger."""
+        arrays = {}
+        for name, (given, index) in self.inputs.items():
+            array = inputs[given] if index is None else self._part(name, inputs[given], index)
+            arrays[name] = _padded(array, shapes[name])
+        return arrays
+
+    def _part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
+        """Some slots of an input; those of an array that cannot change are kept for the next call."""
+        if not isinstance(array, jax.Array):
+            return array[index]
+        known = self._parts.get(name)
+        if known is None or known[0]() is not array:
+            # Through NumPy it is a view of the same memory, and nothing is compiled.
+            self._parts[name] = known = (weakref.ref(array), jax.device_put(np.asarray(array)[index]))
+        return known[1]
+
+    def _sizes(self, bounds: Mapping[str, int]) -> Sizes:
+        """What follows from the bounds; kept for the next call."""
+        key = tuple(bounds[s.name] for s in self.program.bounds)
+        if key not in self._known_sizes:
+            if len(self._known_sizes) >= MOST_SIZES:
+                self._known_sizes.clear()
+            capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
+            shapes = self.input_shapes(capacities)
+            values = np.array(key, np.int32)
+            self._known_sizes[key] = Sizes(capacities, shapes, values, output_shapes(self.program, bounds))
+        return self._known_sizes[key]
+
+    def _driver(self, capacities: Mapping[Symbol, int]) -> Driver:
+        key = tuple(capacities[s] for s in self.sizing)
+        if key not in self._compiled:
+            names = {s.name: n for s, n in capacities.items()}
+
+            def note() -> None:
+                self.compilations.append(Compilation(names, "a region between host calls", 0.0))
+
+            self._compiled[key] = Driver(self.program, capacities, note)
+        return self._compiled[key]
+
+    def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array]) -> Any:
+        key = tuple(capacities[s] for s in self.sizing)
+        if key not in self._compiled:
+            started = time.perf_counter()
+            traced = jax.jit(lambda i, b, s: self._trace(capacities, i, b, s))
+            words = jax.ShapeDtypeStruct((2,), np.uint32)
+            values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
+            self._compiled[key] = traced.lower(dict(inputs), values, words).compile()
+            names = {s.name: n for s, n in capacities.items()}
+            reason = "first call" if not self.compilations else f"new capacities {names}"
+            self.compilations.append(Compilation(names, reason, time.perf_counter() - started))
+        return self._compiled[key]
+
+    def _note(self, capacities: Mapping[Symbol, int], reason: str, seconds: float) -> None:
+        self.compilations.append(Compilation({s.name: n for s, n in capacities.items()}, reason, seconds))
+
+    def _trace(
+        self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.program.bounds)}
+        return Lowering(self.program, capacities, symbols, seed).run(inputs)
+
+
+def input_places(program: LoopProgram) -> dict[str, tuple[str, tuple[int | slice, ...] | None]]:
+    """For each place that holds an input, or a part of one: the input, and the index of the part."""
+    given = {place: name for name, place in program.inputs.items()}
+    used = {o.place for b in blocks_of(program.body) for c in b.body for o in c.operands if isinstance(o, Load)}
+    found: dict[str, tuple[str, tuple[int | slice, ...] | None]] = {}
+    for name, place in program.places.items():
+        if place.kind == "input" and place.part_of is not None:
+            whole, picked = place.part_of
+            found[name] = given[whole], tuple(slice(None) if slot is None else slot for slot in picked)
+        elif place.kind == "input" and (name in used or name in program.outputs):
+            found[name] = given[name], None
+    return found
+
+
+def capacity(value: int) -> int:
+    """The power of two that holds a bound.
+
+    >>> [capacity(n) for n in (0, 1, 2, 3, 8, 9)]
+    [0, 1, 2, 4, 8, 16]
+    """
+    return 0 if value == 0 else 1 << (value - 1).bit_length()
+
+
+def _padded(array: Any, shape: tuple[int, ...]) -> Any:
+    """An input at its capacity, or cut. NumPy does the copy: in JAX it would compile anew for every length."""
+    if array.shape == shape:
+        return array
+    if all(new <= old for new, old in zip(shape, array.shape, strict=True)):
+        return np.asarray(array)[tuple(map(slice, shape))]
+    room = _aligned_zeros(shape, array.dtype)
+    shared = tuple(slice(0, min(new, old)) for new, old in zip(shape, array.shape, strict=True))
+    room[shared] = np.asarray(array)[shared]
+    return room
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Zeros at an address that XLA can use as it is; it copies arrays that begin elsewhere."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _cut(array: jax.Array, shape: tuple[int, ...]) -> Any:
+    """An output cut to its shape, without compiling for every length."""
+    return array if array.shape == shape else np.asarray(array)[tuple(map(slice, shape))]
+
+
+def _needs_wide(program: LoopProgram) -> bool:
+    """Whether any value has 64-bit elements."""
+    kinds = [place.type.dtype for place in program.places.values()]
+    kinds += [compute.type.dtype for block in blocks_of(program.body) for compute in block.body]
+    return any(dtype.itemsize == 8 for dtype in kinds)
+
+
+def _precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
+    """64-bit types as the program needs them; changing the setting costs more than looking at it."""
+    same = jax.config.jax_enable_x64 == wide  # type: ignore[attr-defined]
+    return contextlib.nullcontext() if same else jax.enable_x64(wide)

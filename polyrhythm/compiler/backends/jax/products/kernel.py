@@ -1,0 +1,75 @@
+"""Products of a few rows with matrices by a kernel of our own (`skinny.c`), as JAX functions.
+
+By its times, XLA's product for two to some dozens of rows does the arithmetic of 16, and it does not reach the speed of
+memory; small batches go through one core. The kernel reads a matrix once for all rows, as fast as memory gives
+it, and no more of it than is in use. The times are in `docs/decisions.md`.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from polyrhythm.compiler.backends.jax.products.build import built
+from polyrhythm.errors import UnsupportedError
+
+Array = jax.Array
+
+MOST_ROWS = 24
+"""With more, XLA's product is about as fast."""
+
+FORMS = ("skinny_across", "skinny_along")
+SOURCE = "skinny.c"
+
+
+_registering = threading.Lock()
+
+
+def missing() -> str | None:
+    """Why there is no kernel; None if there is one."""
+    with _registering:  # a target is registered once, whichever thread comes first
+        return _missing()
+
+
+@lru_cache(1)
+def _missing() -> str | None:
+    found = built(SOURCE)
+    if found.library is None:
+        return found.missing
+    for name in FORMS:
+        handler = jax.ffi.pycapsule(getattr(found.library, name))
+        jax.ffi.register_ffi_target(f"polyrhythm_{name}", handler, platform="cpu")
+    return None
+
+
+def takes(rows: int, dtype: Any) -> bool:
+    """Whether the kernel is for so many rows of a dtype, and can be had."""
+    return 1 <= rows <= MOST_ROWS and dtype in (jnp.float32, jnp.bfloat16) and missing() is None
+
+
+def product(
+    rows: Array, matrix: Array, lengths: Array | None = None, *, outer: int | None = None, along: bool = False
+) -> Array:
+    """Rows (batch, rows, inner) times matrix (batch, outer, inner), or with `along` (batch, inner, outer).
+
+    The result is (batch, rows, outer), in float32. `lengths` (of shape (batch,) or (1,)) says how much of the matrix's
+    first axis counts: of the outer one, where the rest of the result is zero, or along the inner one, what is summed.
+    All of the batch may share one matrix, (outer, inner). A matrix may also come in another shape, as it lies, if
+    `outer` is given.
+    """
+    why = missing()
+    if why is not None:
+        raise UnsupportedError(f"the kernel for few rows is missing: {why}", fix="install a C compiler")
+    inner = rows.shape[2]
+    if outer is None:
+        outer = matrix.shape[-1 if along else -2]
+    if lengths is None:
+        lengths = jnp.full(1, inner if along else outer, jnp.int32)
+    wanted = jax.ShapeDtypeStruct((*rows.shape[:2], outer), jnp.float32)
+    call = jax.ffi.ffi_call(f"polyrhythm_{FORMS[along]}", wanted)
+    made: Array = call(rows.astype(jnp.float32), matrix, lengths.astype(jnp.int32))
+    return made

@@ -1,0 +1,1 @@
+"""How compiled XLA programs are driven: growing buffers, streams, host functions, caches, calibration."""

@@ -1,0 +1,247 @@
+"""Runs whose buffers grow: one XLA program for each capacity, called one after the other (see `loops/growth.py`).
+
+A program for a capacity does what comes before the loop if it is the first, iterations from one to another, and what
+comes after the loop once it has ended. It does not depend on how many steps the run has in all, so runs of different
+lengths share it: there is one compilation for each power of two. Between two calls the state is copied into larger
+arrays, by NumPy, since XLA would have to compile that too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from polyrhythm.compiler.backends.jax.ops import Padded
+from polyrhythm.compiler.backends.jax.run.host_driver import Driver
+from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
+from polyrhythm.compiler.backends.jax.trace.places import State
+from polyrhythm.compiler.ir.conditions import TRUE
+from polyrhythm.compiler.ir.terms import Symbol, Term, minimum
+from polyrhythm.compiler.loops.growth import Growth
+from polyrhythm.compiler.loops.ir import For, If, Item, LoopProgram
+from polyrhythm.compiler.loops.liveness import live_before, written
+from polyrhythm.compiler.loops.units import Unit, units
+
+Arrays = dict[str, jax.Array]
+Rooms = dict[str, tuple[int, ...]]
+Note = Callable[[Mapping[Symbol, int], str, float], None]
+
+
+@dataclass
+class Growing:
+    """Runs one program with one growing loop."""
+
+    program: LoopProgram
+    growth: Growth
+    note: Note
+    drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
+    _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _rooms: dict[tuple[int, ...], Rooms] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        every = units(self.program.body)
+        number = self.growth.unit
+        self.units = every[:number], every[number], every[number + 1 :]
+        self.after = items_of(every[number + 1 :])
+        outputs = set(self.program.outputs)
+        live = live_before((*self._before(False), *self._main(), *self.after), outputs, self.program) | outputs
+        self.state = sorted(n for n in live if self.program.places[n].kind != "input")
+
+    def wanted(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> bool:
+        """Whether to run it in stretches. One XLA program can be shared with longer runs, a host's loop need not."""
+        return self.drive is None or len(self.growth.stretches(bounds, capacities[self.growth.bound])) > 1
+
+    def run(
+        self,
+        placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
+        bounds: Mapping[str, int],
+        capacities: Mapping[Symbol, int],
+        seed: np.ndarray,
+    ) -> tuple[list[jax.Array], list[int]]:
+        """The outputs at capacity, and the bounds found; `placed` gives the inputs at some capacities."""
+        growth, program = self.growth, self.program
+        if self.drive is not None:
+            return self._run_driven(self.drive, placed, bounds, capacities, seed)
+        values = np.array([bounds[s.name] for s in program.bounds], np.int32)
+        state: Arrays = {}
+        stretches = growth.stretches(bounds, capacities[growth.bound])
+        for number, stretch in enumerate(stretches):
+            now = {**capacities, growth.bound: stretch.capacity}
+            if number:
+                state = resized(program, self._rooms_at(now), state)
+            inputs, last = placed(now), number == len(stretches) - 1
+            before = stretches[number - 1].capacity if number else None
+            spans = growth.companion_spans(before, stretch.capacity, bounds, capacities[growth.bound])
+            limits = [(span.start, span.stop) for span in spans.values()]
+            numbers = (np.array([*limits, (stretch.first, stretch.end)], np.int32), np.bool_(last))
+            compiled = self._compile(now, number == 0, (state, inputs, values, seed, *numbers))
+            state, found, done = compiled(state, inputs, values, seed, *numbers)
+            if last or (program.found and bool(done)):
+                break
+        outputs = [state[name] if name in state else inputs[name] for name in program.outputs]
+        return outputs, [int(value) for value in found]
+
+    def _run_driven(
+        self,
+        drive: Callable[[Mapping[Symbol, int]], Driver],
+        placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
+        bounds: Mapping[str, int],
+        capacities: Mapping[Symbol, int],
+        seed: np.ndarray,
+    ) -> tuple[list[jax.Array], list[int]]:
+        """The same where host functions are called: every unit is driven from Python."""
+        growth, program = self.growth, self.program
+        before, main, after = self.units
+        symbols = {s: bounds[s.name] for s in program.bounds}
+        names = [name for name, place in program.places.items() if place.kind != "input"]
+        arrays: Arrays = {}
+        stretches = growth.stretches(bounds, capacities[growth.bound])
+        for number, stretch in enumerate(stretches):
+            now = {**capacities, growth.bound: stretch.capacity}
+            arrays = {**resized(program, rooms(program, now, names), arrays), **jax.device_put(placed(now))}
+            driver = drive(now)
+            past = stretches[number - 1].capacity if number else None
+            spans = growth.companion_spans(past, stretch.capacity, bounds, capacities[growth.bound])
+            for place, unit in enumerate(before):
+                iterations = unit.iterations(symbols.__getitem__)
+                if iterations and (number == 0 or place in spans):
+                    driver.advance(unit.item, arrays, symbols, seed, spans.get(place, iterations))
+            end = min(stretch.end, max(stretch.first, growth.loop.end.evaluate(symbols.__getitem__)))
+            if main.condition.evaluate(symbols.__getitem__):
+                driver.advance(main.item, arrays, symbols, seed, range(stretch.first, end))
+            if number == len(stretches) - 1 or symbols[growth.bound] < bounds[growth.bound.name]:
+                for unit in after:
+                    if iterations := unit.iterations(symbols.__getitem__):
+                        driver.advance(unit.item, arrays, symbols, seed, iterations)
+                break
+        return [arrays[name] for name in program.outputs], [symbols[bound] for bound in program.found]
+
+    def _rooms_at(self, capacities: Mapping[Symbol, int]) -> Rooms:
+        """The shapes of the state at some capacities; kept for the next call."""
+        key = tuple(capacities.values())
+        if key not in self._rooms:
+            self._rooms[key] = rooms(self.program, capacities, self.state)
+        return self._rooms[key]
+
+    def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
+        key = (starts, *capacities.values())
+        if key not in self._compiled:
+            started = time.perf_counter()
+            traced = jax.jit(lambda *given: self._trace(capacities, starts, *given), donate_argnums=0)
+            self._compiled[key] = traced.lower(*arguments).compile()
+            reason = f"{self.growth.bound} up to {capacities[self.growth.bound]}"
+            self.note(capacities, reason, time.perf_counter() - started)
+        return self._compiled[key]
+
+    def _trace(
+        self,
+        capacities: Mapping[Symbol, int],
+        starts: bool,
+        state: Arrays,
+        inputs: Arrays,
+        values: jax.Array,
+        seed: jax.Array,
+        limits: jax.Array,
+        last: jax.Array,
+    ) -> tuple[Arrays, list[jax.Array], jax.Array]:
+        program = self.program
+        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
+        lowering = Lowering(program, capacities, symbols, seed)
+        loops = (*self.growth.companions.values(), self.growth.loop)
+        for number, loop in enumerate(loops):
+            begin_at(lowering, loop, limits[number, 0], limits[number, 1], number)
+        if starts:
+            state = {name: lowering.empty(program.places[name]).array for name in self.state}
+        given = lowering.symbols[self.growth.bound]
+        padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
+        lowering.items((*self._before(starts), *self._main()), padded, set(self.state), None)
+        done = jnp.bool_(lowering.symbols[self.growth.bound] < given)
+        if self.after:
+            self._finish(lowering, padded, last | done)
+        found = [jnp.int32(lowering.symbols[bound]) for bound in program.found]
+        return {name: padded[name].array for name in self.state}, found, done
+
+    def _before(self, starts: bool) -> tuple[Item, ...]:
+        """What comes before the loop: all of it, or what the companions still have to do."""
+        found = []
+        numbers = {unit: number for number, unit in enumerate(self.growth.companions)}
+        for place, unit in enumerate(self.units[0]):
+            if place in numbers:
+                found.append(replace(unit, item=some_iterations(self.growth.companions[place], numbers[place])))
+            elif starts:
+                found.append(unit)
+        return items_of(tuple(found))
+
+    def _main(self) -> tuple[Item, ...]:
+        """The loop, where it runs at all; what came before it may have ended it already."""
+        loop = some_iterations(self.growth.loop, len(self.growth.companions))
+        if self.program.found:
+            loop = replace(loop, end=minimum(loop.end, self.growth.loop.end))
+        return items_of((replace(self.units[1], item=loop),))
+
+    def _finish(self, lowering: Lowering, state: State, ended: jax.Array) -> None:
+        """What comes after the loop, once it has ended."""
+        outputs = set(self.program.outputs)
+        names = sorted(written(self.after) & outputs)
+
+        def finish(arrays: list[jax.Array]) -> list[jax.Array]:
+            inner = dict(state)
+            inner.update({n: Padded(a, state[n].lengths) for n, a in zip(names, arrays, strict=True)})
+            lowering.items(self.after, inner, outputs, None)
+            return [inner[name].array for name in names]
+
+        results = lax.cond(ended, finish, lambda arrays: arrays, [state[name].array for name in names])
+        state.update({n: Padded(a, state[n].lengths) for n, a in zip(names, results, strict=True)})
+
+
+def limits_of(number: int) -> tuple[Symbol, Symbol]:
+    """The symbols of the first iteration that a call does of a loop, and of the one after the last."""
+    return Symbol("first", "bound", serial=-22 - 2 * number), Symbol("end", "bound", serial=-23 - 2 * number)
+
+
+def some_iterations(loop: For, number: int = 0) -> For:
+    """A loop from one iteration to before another, both given by symbols."""
+    first, end = limits_of(number)
+    return For(loop.counter, Term.of(first), Term.of(end), loop.body, loop.stop, loop.parallel)
+
+
+def begin_at(lowering: Lowering, loop: For, first: jax.Array, end: jax.Array, number: int = 0) -> None:
+    """Give values to the limits of some iterations of a loop, which lie inside of it."""
+    symbols = limits_of(number)
+    lowering.symbols.update(zip(symbols, (first, end), strict=True))
+    lowering.ranges[symbols[0]] = (loop.first, loop.end - 1)
+    lowering.ranges[symbols[1]] = (loop.first, loop.end)
+
+
+def rooms(program: LoopProgram, capacities: Mapping[Symbol, int], names: Sequence[str]) -> Rooms:
+    """The shapes of the arrays that hold places at some capacities."""
+    sizes = Lowering(program, capacities, {}, None)
+    return {name: sizes.room(program.places[name]) for name in names}
+
+
+def resized(program: LoopProgram, shapes: Rooms, state: Mapping[str, Any]) -> Arrays:
+    """Places with other shapes: what they hold stays, the rest is zeros."""
+    found: dict[str, Any] = {}
+    for name, room in shapes.items():
+        old = state.get(name)
+        if old is None or old.shape != room:
+            new = np.zeros(room, program.places[name].type.dtype)
+            if old is not None:
+                shared = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, room, strict=True))
+                new[shared] = np.asarray(old)[shared]
+            old = new
+        found[name] = old
+    made = {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    return {**found, **jax.device_put(made)}
+
+
+def items_of(some: Sequence[Unit]) -> tuple[Item, ...]:
+    """Units as items of a program, each under its condition."""
+    return tuple(unit.item if unit.condition is TRUE else If(unit.condition, (unit.item,)) for unit in some)

@@ -1,0 +1,1 @@
+"""From Loop IR to a JAX trace: loops, lanes, buffers and the reads of them."""

@@ -1,0 +1,441 @@
+"""Loops whose iterations are independent, done all at once.
+
+The body is traced for one iteration, a *lane*, and mapped over all of them with `jax.vmap`, so that a loop of small
+operations becomes a few large ones: a matrix-vector product per step becomes one matrix product. What a lane reads at
+its own position along an axis is cut out beforehand and handed to it; what it writes there is collected and stored in
+one piece. Lengths that depend on the lane become masks. An inner loop stays a loop, over all lanes at once.
+
+What all lanes share is read where it lies, each lane up to a length of its own: `ops/contraction.py` knows how to
+contract over it without a copy for every lane.
+
+Lanes that fill a place leave zeros in what their capacity is larger by, since sums over it need no mask then. All that
+reads the value in a lane reads the masked one, so that it is made once.
+
+It is done when each place the body writes is written by each lane at its own position only, or is private to the
+lane, which then has a copy of its own, and nothing a lane leaves in a variable is read after the loop. Otherwise the
+loop runs as a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from polyrhythm.compiler.backends.jax.ops import Padded
+from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
+from polyrhythm.compiler.backends.jax.trace.work import is_gathered, work_of
+from polyrhythm.compiler.ir.intervals import interval
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, product
+from polyrhythm.compiler.loops.cost import chunk_for
+from polyrhythm.compiler.loops.ir import (
+    Block,
+    Compute,
+    For,
+    Item,
+    Load,
+    LoopProgram,
+    Place,
+    Steps,
+    Store,
+    blocks_of,
+    walk,
+)
+from polyrhythm.compiler.loops.liveness import live_before, written
+from polyrhythm.errors import MemoryBudgetError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
+    from polyrhythm.compiler.backends.jax.trace.places import State
+    from polyrhythm.compiler.backends.jax.trace.scope import Scalar
+
+Entry = TypeVar("Entry")
+
+MOST_BYTES = 1 << 29
+"""The most that the largest value of all lanes together may take, computed or gathered, unless a budget is given."""
+
+VALUES_AT_ONCE = 4
+"""How many values as large as the largest are taken to be alive at one time."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place as one lane sees it: without the axis along which lanes have their own positions."""
+
+    place: str
+    axis: int
+    offset: Term  # the lane of counter c is at position c + offset
+
+    @property
+    def name(self) -> str:
+        return f"{self.place} at {self.axis}: {self.offset}"
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How a loop splits into lanes: its body over cut places, and which cuts are read and written."""
+
+    body: tuple[Item, ...]
+    places: dict[str, Place]
+    read: tuple[Cut, ...]
+    written: tuple[Cut, ...]
+    private: frozenset[str] = frozenset()
+
+
+def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
+    """The lanes of a loop, or None where it has to run as a loop."""
+    places = program.places
+    if not loop.parallel or loop.stop is not None or any(block.host for block in blocks_of(loop.body)):
+        return None
+    changed = written(loop.body)
+    exposed = live_before(loop.body, set(), program)
+    variables = {name for name in changed if places[name].kind == "variable"}
+    if variables & (live | exposed):
+        return None
+    stores: dict[str, Cut] = {}
+    private: set[str] = set()
+    for block in blocks_of(loop.body):
+        for store in block.stores:
+            if store.place in variables:
+                continue
+            cut = _cut_of(store.place, store.index, loop.counter, _inner(loop))
+            if cut is None or stores.setdefault(store.place, cut) != cut:
+                if store.place not in loop.private:
+                    return None
+                private.add(store.place)
+    for name in private:
+        stores.pop(name, None)
+    rewriter = _Rewriter(loop.counter, _inner(loop), places, stores, private)
+    body = rewriter.items(loop.body)
+    if rewriter.failed:
+        return None
+    return Lanes(
+        body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()), frozenset(private)
+    )
+
+
+def run_lanes(
+    lowering: Lowering,
+    loop: For,
+    lanes: Lanes,
+    state: State,
+    inside: tuple[Scalar, Scalar],
+    chunk: int | None,
+    always: bool,
+) -> None:
+    """Run all lanes, or a chunk of them at a time, and store what they made; `always` if the loop has no guard."""
+    first, end = inside
+    begin, count = _span(lowering, loop, first)
+    if count == 0:
+        return
+    if chunk is None or chunk >= count:
+        filled = frozenset(cut.place for cut in lanes.written if always and _fills(lowering, loop, cut))
+        _run_chunk(lowering, loop, lanes, state, (begin, count), inside, filled)
+        return
+    for cut in (*lanes.read, *lanes.written):
+        if cut.place not in state:
+            state[cut.place] = lowering.empty(lowering.program.places[cut.place])
+    names = list(dict.fromkeys(cut.place for cut in lanes.written))
+    kept = {name: state[name].lengths for name in names}
+
+    def body(number: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        inner = dict(state)
+        inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+        start = jnp.int32(begin) + number * jnp.int32(chunk)
+        _run_chunk(lowering, loop, lanes, inner, (start, chunk), (first, end))
+        return tuple(inner[name].array for name in names)
+
+    chunks = (jnp.int32(end) - jnp.int32(begin) + jnp.int32(chunk - 1)) // jnp.int32(chunk)
+    results = jax.lax.fori_loop(jnp.int32(0), chunks, body, tuple(state[name].array for name in names))
+    state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
+
+
+def _fills(lowering: Lowering, loop: For, cut: Cut) -> bool:
+    """Whether the lanes of a loop have all positions of an axis."""
+    count = lowering.program.places[cut.place].slots[cut.axis]
+    return loop.first + cut.offset is ZERO and loop.end + cut.offset is count
+
+
+def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
+    """Where lanes begin, and how many there are.
+
+    A loop that begins at the counter of a loop around it has lanes from the least of all beginnings on, if these are
+    not many more: what they read then lies at the same place for all.
+    """
+    count = lowering.capacity(loop.end - loop.first)
+    least = interval(loop.first, lowering.ranges)[0]
+    if not isinstance(first, int) and least.is_constant:
+        whole = lowering.capacity(loop.end - least)
+        if whole <= 2 * count:
+            return least.constant, whole
+    return first, count
+
+
+def _run_chunk(
+    lowering: Lowering,
+    loop: For,
+    lanes: Lanes,
+    state: State,
+    span: tuple[Scalar, int],
+    inside: tuple[Scalar, Scalar],
+    filled: frozenset[str] = frozenset(),
+) -> None:
+    """Run lanes from a first on, some number of them, and store what those inside the loop made.
+
+    Of places that they fill, nothing of what was there before is kept.
+    """
+    begin, count = span
+    counters = jnp.int32(begin) + jnp.arange(count, dtype=jnp.int32)
+    rows = {cut.name: _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
+    begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
+    axis = f"lanes {len(lowering.lanes)}"
+
+    inside_loop = counters < jnp.int32(inside[1])
+    if not isinstance(inside[0], int):
+        inside_loop &= counters >= jnp.int32(inside[0])
+
+    loads = Counter(o.place for b in blocks_of(lanes.body) for c in b.body for o in c.operands if isinstance(o, Load))
+    often = frozenset(cut.name for cut in lanes.written if loads[cut.name] > 1)
+
+    def lane(counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        symbols = {**lowering.symbols, loop.counter: counter}
+        counting = {c.name: counts & lowering.counts.get(c.place, True) for c in lanes.written if c.place in filled}
+        inside = replace(
+            lowering,
+            program=replace(lowering.program, places=lanes.places),
+            symbols=symbols,
+            ranges=dict(lowering.ranges),
+            given_reads=lowering.reads,
+            lanes=(*lowering.lanes, axis),
+            lane=loop.counter,
+            begins=begins,
+            counts=counting,
+            settled=set(),
+            often=often,
+            own=frozenset(written(lanes.body)).union(rows),
+        )
+        local = dict(state)
+        for cut in (*lanes.read, *lanes.written):
+            place = lanes.places[cut.name]
+            local[cut.name] = Padded(own[cut.name], inside.lengths(place.whole))
+        for name in written(lanes.body):
+            if (lanes.places[name].kind == "variable" or name in lanes.private) and name not in rows:
+                local.pop(name, None)
+        inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
+        made = {cut.name: local[cut.name].array for cut in lanes.written}
+        for name in counting.keys() - inside.settled:
+            made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
+        return made
+
+    made = jax.vmap(lane, axis_name=axis)(counters, inside_loop, rows)
+    for cut in lanes.written:
+        if cut.place in filled:
+            place, whole = lowering.program.places[cut.place], state[cut.place]
+            room = lowering.capacity(place.slots[cut.axis])
+            array = fit_axis(jnp.moveaxis(made[cut.name], 0, cut.axis), cut.axis, room)
+            state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
+            lowering.settled.add(cut.place)
+        else:
+            _store_rows(lowering, state, cut, made[cut.name], begin, inside_loop)
+            lowering.settled.discard(cut.place)
+
+
+def own_element(array: jax.Array, axis: int, counter: jax.Array, begin: int, offset: int) -> jax.Array:
+    """The element that each lane has at its own position along an axis, as an axis of length one.
+
+    The lanes are counted from `begin` on, and the lane of counter c is at c + offset. For all lanes together it is the
+    array with that axis first, where a gather would look for every element.
+    """
+
+    def one(array: jax.Array, counter: jax.Array) -> jax.Array:
+        place = jax.lax.clamp(np.int32(0), counter + np.int32(offset), np.int32(array.shape[axis] - 1))
+        return jax.lax.dynamic_slice_in_dim(array, place, 1, axis, allow_negative_indices=False)
+
+    element = jax.custom_batching.custom_vmap(one)
+
+    @element.def_vmap
+    def _(size: int, batched: Sequence[bool], array: jax.Array, counter: jax.Array) -> tuple[jax.Array, bool]:
+        if not batched[1]:
+            return own_element(array, axis + 1, counter, begin, offset), True
+        if batched[0]:
+            return jax.vmap(one)(array, counter), True
+        rows = jnp.moveaxis(_along(array, axis, begin + offset, size), axis, 0)
+        return jnp.expand_dims(rows, axis + 1), True
+
+    return element(array, counter)
+
+
+def chunk_of(lowering: Lowering, loop: For) -> int | None:
+    """How many lanes run at once: what was chosen, else the best by the cost model of those that fit; None is all."""
+    chosen = lowering.program.chunks.get(loop.counter.name)
+    if chosen is not None:
+        return chosen.steps
+    return chunk_for(lowering.program.machine, work_of(lowering, loop), most_lanes(lowering, loop))
+
+
+def most_lanes(lowering: Lowering, loop: For) -> int:
+    """How many lanes there is room for."""
+    largest, compute = _largest_value(lowering, loop)
+    room = MOST_BYTES
+    if lowering.program.budget is not None:
+        places = lowering.program.places.values()
+        kept = sum(math.prod(lowering.room(place)) * place.type.dtype.itemsize for place in places)
+        room = lowering.program.budget - kept
+        if compute is not None and largest * VALUES_AT_ONCE > room:
+            raise MemoryBudgetError(
+                f"one step needs a value of {largest:,} bytes, and {max(0, room):,} are left of the budget of "
+                f"{lowering.program.budget:,} for what is computed",
+                fix="raise memory_budget, or run fewer or smaller steps",
+                at=compute.at,
+            )
+    count = lowering.capacity(loop.end - loop.first)
+    fits = largest * count * (1 if lowering.program.budget is None else VALUES_AT_ONCE) <= room
+    return count if fits else max(1, room // (largest * VALUES_AT_ONCE))
+
+
+def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
+    """The bytes of the largest value that one lane computes or gathers, and the computation that it belongs to."""
+    ranges = dict(lowering.ranges)
+    for item in walk(loop.body):
+        if isinstance(item, For):
+            lowering.note_range(item)
+    largest: tuple[int, Compute | None] = (0, None)
+    for block in blocks_of(loop.body):
+        for compute in block.body:
+            gathered = (o.type for o in compute.operands if isinstance(o, Load) and is_gathered(o, loop.counter))
+            for kind in (compute.type, *gathered):
+                size = lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
+                if size > largest[0]:
+                    largest = (size, compute)
+    lowering.ranges.clear()
+    lowering.ranges.update(ranges)
+    return largest
+
+
+def _inner(loop: For) -> set[Symbol]:
+    return {item.counter for item in walk(loop.body) if isinstance(item, For)}
+
+
+def _cut_of(place: str, index: Sequence[Term | Steps], counter: Symbol, inner: set[Symbol]) -> Cut | None:
+    """The one axis at which an index follows the lanes, or None if it does not do so in the simple way."""
+    found = None
+    for axis, entry in enumerate(index):
+        symbols = entry.symbols if isinstance(entry, Term) else entry.start.symbols | entry.length.symbols
+        if counter not in symbols:
+            continue
+        if found is not None or not isinstance(entry, Term):
+            return None
+        offset = entry - Term.of(counter)
+        if counter in offset.symbols or offset.symbols & inner:
+            return None
+        found = Cut(place, axis, offset)
+    return found
+
+
+class _Rewriter:
+    """Replaces reads and writes at a lane's own position by those of cut places."""
+
+    def __init__(
+        self,
+        counter: Symbol,
+        inner: set[Symbol],
+        places: Mapping[str, Place],
+        stores: Mapping[str, Cut],
+        private: set[str],
+    ) -> None:
+        self.counter, self.inner, self.places, self.stores, self.private = counter, inner, places, stores, private
+        self.cut_places: dict[str, Place] = {}
+        self.read: dict[Cut, None] = {}
+        self.failed = False
+        for cut in stores.values():
+            self._place(cut)
+
+    def items(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        return tuple(self._block(i) if isinstance(i, Block) else replace(i, body=self.items(i.body)) for i in items)
+
+    def _block(self, block: Block) -> Block:
+        body = tuple(
+            replace(c, operands=tuple(self._load(o) if isinstance(o, Load) else o for o in c.operands))
+            for c in block.body
+        )
+        return replace(block, body=body, stores=tuple(map(self._store, block.stores)))
+
+    def _load(self, load: Load) -> Load:
+        if load.place in self.private:
+            return load
+        cut = _cut_of(load.place, load.index, self.counter, self.inner)
+        own = self.stores.get(load.place)
+        if own is not None and cut != own:
+            self.failed = True  # it reads what another lane may write
+            return load
+        if cut is None:
+            return load
+        if own is None:
+            self.read[cut] = None
+            self._place(cut)
+        return replace(load, place=cut.name, index=_without(load.index, cut.axis))
+
+    def _store(self, store: Store) -> Store:
+        cut = self.stores.get(store.place)
+        if cut is None:
+            return store
+        return replace(store, place=cut.name, index=_without(store.index, cut.axis))
+
+    def _place(self, cut: Cut) -> None:
+        whole = self.places[cut.place]
+        slots = _without(whole.slots, cut.axis)
+        self.cut_places[cut.name] = replace(whole, name=cut.name, kind="buffer" if slots else "variable", slots=slots)
+
+
+def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:
+    return (*entries[:axis], *entries[axis + 1 :])
+
+
+def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int) -> jax.Array:
+    """What each lane finds at its position, lanes first."""
+    place = lowering.program.places[cut.place]
+    if cut.place not in state:
+        state[cut.place] = lowering.empty(place)
+    array = lowering.with_all_axes(place, state[cut.place].array)
+    rows = _along(array, cut.axis, first + lowering.scalar(cut.offset), count)
+    return jnp.moveaxis(rows, cut.axis, 0)
+
+
+def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
+    """Some elements along an axis; beyond its ends any will do."""
+    size = array.shape[axis]
+    if size == 0:
+        return jnp.zeros((*array.shape[:axis], count, *array.shape[axis + 1 :]), array.dtype)
+    if isinstance(start, int) and start >= 0 and start + count <= size:
+        return jax.lax.slice_in_dim(array, start, start + count, axis=axis)
+    places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
+    return jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
+
+
+def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:
+    """Store what the lanes inside the loop made; what lies beyond stays as it was."""
+    place, whole = lowering.program.places[cut.place], state[cut.place]
+    array = lowering.with_all_axes(place, whole.array)
+    if array.size == 0:
+        return
+    moved = jnp.moveaxis(rows, 0, cut.axis)
+    start, count = first + lowering.scalar(cut.offset), rows.shape[0]
+    if isinstance(start, int) and start >= 0 and start + count <= array.shape[cut.axis]:
+        old = jax.lax.slice_in_dim(array, start, start + count, axis=cut.axis)
+        mask = inside.reshape([count if axis == cut.axis else 1 for axis in range(array.ndim)])
+        new = jnp.where(mask, moved, old)
+        if count != array.shape[cut.axis]:
+            # Where nothing is stored yet XLA would pad the rows with zeros, element by element, if it knew the place.
+            at = jax.lax.optimization_barrier(jnp.int32(start))
+            new = jax.lax.dynamic_update_slice_in_dim(array, new, at, axis=cut.axis)
+    else:
+        places = jnp.where(inside, jnp.int32(start) + jnp.arange(count, dtype=jnp.int32), np.iinfo(np.int32).max)
+        index = (slice(None),) * cut.axis + (places,)
+        new = array.at[index].set(moved, mode="drop")
+    state[cut.place] = Padded(lowering.as_kept(place, new), whole.lengths)

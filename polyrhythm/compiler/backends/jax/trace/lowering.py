@@ -1,0 +1,324 @@
+"""Loop IR to JAX: the whole program as one traced function, its loops as XLA loops.
+
+What terms are worth while tracing is in `scope.py`, how places are read and written in `places.py`. Axes whose length
+is known only at run time are stored padded to their capacity (see `ops.py`). Places that a loop changes are carried
+through it as values; XLA updates them in place because each is written and then read from its newest version only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from polyrhythm.compiler.backends.jax import ops
+from polyrhythm.compiler.backends.jax.ops import Padded
+from polyrhythm.compiler.backends.jax.ops.opaque import called
+from polyrhythm.compiler.backends.jax.ops.padded import Start, is_one
+from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, split
+from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
+from polyrhythm.compiler.backends.jax.trace.places import Places, State
+from polyrhythm.compiler.backends.jax.trace.registers import Recent, registers
+from polyrhythm.compiler.backends.jax.trace.scope import Scalar
+from polyrhythm.compiler.backends.jax.trace.stride_split import (
+    Residues,
+    chosen_by,
+    parted,
+    separated,
+    strides,
+    together,
+    used_later,
+)
+from polyrhythm.compiler.backends.jax.trace.work import is_worth_skipping
+from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.types import Array
+from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, walk
+from polyrhythm.compiler.loops.liveness import carried, live_before, written
+
+Calls = dict[Any, tuple[Any, ...]]
+Attributes = dict[str, Any]
+Carry = tuple[jax.Array | Residues, ...]
+
+
+@dataclass
+class Lowering(Places):
+    """One traced run of a program."""
+
+    begins: Mapping[Symbol, int] = field(default_factory=dict)  # where the counters of lanes begin, if that is known
+    looping: int = 0  # how many loops are being traced
+    few: bool = False  # a call does few iterations of an outermost loop
+
+    def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+        """The outputs at capacity, and the bounds found on the way."""
+        state: State = {}
+        for name, place in self.program.places.items():
+            if place.kind == "input":
+                if name in inputs:
+                    state[name] = Padded(inputs[name], self.lengths(place.whole))
+            elif place.kind != "variable":
+                state[name] = self.empty(place)
+        live = set(self.program.outputs)
+        self.items(self.program.body, state, live, None)
+        outputs = [state[name].array for name in self.program.outputs]
+        return outputs, [jnp.int32(self.symbols[bound]) for bound in self.program.found]
+
+    def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
+        """Run items in order, changing the state."""
+        for number, item in enumerate(items):
+            after = live_before(items[number + 1 :], live, self.program)
+            if isinstance(item, Block):
+                self.block(item, state, mask)
+            elif isinstance(item, If):
+                self.guarded(item, state, after, mask)
+            else:
+                self.loop(item, state, after, mask)
+
+    def guarded(self, item: If, state: State, live: set[str], mask: jax.Array | None) -> None:
+        """Items under a guard: loops outside of all others and long work are skipped where it does not hold.
+
+        The rest is masked, which lets XLA fuse it with its surroundings; a loop then has no iterations.
+        """
+        holds = self.condition(item.condition)
+        if isinstance(holds, bool):
+            if holds:
+                self.items(item.body, state, live, mask)
+            return
+        loops = [inner for inner in walk(item.body) if isinstance(inner, For)]
+        finding = any(loop.stop is not None for loop in loops)
+        only_loops = all(isinstance(inner, For) and not inner.parallel for inner in item.body)
+        possible = mask is None and not self.lanes and not finding and self.apart.keys().isdisjoint(written(item.body))
+        pays = (loops and not self.looping) or is_worth_skipping(self, item.body)
+        if only_loops or not possible or not pays:
+            self.items(item.body, state, live, holds if mask is None else mask & holds)
+            return
+        names = sorted(written(item.body) & live)
+        for name in names:
+            if name not in state:
+                state[name] = self.empty(self.program.places[name])
+        before, symbols, ranges = dict(state), dict(self.symbols), dict(self.ranges)
+
+        def then(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+            inner = before | {name: replace(before[name], array=array) for name, array in values.items()}
+            alone = replace(self, symbols=symbols, ranges=ranges, given_reads=self.reads)
+            alone.items(item.body, inner, live, None)
+            return {name: inner[name].array for name in names}
+
+        made = lax.cond(holds, then, lambda values: values, {name: state[name].array for name in names})
+        for name in written(item.body):
+            self.recent.forget(name)
+        state.update({name: replace(state[name], array=array) for name, array in made.items()})
+
+    def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
+        """A loop, after which nothing is known of what it stored."""
+        recent, self.recent = self.recent, Recent()
+        self._loop(loop, state, live, mask)
+        self.recent = recent
+        for name in written(loop.body):
+            recent.forget(name)
+
+    def _loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
+        """A loop; one of a single known iteration is done in place."""
+        first, end = self.scalar(loop.first), self.scalar(loop.end)
+        self.note_range(loop)
+        if loop.stop is None and isinstance(first, int) and isinstance(end, int) and end - first <= 1:
+            if end > first:
+                self.symbols[loop.counter] = first
+                self.items(loop.body, state, live, mask)
+            return
+        if mask is not None:
+            end = jnp.where(mask, end, first)
+        if loop.stop is not None:
+            self.stopping_loop(loop, state, live, first, end)
+            return
+        lanes = split(loop, live, self.program)
+        chunk = 1 if lanes is None else chunk_of(self, loop)
+        if lanes is not None and chunk != 1:
+            run_lanes(self, loop, lanes, state, (first, end), chunk, mask is None)
+            return
+        names = carried(loop, live, self.program)
+        for name in names:
+            if name not in state:
+                state[name] = self.empty(self.program.places[name])
+        kept = {name: state[name].lengths for name in names}
+
+        def body(counter: jax.Array, carry: tuple[Carry, tuple[jax.Array, ...]]) -> Any:
+            values, own = carry
+            inner = dict(state)
+            self._begin(inner, names, values, kept)
+            for name in written(loop.body) - set(names):
+                inner.pop(name, None)
+            self.symbols[loop.counter] = counter
+            own = self.inside(loop, inner, set(names), own)
+            return self._end(inner, names), own
+
+        start = self._carry(loop, names, state), self.starts(loop, first, state)
+        results, _ = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
+        self._finish(state, names, results, kept)
+
+    def _carry(self, loop: For, names: Sequence[str], state: State) -> Carry:
+        """What a loop carries of the places that it changes."""
+        apart = {} if self.few or self.lanes or self.looping else strides(self.program, self.reads.strided, loop)
+        found: list[jax.Array | Residues] = []
+        for name in names:
+            array = state[name].array
+            if name in apart:
+                at = self.order(self.program.places[name]).index(apart[name].axis)
+                found.append(separated(array, at, apart[name].step))
+            else:
+                found.append(array)
+        return tuple(found)
+
+    def _begin(self, state: State, names: Sequence[str], values: Carry, kept: Mapping[str, Any]) -> None:
+        """Let the places of a state have the values that an iteration finds."""
+        for name, value in zip(names, values, strict=True):
+            if isinstance(value, Residues):
+                self.apart[name] = value
+                state.pop(name, None)
+            else:
+                state[name] = Padded(value, kept[name])
+
+    def _end(self, state: State, names: Sequence[str]) -> Carry:
+        """What an iteration leaves of them."""
+        return tuple(self.apart.pop(name) if name in self.apart else state[name].array for name in names)
+
+    def _finish(self, state: State, names: Sequence[str], values: Carry, kept: Mapping[str, Any]) -> None:
+        """Let the places of a state have what a loop has left."""
+        for name, value in zip(names, values, strict=True):
+            if isinstance(value, Residues):
+                value = together(value, state[name].array.shape[value.at])
+            state[name] = Padded(value, kept[name])
+
+    def starts(self, loop: For, first: Scalar, state: State) -> tuple[jax.Array, ...]:
+        """What the first iteration of a loop finds in the slots that each one passes to the next."""
+        self.symbols[loop.counter] = first
+        loads = (Load(r.place, r.before, self.program.places[r.place].type) for r in registers(loop))
+        return tuple(self.load(load, state).array for load in loads)
+
+    def inside(self, loop: For, state: State, live: set[str], passed: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Run the body of a loop, given what the iteration before passes on; what this one passes on."""
+        self.looping += 1
+        self.recent = Recent()
+        own = list(registers(loop))
+        for register, value in zip(own, passed, strict=True):
+            lengths = self.lengths(self.program.places[register.place].type.shape)
+            self.recent.store(register.place, register.before, Padded(value, lengths))
+        self.items(loop.body, state, live, None)
+        made = tuple(self.recent.values[register.place, register.now].array for register in own)
+        self.looping -= 1
+        return made
+
+    def stopping_loop(self, loop: For, state: State, live: set[str], first: Scalar, end: Scalar) -> None:
+        """A loop that ends as soon as its condition holds, inside XLA."""
+        stop = loop.stop
+        assert stop is not None
+        names = carried(loop, live | {stop.done.place}, self.program)
+        for name in names:
+            if name not in state:
+                state[name] = self.empty(self.program.places[name])
+        kept = {name: state[name].lengths for name in names}
+
+        def goes_on(carry: tuple[jax.Array, jax.Array, Carry, Any]) -> jax.Array:
+            counter, done, _, _ = carry
+            return (counter < jnp.int32(end)) & ~done
+
+        def body(carry: tuple[jax.Array, jax.Array, Carry, tuple[jax.Array, ...]]) -> Any:
+            counter, _, values, own = carry
+            inner = dict(state)
+            self._begin(inner, names, values, kept)
+            self.symbols[loop.counter] = counter
+            own = self.inside(loop, inner, {*names, stop.done.place}, own)
+            done = self.load(stop.done, inner).array
+            return counter + jnp.int32(1), done, self._end(inner, names), own
+
+        start = self._carry(loop, names, state), self.starts(loop, first, state)
+        counter, done, results, _ = lax.while_loop(goes_on, body, (jnp.int32(first), jnp.bool_(False), *start))
+        self._finish(state, names, results, kept)
+        self.symbols[loop.counter] = counter - jnp.int32(1)
+        self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
+
+    def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
+        """Load, compute, store."""
+        values: dict[str, Padded] = {}
+        before, between, after = parted(block, self.apart)
+        self._computed(before, block, values, state)
+        if between:
+            self._switched(between, block, values, state)
+        self._computed(after, block, values, state)
+        for store in block.stores:
+            self.store(store, values[store.value], state, mask)
+
+    def _computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
+        """Add what some computations of a block make to its values."""
+        calls: Calls = {}
+        for compute in some:
+            operands = [
+                values[o.name] if isinstance(o, Local) else self.load(o, state, block) for o in compute.operands
+            ]
+            values[compute.result] = self.compute(compute, operands, block, calls)
+
+    def _switched(self, between: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
+        """The same for computations that read buffers kept apart: once for each remainder, of which one is chosen."""
+        made = used_later(between, block)
+        entry = chosen_by(between, self.apart)
+
+        def one(number: int) -> list[jax.Array]:
+            self.remainder, inner = number, dict(values)
+            self._computed(between, block, inner, state)
+            return [self.from_zero(inner[compute.result], compute.type.shape) for compute in made]
+
+        branches = [partial(one, number) for number in range(entry.step)]
+        arrays = lax.switch(self.scalar(entry.start), branches)
+        for compute, array in zip(made, arrays, strict=True):
+            values[compute.result] = Padded(array, self.lengths(compute.type.shape))
+
+    def compute(self, compute: Compute, operands: Sequence[Padded], block: Block, calls: Calls | None = None) -> Padded:
+        """One operation. `calls` remembers what opaque functions returned in this block, all results at once."""
+
+        def settle(term: Any) -> Any:
+            return self.condition(term) if isinstance(term, Condition) else self.scalar(term)
+
+        attributes = {key: map_attribute(value, settle) for key, value in compute.attributes.items()}
+        attributes = {key: v.value if isinstance(v, Array) else v for key, v in attributes.items()}
+        if compute.op == "random_bits":
+            attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
+        if compute.op == "reduce":
+            (summed,) = compute.operands
+            attributes["is_array"] = isinstance(summed, Load) and summed.place in self.reads.multiplied
+        shape = compute.type.shape
+        capacities, lengths = tuple(self.capacity(n) for n in shape), self.lengths(shape)
+        starts: Mapping[int, Start] = {}
+        if any(operand.starts for operand in operands):
+            types = {other.result: other.type for other in block.body}
+            kinds = tuple(types[o.name] if isinstance(o, Local) else o.type for o in compute.operands)
+            signature = TABLE[compute.op].signature(kinds, compute.attributes)
+            operands, starts, capacities = in_place(compute.op, signature, operands, capacities, lengths)
+        if compute.op == "slice" and self.begins:
+            operands, attributes = self._at_own(operands, attributes, compute)
+        if compute.op == "opaque" and calls is not None:
+            call = attributes["function"], compute.operands
+            calls[call] = calls.get(call) or called(operands, attributes)
+            attributes["returned"] = calls[call]
+        made = ops.apply(compute.op, operands, attributes, capacities, lengths, compute.type.dtype)
+        return replace(made, starts=starts) if starts else made
+
+    def _at_own(self, operands: Sequence[Padded], attributes: Attributes, compute: Compute) -> tuple[Any, Attributes]:
+        """A slice of one element at the counter of a lane: taken beforehand, the rest is a slice from 0 on."""
+        (x,) = operands
+        starts = list(attributes["starts"])
+        for axis, term in enumerate(map(Term.of, compute.attributes["starts"])):
+            counter = next((s for s in term.symbols if s in self.begins), None)
+            if counter is None or not (term - Term.of(counter)).is_constant or x.array.shape[axis] == 0:
+                continue
+            if is_one(attributes["lengths"][axis]) and compute.attributes["steps"][axis] == 1:
+                offset = (term - Term.of(counter)).constant
+                array = own_element(x.array, axis, jnp.int32(self.symbols[counter]), self.begins[counter], offset)
+                x, starts[axis] = Padded(array, (*x.lengths[:axis], 1, *x.lengths[axis + 1 :])), 0
+        return [x], {**attributes, "starts": tuple(starts)}

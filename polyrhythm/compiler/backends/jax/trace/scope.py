@@ -1,0 +1,137 @@
+"""What is known of terms while a program is traced: their values, and the most that they can be.
+
+Shapes must be static for XLA, so every bound that sizes something has a *capacity*, a power of two at least as large;
+its value is a run-time scalar. Loop counters and bounds are int32 scalars, or integers where they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from polyrhythm.compiler.backends.jax.trace.reads import Reads, known_reads
+from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction
+from polyrhythm.compiler.ir.intervals import Interval, interval, most
+from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term
+from polyrhythm.compiler.loops.ir import Block, For, Item, Load, LoopProgram
+
+Scalar = int | jax.Array
+
+
+@dataclass
+class Scope:
+    """The capacities of the bounds of a program, and the value of every symbol in scope."""
+
+    program: LoopProgram
+    capacities: Mapping[Symbol, int]
+    symbols: dict[Symbol, Scalar]
+    seed: Any
+    ranges: dict[Symbol, Interval] = field(default_factory=dict)
+    given_reads: Reads | None = None
+
+    def __post_init__(self) -> None:
+        self.reads = self.given_reads or known_reads(self.program)
+
+    def note_range(self, loop: For) -> None:
+        """Remember between which values a counter lies."""
+        low, high = interval(loop.first, self.ranges)[0], interval(loop.end - 1, self.ranges)[1]
+        self.ranges[loop.counter] = (low, high)
+
+    def lengths(self, shape: Sequence[Term]) -> tuple[Scalar, ...]:
+        return tuple(self.scalar(n) for n in shape)
+
+    def capacity(self, term: Term) -> int:
+        """The most a length can be: its upper bound, with the bounds at their capacities."""
+        if term.is_constant:
+            return max(0, term.constant)
+        if all(isinstance(self.symbols.get(symbol), int) for symbol in term.symbols):
+            return max(0, term.evaluate(lambda symbol: int(self.symbols[symbol])))
+        if term in self.reads.limits:
+            return self.reads.limits[term]
+        largest = most(interval(term, self.ranges)[1], self.capacities)
+        sizes = (most(axis, self.capacities) for axis in self.reads.spans.get(term, ()))
+        return max([largest, *(size for size in sizes if size < 2 * largest)])
+
+    def scalar(self, term: Term) -> Scalar:
+        """The value of a term: an int where it is known while tracing."""
+        total: Scalar = term.constant
+        for monomial, coefficient in term.monomials:
+            product: Scalar = coefficient
+            for atom in monomial:
+                product = product * self._atom(atom)
+            total = total + product
+        return total
+
+    def _atom(self, atom: Any) -> Scalar:
+        if isinstance(atom, Symbol):
+            return self.symbols[atom]
+        if isinstance(atom, FloorDiv):
+            return self.scalar(atom.dividend) // atom.divisor
+        values = [self.scalar(argument) for argument in atom.arguments]
+        if all(isinstance(value, int) for value in values):
+            return min(values) if atom.which == "min" else max(values)
+        choose: Callable[..., jax.Array] = jnp.minimum if atom.which == "min" else jnp.maximum
+        result = jnp.int32(values[0])
+        for value in values[1:]:
+            result = choose(result, jnp.int32(value))
+        return result
+
+    def condition(self, condition: Condition) -> bool | jax.Array:
+        """The truth of a condition: a bool where it is known while tracing."""
+        if isinstance(condition, Compare):
+            value = self.scalar(condition.term)
+            if condition.relation == ">=":
+                return value >= 0
+            return value == 0 if condition.relation == "==" else value != 0
+        assert isinstance(condition, Junction)
+        conjunctive = condition.word == "and"
+        result: bool | jax.Array = conjunctive
+        for part in condition.parts:
+            holds = self.condition(part)
+            if isinstance(holds, bool):
+                if holds != conjunctive:
+                    return holds
+            elif isinstance(result, bool):
+                result = holds
+            else:
+                result = (result & holds) if conjunctive else (result | holds)
+        return result
+
+
+def sizing_bounds(program: LoopProgram) -> set[Symbol]:
+    """The bounds that size a place or a value, directly or through a loop counter."""
+    found: set[Symbol] = set()
+    ranges: dict[Symbol, Interval] = {}
+    limits = known_reads(program).limits
+
+    def note(term: Term) -> None:
+        if term in limits:
+            return
+        for end in interval(term, ranges):
+            found.update(s for s in end.symbols if s.kind != "dim")
+
+    def visit(items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Block):
+                for compute in item.body:
+                    terms = [*compute.type.shape]
+                    terms += [n for o in compute.operands if isinstance(o, Load) for n in o.type.shape]
+                    for term in terms:
+                        note(term)
+            else:
+                if isinstance(item, For):
+                    low, high = interval(item.first, ranges)[0], interval(item.end - 1, ranges)[1]
+                    if item.parallel:  # its iterations may run all at once: then it is an axis
+                        note(item.end - item.first)
+                    ranges[item.counter] = (low, high)
+                visit(item.body)
+
+    for place in program.places.values():
+        for term in place.whole:
+            note(term)
+    visit(program.body)
+    return found

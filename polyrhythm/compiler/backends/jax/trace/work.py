@@ -1,0 +1,113 @@
+"""How much the steps of a loop do, for the cost model: operations, and the bytes that move.
+
+XLA fuses elementwise operations, so their values do not move. What counts is what goes into a contraction, a reduction
+or another operation that is not elementwise, and what comes out of one; and what all steps read alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from polyrhythm.compiler.ir.ops import elementwise
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.terms import Symbol, product
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.loops.cost import Lanes
+from polyrhythm.compiler.loops.ir import Block, For, Item, Load, Local, Steps
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
+
+FUSED = frozenset(op.name for op in elementwise.OPS) | {"broadcast", "constant", "index", "iota", "cast", "reshape"}
+
+PRODUCT = 1e-10
+"""Seconds that a multiplication of a contraction takes, as a round figure."""
+
+COMPARISON = 4e-9
+"""Seconds that a comparison of a sort takes, as a round figure."""
+
+
+BRANCH = 8
+"""How many launches a branch may cost. XLA updates buffers inside of it in place, so their size does not count."""
+
+
+def is_worth_skipping(lowering: Lowering, items: Sequence[Item]) -> bool:
+    """Whether some items, without their loops, take clearly longer than a branch."""
+    seconds = sum(_seconds(lowering, item) for item in items if isinstance(item, Block))
+    return seconds > BRANCH * lowering.program.machine.launch
+
+
+def _seconds(lowering: Lowering, block: Block) -> float:
+    """What the contractions and sorts of a block take; the rest is cheap enough to be masked."""
+    types = {compute.result: compute.type for compute in block.body}
+    seconds = 0.0
+    for compute in block.body:
+        given = [o.type if isinstance(o, Load) else types[o.name] for o in compute.operands]
+        if compute.op == "einsum":
+            labels = "".join(parse_spec(compute.attributes["spec"])[0])
+            lengths = dict(zip(labels, (n for kind in given for n in kind.shape), strict=True))
+            seconds += PRODUCT * lowering.capacity(product(tuple(lengths.values())))
+        elif compute.op == "argsort":
+            size = lowering.capacity(product(given[0].shape))
+            seconds += COMPARISON * size * lowering.capacity(given[0].shape[compute.attributes["axis"]]).bit_length()
+    return seconds
+
+
+def work_of(lowering: Lowering, loop: For) -> Lanes:
+    """What the steps of a loop do, at the capacities of a trace."""
+    ranges = dict(lowering.ranges)
+    operations = own = 0
+    shared: dict[str, int] = {}
+
+    def visit(items: tuple[Item, ...], repeats: int) -> None:
+        nonlocal operations, own
+        for item in items:
+            if isinstance(item, Block):
+                count, moved = _block(lowering, loop, item, shared)
+                operations += repeats * count
+                own += repeats * moved
+            elif isinstance(item, For):
+                lowering.note_range(item)
+                visit(item.body, repeats * max(1, lowering.capacity(item.end - item.first)))
+            else:
+                visit(item.body, repeats)
+
+    visit(loop.body, 1)
+    lowering.ranges.clear()
+    lowering.ranges.update(ranges)
+    return Lanes(lowering.capacity(loop.end - loop.first), max(1, operations), own, sum(shared.values()))
+
+
+def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) -> tuple[int, int]:
+    """The operations of a block that are not fused, and the bytes of a step that go into them and come out."""
+    moving: dict[str, TensorType] = {}
+    operations = 0
+    types = {compute.result: compute.type for compute in block.body}
+    for compute in block.body:
+        for operand in compute.operands:
+            if isinstance(operand, Load) and is_gathered(operand, loop.counter):
+                moving[f"{operand.place} {len(moving)}"] = operand.type
+            elif isinstance(operand, Load) and not _follows(operand, loop):
+                place = lowering.program.places[operand.place]
+                shared[operand.place] = math.prod(lowering.room(place)) * place.type.dtype.itemsize
+        if compute.op not in FUSED:
+            operations += 1
+            moving[compute.result] = compute.type
+            moving.update({o.name: types[o.name] for o in compute.operands if isinstance(o, Local)})
+    return operations, sum(_bytes(lowering, kind) for kind in moving.values())
+
+
+def is_gathered(load: Load, counter: Symbol) -> bool:
+    """Whether steps that run at once read from different starts on: XLA then copies what each of them reads."""
+    return any(isinstance(entry, Steps) and counter in entry.start.symbols for entry in load.index)
+
+
+def _follows(load: Load, loop: For) -> bool:
+    """Whether each step of a loop reads a slot of its own."""
+    return any(not isinstance(entry, Steps) and loop.counter in entry.symbols for entry in load.index)
+
+
+def _bytes(lowering: Lowering, kind: TensorType) -> int:
+    return lowering.capacity(product(kind.shape)) * kind.dtype.itemsize

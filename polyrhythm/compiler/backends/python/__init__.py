@@ -1,0 +1,1 @@
+"""Generated Python: the emitter, and the backend that runs it with NumPy."""

@@ -1,0 +1,178 @@
+"""Operations that move elements: shapes, data-dependent indexing, windows.
+
+Updates that a scatter drops are sent to one more row, which is cut off afterwards: no shape depends on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from string import ascii_letters
+
+import torch
+from torch.nn import functional
+
+from polyrhythm.compiler.backends.torch.ops.axes import carrier_of, combined, element_of, identity
+from polyrhythm.compiler.backends.torch.ops.carriers import carried, is_float, number, restored, summed
+
+Tensor = torch.Tensor
+Ints = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+def _reshape(x: Tensor, shape: Ints) -> Tensor:
+    return x.reshape(shape)
+
+
+def _transpose(x: Tensor, axes: Ints) -> Tensor:
+    return x.permute(axes)
+
+
+def _broadcast(x: Tensor, shape: Ints) -> Tensor:
+    return x.expand(shape)
+
+
+def _concat(*tensors: Tensor, axis: int) -> Tensor:
+    return torch.cat(tensors, axis)
+
+
+def _pad(x: Tensor, before: Ints, after: Ints, value: bool | int | float) -> Tensor:
+    pairs = tuple(zip(before, after, strict=True))
+    return restored(_padded(carried(x), pairs, number(value, x.dtype)), x.dtype)
+
+
+def _padded(x: Tensor, pairs: Pairs, value: bool | int | float) -> Tensor:
+    """The tensor with its last axes lengthened; torch's own `pad` makes a float64 of the value."""
+    pairs = ((0, 0),) * (x.ndim - len(pairs)) + pairs
+    result = x.new_full([low + n + high for n, (low, high) in zip(x.shape, pairs, strict=True)], value)
+    result[tuple(slice(low, low + n) for n, (low, _) in zip(x.shape, pairs, strict=True))] = x
+    return result
+
+
+def _slice(x: Tensor, starts: Ints, lengths: Ints, steps: Ints) -> Tensor:
+    index, backward = [], []
+    for axis, (start, length, step, whole) in enumerate(zip(starts, lengths, steps, x.shape, strict=True)):
+        last = start + (length - 1) * step
+        if length < 0 or (length > 0 and not (0 <= start < whole and 0 <= last < whole)):
+            raise ValueError(
+                f"slice of {length} elements from {start} in steps of {step} leaves an axis of length {whole}"
+            )
+        first, end = min(start, last), max(start, last)
+        index.append(slice(first, end + 1, abs(step)) if length else slice(0, 0))
+        if step < 0:
+            backward.append(axis)
+    cut = x[tuple(index)]
+    return restored(carried(cut).flip(backward), x.dtype) if backward else cut
+
+
+def _positions(indices: Tensor) -> Tensor:
+    """The indices as int64; those too large for it stay larger than any length."""
+    positions = carried(indices).to(torch.int64)
+    return torch.where(positions < 0, 2**62, positions) if indices.dtype == torch.uint64 else positions
+
+
+def _targets(indices: Tensor, length: int) -> Tensor:
+    """Where updates go: one beyond the end if their index is outside."""
+    positions = _positions(indices)
+    return torch.where((positions >= 0) & (positions < length), positions, length)
+
+
+def _lengthened(base: Tensor, axis: int) -> Tensor:
+    shape = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
+    return torch.cat((base, base.new_zeros(shape)), axis)
+
+
+def _take(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    if x.shape[axis] == 0:
+        return x.new_zeros(shape)
+    positions = _positions(indices).clamp(0, x.shape[axis] - 1)
+    return restored(carried(x).index_select(axis, positions.reshape(-1)).reshape(shape), x.dtype)
+
+
+def _take_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    others = [0 if 0 in pair else max(pair) for pair in zip(x.shape, indices.shape, strict=True)]
+    length, count = x.shape[axis], indices.shape[axis]
+    shape = (*others[:axis], count, *others[axis + 1 :])
+    if length == 0:
+        return x.new_zeros(shape)
+    positions = _positions(indices).clamp(0, length - 1).expand(shape)
+    source = carried(x).expand((*others[:axis], length, *others[axis + 1 :]))
+    return restored(torch.gather(source, axis, positions), x.dtype)
+
+
+def _scatter_add(base: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
+    length = base.shape[axis]
+    targets = _targets(indices, length).reshape(-1)
+    values = summed(updates).reshape((*base.shape[:axis], targets.numel(), *base.shape[axis + 1 :]))
+    total = _lengthened(summed(base), axis).index_add(axis, targets, values)
+    return restored(total.narrow(axis, 0, length), base.dtype)
+
+
+def _scatter_along(base: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
+    length = base.shape[axis]
+    targets = _targets(indices, length).expand(updates.shape)
+    total = _lengthened(summed(base), axis).scatter_add(axis, targets, summed(updates))
+    return restored(total.narrow(axis, 0, length), base.dtype)
+
+
+def _counts(lengths: Sequence[int], window: Sequence[int], stride: Ints, dilation: Ints) -> Ints:
+    sizes = zip(lengths, window, stride, dilation, strict=True)
+    return tuple(max(0, (n - (w - 1) * d - 1) // s + 1) for n, w, s, d in sizes)
+
+
+def _unfolded(x: Tensor, window: Sequence[int], stride: Ints, dilation: Ints) -> Tensor:
+    """All windows over the last axes, as a view: their positions become further axes. At least one window must fit."""
+    first = x.ndim - len(window)
+    for axis, (size, step, apart) in enumerate(zip(window, stride, dilation, strict=True), first):
+        x = x.unfold(axis, (size - 1) * apart + 1, step)[..., ::apart]
+    return x
+
+
+def _conv(x: Tensor, w: Tensor, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Tensor:
+    padded, weights = _padded(summed(x), padding, 0), summed(w)
+    counts = _counts(padded.shape[2:], w.shape[2:], stride, dilation)
+    shape = (x.shape[0], w.shape[0], *counts)
+    if 0 in shape or x.shape[1] == 0:
+        return x.new_zeros(shape)
+    if is_float(x) and len(counts) in (1, 2, 3):
+        convolution = (functional.conv1d, functional.conv2d, functional.conv3d)[len(counts) - 1]
+        return restored(convolution(padded, weights, None, stride, 0, dilation, groups), x.dtype)
+    # Torch convolves floats only, over one to three axes.
+    windows = _unfolded(padded, w.shape[2:], stride, dilation)
+    windows = windows.reshape((x.shape[0], groups, w.shape[1], *windows.shape[2:]))
+    weights = weights.reshape((groups, w.shape[0] // groups, *w.shape[1:]))
+    rest = iter(ascii_letters[4:])
+    across, inside = ("".join(next(rest) for _ in counts) for _ in range(2))
+    total = torch.einsum(f"abc{across}{inside},bdc{inside}->abd{across}", windows, weights)
+    return restored(total.reshape(shape), x.dtype)
+
+
+def _reduce_window(x: Tensor, monoid: str, window: Ints, stride: Ints, padding: Pairs) -> Tensor:
+    kept, ones = x.ndim - len(window), (1,) * len(window)
+    start = identity(monoid, x.dtype)
+    fill = carrier_of(monoid, start).item()
+    padded = _padded(carrier_of(monoid, x), padding, fill)
+    counts = _counts(padded.shape[kept:], window, stride, ones)
+    if 0 in counts or prod(padded.shape) == 0:
+        return start.to(x.device).expand((*x.shape[:kept], *counts)).clone()
+    if not window:
+        return x
+    windows = _unfolded(padded, window, stride, ones)
+    return element_of(monoid, combined(monoid, windows, range(x.ndim, windows.ndim)), x.dtype)
+
+
+IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "broadcast": _broadcast,
+    "concat": _concat,
+    "pad": _pad,
+    "slice": _slice,
+    "take": _take,
+    "take_along": _take_along,
+    "scatter_add": _scatter_add,
+    "scatter_along": _scatter_along,
+    "conv": _conv,
+    "reduce_window": _reduce_window,
+}

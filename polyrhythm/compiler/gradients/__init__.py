@@ -1,0 +1,1 @@
+"""Gradients: from a graph with `grad` nodes to an ordinary graph."""

@@ -1,0 +1,282 @@
+"""The gradient of what is read: for every point, the sum over all that read it.
+
+A read goes from a reader's point r to the points of the source it touches. The gradient at a source point p gathers,
+from every r that touches p, the matching part of the reader's contribution. The relation is turned around: reader
+dims that p determines are solved for; the others are free, and the contributions are summed along them over the
+range they take for this p. Where the relation is not exactly a point or a range, contributions outside it are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from polyrhythm.compiler.gradients.values import Growing, Space, Value
+from polyrhythm.compiler.ir.conditions import (
+    TRUE,
+    Condition,
+    conjunction,
+    disjunction,
+    eq,
+    ge,
+    le,
+    lt,
+    ne,
+    negation,
+    within,
+)
+from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, Range, Step
+from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
+from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, maximum, ordered
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.source import Source
+
+
+@dataclass(frozen=True)
+class Touch:
+    """A read turned around, in terms of the source's dims and the free dims of the reader."""
+
+    reader_steps: dict[Symbol, Term]  # the reader's point
+    positions: tuple[Term, ...]  # where the point is along each range that is read
+    condition: Condition  # when the reader touches the point at all
+    free: dict[Symbol, NodeDim]  # the reader's dims that are left, with their names here
+
+
+def turned_around(graph: Growing, reader: Node, definition: Definition, access: Access, source: Node) -> Touch:
+    """Solve `the steps read == p` for the reader's point."""
+    primed = {symbol: graph.fresh_dim(symbol) for symbol in reader.symbols}
+    fresh = {old: Term.of(new) for old, new in primed.items()}
+    conditions = [reader.points.substitute(fresh), definition.domain.substitute(fresh)]
+    equations: list[tuple[Term, Term]] = []
+    ranges: list[tuple[Term, Range]] = []
+    for symbol, step in source.steps(access).items():
+        moved = step.substitute(fresh)
+        if isinstance(moved, Range):
+            ranges.append((Term.of(symbol), moved))
+        else:
+            equations.append((moved, Term.of(symbol)))
+    equations = _quotients_known(equations, set(primed.values()))
+    solved: dict[Symbol, Term] = {}
+    for unit in (True, False):  # a coefficient of one first: it needs no divisibility
+        for read, wanted in list(equations):
+            rest = read.substitute(solved) - wanted
+            for symbol in ordered(rest.symbols & set(primed.values())):
+                factor = rest.coefficient(symbol)
+                if not rest.linear_in(symbol) or (unit and abs(factor) != 1):
+                    continue
+                others = (rest - Term.of(symbol) * factor) * (-1 if factor > 0 else 1)
+                answer = others // abs(factor)
+                conditions.append(eq(others % abs(factor), 0))
+                solved = {s: t.substitute({symbol: answer}) for s, t in solved.items()} | {symbol: answer}
+                equations.remove((read, wanted))
+                break
+    conditions += [eq(read, wanted) for read, wanted in equations]
+    positions = []
+    for wanted, run in ranges:
+        along = wanted - run.start if run.step > 0 else run.start - wanted
+        size = abs(run.step)
+        positions.append(along // size)
+        conditions += [eq(along % size, 0), ge(along // size, 0), lt(along // size, run.length)]
+    free = {
+        dim.symbol: NodeDim(primed[dim.symbol], dim.extent.substitute(fresh))
+        for dim in reader.dims
+        if primed[dim.symbol] not in solved
+    }
+    return Touch(
+        {old: Term.of(new).substitute(solved) for old, new in primed.items()},
+        tuple(position.substitute(solved) for position in positions),
+        conjunction(*conditions).substitute(solved),
+        free,
+    )
+
+
+def _quotients_known(equations: Sequence[tuple[Term, Term]], unknown: set[Symbol]) -> list[tuple[Term, Term]]:
+    """The equations, with a quotient that one of them gives put into the others.
+
+    What is read at `(t // n, t % n)`, as the steps of segments are, is read by the one t that both tell together.
+    """
+    found = list(equations)
+    for place, (read, wanted) in enumerate(equations):
+        quotients = [(m, factor) for m, factor in read.monomials if isinstance(m[0], FloorDiv) and len(m) == 1]
+        if len(quotients) != 1 or abs(quotients[0][1]) != 1:
+            continue
+        monomial, factor = quotients[0]
+        quotient = Term(0, ((monomial, 1),))
+        rest = read - quotient * factor
+        if not rest.symbols.isdisjoint(unknown):
+            continue
+        value = (wanted - rest) * factor
+        for other, (term, goal) in enumerate(found):
+            times = dict(term.monomials).get(monomial, 0)
+            if other != place and times:
+                found[other] = term + (value - quotient) * times, goal
+    return found
+
+
+def pulled(
+    graph: Growing,
+    source: Node,
+    reader: Node,
+    definition: Definition,
+    access: Access,
+    contribution: str,
+    rows: Mapping[Symbol, bool],
+) -> str | None:
+    """A node over the source's dims: what one read contributes to the gradient at each point; None for nothing.
+
+    `contribution` names a node over the reader's dims with the gradient of the operand it reads. Along `rows`, dims
+    whose steps are computed again one after the other, sums are added up step by step: upwards where that is True.
+    """
+    touch = turned_around(graph, reader, definition, access, source)
+    touched = _touched(source, touch)
+    if touched.is_empty:
+        return None
+    touch = _determined(source, touch, touched)
+    rectangle = _rectangle(source, touch)
+    condition = simplified(touch.condition, rectangle)
+    dims = (*source.dims, *touch.free.values())
+    space = Space(graph, dims, conjunction(rectangle, condition), definition.at, f"d_{source.name}")
+    part = _part(space, contribution, reader, touch)
+    each = _or_zero(space, part, condition)
+    slow = [(d, rows[old]) for old, d in touch.free.items() if old in rows]
+    fast = [d for old, d in touch.free.items() if old not in rows]
+    outer = Space(graph, (*source.dims, *(d for d, _ in slow)), TRUE, definition.at, f"d_{source.name}")
+    total = _summed(outer, each, fast, touched) if fast else each
+    if not slow:
+        return total
+    # A recurrence is computed wherever it is defined, so it is defined only where something is touched.
+    others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
+    read = simplified(touched.without(others).condition(), source.rectangle)
+    for d, upwards in reversed(slow):
+        total = _added_up(graph, total, d, upwards, read, definition.at, f"d_{source.name}")
+    whole = Space(graph, source.dims, read, definition.at, f"d_{source.name}")
+    return total if read is TRUE else _or_zero(whole, whole.current(total), read)
+
+
+def _rectangle(source: Node, touch: Touch) -> Condition:
+    return conjunction(source.rectangle, *(within(d.symbol, d.extent) for d in touch.free.values()))
+
+
+def _touched(source: Node, touch: Touch) -> Points:
+    """Every pair of a point and what touches it."""
+    rectangle = _rectangle(source, touch)
+    known = conjunction(rectangle, facts(rectangle.symbols | touch.condition.symbols))
+    columns = ordered(known.symbols | touch.condition.symbols)
+    return points(conjunction(known, touch.condition), columns)
+
+
+def _determined(source: Node, touch: Touch, touched: Points) -> Touch:
+    """Solve for free dims of which a point is touched at a single step, though no equation says at which."""
+    for old, dim in tuple(touch.free.items()):
+        run = _range(touched, dim, source.symbols)
+        others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
+        if proves(touched.without(others).condition(), eq(run.length, 1)):
+            at = {dim.symbol: run.start}
+            inside = within(dim.symbol, dim.extent)
+            touch = Touch(
+                {s: step.substitute(at) for s, step in touch.reader_steps.items()},
+                tuple(position.substitute(at) for position in touch.positions),
+                conjunction(touch.condition, inside).substitute(at),
+                {s: d for s, d in touch.free.items() if s is not old},
+            )
+    return touch
+
+
+def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -> str:
+    """The sum over free dims, each over the steps it takes."""
+    rectangle = conjunction(*(within(d.symbol, d.extent) for d in outer.dims))
+    outer = replace(outer, domain=rectangle)
+    runs = {d: _not_negative(_range(touched, d, tuple(s.symbol for s in outer.dims)), rectangle) for d in free}
+    steps: tuple[Step, ...] = tuple(runs.get(d, Term.of(d.symbol)) for d in outer.graph.nodes[each].dims)
+    ranges = [step for step in steps if isinstance(step, Range)]
+    kind = outer.graph.nodes[each].type
+    stacked = Value(outer, Access(each, steps), TensorType((*(r.length for r in ranges), *kind.shape), kind.dtype))
+    summed = stacked.apply("reduce", monoid="sum", axes=tuple(range(len(ranges))))
+    if all(_fits(run, d, rectangle) for d, run in runs.items()):
+        return summed.access.source
+    # The ranges are those of points that are read. At others, or at bounds where nobody reads, they may lie outside.
+    read = touched.without([d.symbol for d in free]).condition()
+    return _or_zero(outer, summed, simplified(read, rectangle))
+
+
+def _added_up(
+    graph: Growing, part: str, dim: NodeDim, upwards: bool, where: Condition, at: Source | None, prefix: str
+) -> str:
+    """The sum along the last dim of a node, as a recurrence: one step's part is added and need not be kept."""
+    node = graph.nodes[part]
+    others = node.dims[:-1]
+    current = tuple(Term.of(d.symbol) for d in others)
+    step = Term.of(dim.symbol)
+    # Upwards, the entry at s is the sum of the parts before it; downwards, of its own and those after it.
+    start, end = (Term(0), dim.extent) if upwards else (dim.extent, Term(0))
+    name = graph.add(f"{prefix}_sum", (NodeDim(dim.symbol, dim.extent + 1), *others), node.type, (), at, True)
+    space = Space(graph, (dim, *others), TRUE, at, prefix)
+    known = step if upwards else step + 1
+    added = space.read(Access(name, (known, *current))) + space.read(Access(part, (*current, step)))
+    made = Access(added.access.source, (step - 1 if upwards else step, *current))
+    shape = {"shape": node.shape}
+    definitions = (
+        Definition(eq(step, start), "broadcast", (space.constant(0, node.dtype).access,), shape, at),
+        Definition(ne(step, start), "broadcast", (made,), shape, at),
+    )
+    graph.nodes[name] = replace(graph.nodes[name], definitions=definitions, domain=where)
+    whole = Definition(TRUE, "broadcast", (Access(name, (end, *current)),), shape, at)
+    return graph.add(f"{prefix}_whole", others, node.type, [whole], at)
+
+
+def _part(space: Space, contribution: str, reader: Node, touch: Touch) -> Value:
+    """The part of the reader's contribution that belongs to the point: its ranges cut at their positions."""
+    value = space.read(Access(contribution, tuple(touch.reader_steps[s] for s in reader.symbols)))
+    count = len(touch.positions)
+    if not count:
+        return value
+    rest = value.shape[count:]
+    cut = value.apply(
+        "slice",
+        starts=(*touch.positions, *(Term(0) for _ in rest)),
+        lengths=(*(Term(1) for _ in touch.positions), *rest),
+        steps=(1,) * len(value.shape),
+    )
+    return cut.apply("reshape", shape=rest)
+
+
+def _or_zero(space: Space, part: Value, condition: Condition) -> str:
+    """The part where the condition holds, zero elsewhere."""
+    shape = {"shape": part.shape}
+    pieces = [Definition(condition, "broadcast", (part.access,), shape, space.at)]
+    if condition is not TRUE:
+        zero = space.constant(0, part.dtype)
+        pieces.append(Definition(negation(condition), "broadcast", (zero.access,), shape, space.at))
+    return space.graph.add(f"{space.prefix}_at", space.dims, part.type, pieces, space.at)
+
+
+def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:
+    """The steps a free dim takes for a point: from its least to its greatest."""
+    dropped = [s for s in touched.columns if s.kind == "dim" and s is not dim.symbol and s not in given]
+    seen = touched.without(dropped)
+    parts = seen.intervals(dim.symbol)
+    if len(parts) == 1:
+        first, last = parts[0]
+        known = seen.without([dim.symbol]).condition()
+        first, last = simplified_term(first, known), simplified_term(last, known)
+        return Range(first, simplified_term(maximum(Term(0), last - first + 1), known))
+    return Range(Term(0), dim.extent)
+
+
+def _not_negative(run: Range, rectangle: Condition) -> Range:
+    """A range whose length is known where something is touched only; elsewhere it is empty."""
+    if proves(rectangle, ge(run.length, 0)):
+        return run
+    return Range(run.start, maximum(Term(0), run.length), run.step)
+
+
+def _fits(run: Range, dim: NodeDim, rectangle: Condition) -> bool:
+    """Whether a range stays inside a dim at every point of a rectangle, whatever the bounds."""
+    claim = disjunction(le(run.length, 0), conjunction(ge(run.start, 0), le(run.start + run.length, dim.extent)))
+    return proves(rectangle, claim)
+
+
+def zero_node(graph: Growing, like: Node, hint: str) -> str:
+    """A node of zeros over another's dims."""
+    space = Space(graph, like.dims, like.rectangle, like.at, hint)
+    return space.constant(0, like.dtype, like.shape).access.source

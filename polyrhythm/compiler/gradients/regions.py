@@ -1,0 +1,138 @@
+"""Which tensors a checkpoint covers: those that gradients compute again instead of keeping them.
+
+A plain checkpoint covers the tensor and what it is computed from, back to inputs, recurrent tensors and other
+checkpoints. One over a dim covers all that varies along the dim, lies between the inputs and a loss, and either makes
+the tensor or is made from it. Results of host calls are kept, and so are random bits, which are known by the steps they
+are drawn at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from polyrhythm.compiler.ir.graph import Checkpoint, Definition, Graph, Node
+from polyrhythm.compiler.ir.terms import Symbol, Term
+
+KEPT = frozenset({"input", "host", "random_bits", "grad", "constant", "index", "iota", "keep"})
+"""Operations whose results are never computed again: they come from outside, or cost nothing."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that gradients compute again.
+
+    With `over` they do it row by row: reads along that dim stay inside a row, and what is read from another row is
+    kept. `along` is the dim of the rows where they were cut from one dim.
+    """
+
+    nodes: frozenset[str]
+    over: Symbol | None = None
+    along: Symbol | None = None
+    ascending: bool = False  # whether gradients go through the rows from the first to the last
+
+
+def cone(graph: Graph, start: str, stop: Iterable[str] = ()) -> set[str]:
+    """Everything a node is computed from, not looking behind `stop`."""
+    ends = set(stop)
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            if name not in ends:
+                waiting.extend(access.source for d in graph[name].definitions for access in d.operands)
+    return found
+
+
+def plain_region(graph: Graph, checkpoint: Checkpoint) -> Region:
+    """What a checkpoint without a dim covers."""
+    others = {c.node for c in graph.checkpoints} - {checkpoint.node}
+    found: set[str] = set()
+    waiting = [checkpoint.node]
+    while waiting:
+        node = graph[waiting.pop()]
+        again = node.name == checkpoint.node or not (node.recurrent or node.name in others)
+        if node.name not in found and again and computed(node):
+            found.add(node.name)
+            waiting.extend(access.source for d in node.definitions for access in d.operands)
+    return Region(frozenset(found))
+
+
+def row_region(graph: Graph, checkpoint: Checkpoint) -> Region:
+    """What a checkpoint covers whose rows are those of a dim. They follow each other along the dim that reads cross."""
+    nodes = varying(graph, checkpoint)
+    crossed: dict[Symbol, int] = {}
+    for name in nodes:
+        for access in (access for d in graph[name].definitions for access in d.operands if access.source in nodes):
+            for symbol, step in graph[access.source].steps(access).items():
+                ahead = step - Term.of(symbol) if isinstance(step, Term) else Term.of(symbol)
+                if symbol is not checkpoint.over and ahead.is_constant and ahead.constant:
+                    crossed[symbol] = max(crossed.get(symbol, ahead.constant), ahead.constant)
+    along = next(iter(crossed)) if len(crossed) == 1 else None
+    return Region(nodes, checkpoint.over, along, along is not None and crossed[along] > 0)
+
+
+def varying(graph: Graph, checkpoint: Checkpoint) -> frozenset[str]:
+    """What a checkpoint over a dim covers."""
+    losses = {d.attributes["loss"]: d.attributes["leaves"] for d in _asking(graph)}
+    between: set[str] = set().union(*(cone(graph, loss) for loss in losses))
+    leaves: set[str] = set().union(*losses.values())
+    taking_part = cone(graph, checkpoint.node) | _made_from(graph, checkpoint.node)
+    assert checkpoint.over is not None
+    names = {
+        name
+        for name in (between & taking_part) - leaves
+        if checkpoint.over in graph[name].symbols and computed(graph[name])
+    }
+    for definition in [d for name in names for d in graph[name].definitions if d.op == "ruled"]:
+        names |= {n for n in backward_nodes(graph.nodes, definition) if checkpoint.over in graph[n].symbols}
+    return frozenset(names)
+
+
+def computed(node: Node) -> bool:
+    """Whether a node can be computed again."""
+    return bool(node.definitions) and not any(definition.op in KEPT for definition in node.definitions)
+
+
+def _asking(graph: Graph) -> Iterator[Definition]:
+    return (d for node in graph for d in node.definitions if d.op == "grad")
+
+
+def _made_from(graph: Graph, start: str) -> set[str]:
+    readers: Mapping[str, list[str]] = {node.name: [] for node in graph}
+    for node in graph:
+        for definition in node.definitions:
+            for access in definition.operands:
+                readers[access.source].append(node.name)
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(readers[name])
+    return found
+
+
+def backward_nodes(nodes: Mapping[str, Node], definition: Definition) -> list[str]:
+    """The nodes of a backward that depend on the gradient of the result, that node first, each after what it reads."""
+    start = definition.attributes["cotangent"]
+    order: list[str] = []
+    seen: set[str] = set()
+    stack = [(name, False) for name in definition.attributes["backward"] if name is not None]
+    while stack:
+        name, complete = stack.pop()
+        if complete:
+            order.append(name)
+        elif name not in seen:
+            seen.add(name)
+            stack.append((name, True))
+            if not nodes[name].recurrent:
+                stack.extend((access.source, False) for d in nodes[name].definitions for access in d.operands)
+    depending = {start}
+    for name in order:
+        if any(access.source in depending for d in nodes[name].definitions for access in d.operands):
+            depending.add(name)
+    return [start, *(name for name in order if name in depending and name != start)]

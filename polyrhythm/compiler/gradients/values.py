@@ -1,0 +1,160 @@
+"""Building nodes: a graph that grows, and values in it that can be computed with.
+
+A `Value` is what some point reads: a node at given steps. Operations on values of one iteration space make plain
+nodes over that space. Elementwise operators broadcast; numbers become constants of the dtype they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
+from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, operand_type
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.sets import facts, simplified_term
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.types import Array, Shape, TensorType
+from polyrhythm.source import Source
+
+Number = int | float
+
+
+class Growing:
+    """The nodes of a graph, to which more are added."""
+
+    def __init__(self, nodes: dict[str, Node]) -> None:
+        self.nodes = nodes
+        self._count = 0
+        self._dims = {dim.symbol.name for node in nodes.values() for dim in node.dims}
+
+    def fresh_dim(self, like: Symbol) -> Symbol:
+        """Another dim that runs over the same steps, with a name of its own."""
+        number = 2
+        while f"{like.name}_{number}" in self._dims:
+            number += 1
+        self._dims.add(f"{like.name}_{number}")
+        return Symbol(f"{like.name}_{number}", "dim", bound=like.bound)
+
+    def add(
+        self,
+        hint: str,
+        dims: tuple[NodeDim, ...],
+        type: TensorType,
+        definitions: Sequence[Definition],
+        at: Source | None,
+        recurrent: bool = False,
+    ) -> str:
+        """A new node; its name begins with `hint`."""
+        name = hint
+        while name in self.nodes:
+            self._count += 1
+            name = f"{hint}_{self._count}"
+        self.nodes[name] = Node(name, dims, type, tuple(definitions), recurrent, at=at)
+        return name
+
+
+@dataclass(frozen=True)
+class Space:
+    """An iteration space in which values are computed: dims, where it matters, and the user's line."""
+
+    graph: Growing
+    dims: tuple[NodeDim, ...]
+    domain: Condition
+    at: Source | None
+    prefix: str
+
+    def read(self, access: Access) -> Value:
+        """What an access reads, as a value."""
+        return Value(self, access, operand_type(access, self.graph.nodes[access.source]))
+
+    def current(self, name: str) -> Value:
+        """A node of this space at the current point."""
+        steps = tuple(Term.of(dim.symbol) for dim in self.graph.nodes[name].dims)
+        return self.read(Access(name, steps))
+
+    def apply(self, op: str, *operands: Value, **attributes: Any) -> Value:
+        """One operation on values."""
+        given = conjunction(self.domain, facts(self.domain.symbols))
+        kind = TABLE[op].type_rule(tuple(value.type for value in operands), attributes, given)
+        kind = TensorType(tuple(simplified_term(n, given) for n in kind.shape), kind.dtype)
+        definition = Definition(TRUE, op, tuple(value.access for value in operands), attributes, self.at)
+        return self.current(self.graph.add(f"{self.prefix}_{op}", self.dims, kind, [definition], self.at))
+
+    def constant(self, number: Number | bool, dtype: np.dtype, shape: Shape = ()) -> Value:
+        """A constant, in a shape."""
+        scalar = self.apply("constant", value=Array(np.array(number).astype(dtype)))
+        return scalar if shape == () else self.apply("broadcast", scalar, shape=shape)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is read at the current point of a space."""
+
+    space: Space
+    access: Access
+    type: TensorType
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    def _other(self, other: Value | Number) -> Value:
+        return other if isinstance(other, Value) else self.space.constant(other, self.dtype)
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self.space.apply("add", self, self._other(other))
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self.space.apply("sub", self, self._other(other))
+
+    def __rsub__(self, other: Number) -> Value:
+        return self.space.apply("sub", self._other(other), self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self.space.apply("mul", self, self._other(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return self.space.apply("div", self, self._other(other))
+
+    def __neg__(self) -> Value:
+        return self.space.apply("neg", self)
+
+    def apply(self, op: str, *others: Value, **attributes: Any) -> Value:
+        """An operation with this value as its first operand."""
+        return self.space.apply(op, self, *others, **attributes)
+
+    def cast(self, dtype: np.dtype) -> Value:
+        return self if self.dtype == dtype else self.apply("cast", dtype=dtype)
+
+    def where(self, condition: Value, other: Value | Number = 0) -> Value:
+        """This value where a condition holds, another elsewhere."""
+        return self.space.apply("select", condition, self, self._other(other))
+
+    def settled(self) -> Value:
+        """The same value as a node of this space, at the current point."""
+        node = self.space.graph.nodes[self.access.source]
+        if node.dims == self.space.dims and self.access.steps == tuple(Term.of(s) for s in node.symbols):
+            return self
+        return self.apply("broadcast", shape=self.shape)
+
+    def zeros(self) -> Value:
+        return self.space.constant(0, self.dtype, self.shape)
+
+    def summed_to(self, shape: Shape) -> Value:
+        """Undo broadcasting: sum over the axes that `shape` does not have or has of length one."""
+        extra = len(self.shape) - len(shape)
+        one = Term(1)
+        axes = [*range(extra)]
+        axes += [extra + i for i, n in enumerate(shape) if n is one and self.shape[extra + i] is not one]
+        result = self.apply("reduce", monoid="sum", axes=tuple(axes)) if axes else self
+        return result if result.shape == shape else result.apply("reshape", shape=shape)

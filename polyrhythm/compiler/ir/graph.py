@@ -1,0 +1,320 @@
+"""The symbolic dependence graph: a system of recurrence equations over tensors.
+
+A *node* is a tensor: its dims with their extents, the type of its value at one point, and a list of
+*definitions*. A definition says on which part of the node's domain it holds, which operation computes the value
+there, and which points of other nodes that reads. A merge is merely a node with several definitions. An *access*
+gives, for each dim of the node it reads, a point or a range of steps; ranges become leading axes of the operand,
+in the order of the dims.
+
+A graph is immutable. Nodes are named, and refer to each other by name, so cycles are ordinary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, ne, within
+from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.types import Shape, TensorType
+from polyrhythm.source import Source
+
+ELSEWHERE = -4
+"""The serial number of symbols for a ragged length at another row than the reader's."""
+
+
+@dataclass(frozen=True)
+class NodeDim:
+    """A dim of a node and how many steps the node has along it."""
+
+    symbol: Symbol
+    extent: Term
+
+    def __str__(self) -> str:
+        return f"{self.symbol} < {self.extent}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The steps `start, start + step, ...`, `length` of them. `length` may be negative for empty ones only after
+    `maximum(0, ...)` has been applied, so it never is."""
+
+    start: Term
+    length: Term
+    step: int = 1
+
+    def at(self, position: Term) -> Term:
+        """The step at a position along the range."""
+        return self.start + position * self.step
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Range:
+        return Range(self.start.substitute(mapping), self.length.substitute(mapping), self.step)
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.start.symbols | self.length.symbols
+
+    def __str__(self) -> str:
+        return f"{self.start} +: {self.length}" + (f" by {self.step}" if self.step != 1 else "")
+
+
+Step = Term | Range
+"""What an access reads along one dim: a point, or a range of steps."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read of another node: one step entry per dim of that node."""
+
+    source: str
+    steps: tuple[Step, ...]
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Access:
+        if self.symbols.isdisjoint(mapping):
+            return self
+        return Access(self.source, tuple(step.substitute(mapping) for step in self.steps))
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(step.symbols for step in self.steps))
+
+    @cached_property
+    def ranges(self) -> tuple[Range, ...]:
+        """The ranges, in the order of the axes they become."""
+        return tuple(step for step in self.steps if isinstance(step, Range))
+
+    def __str__(self) -> str:
+        return f"{self.source}[{', '.join(map(str, self.steps))}]" if self.steps else self.source
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Where `domain` holds (inside the node's own domain), the value is `op` applied to what the operands read."""
+
+    domain: Condition
+    op: str
+    operands: tuple[Access, ...]
+    attributes: Attributes = field(default_factory=dict)
+    at: Source | None = field(default=None, compare=False)
+
+    @cached_property
+    def terms(self) -> tuple[Term | Condition, ...]:
+        """The index terms inside the attributes."""
+        return tuple(t for value in self.attributes.values() for t in attribute_terms(value))
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol that the definition mentions, its domain included."""
+        inside = [access.symbols for access in self.operands] + [term.symbols for term in self.terms]
+        return self.domain.symbols.union(*inside)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A tensor of the program.
+
+    `domain` is the part of the rectangle of its extents on which it has values: all of it for inputs and for the
+    recurrent tensors of a user; where it is demanded for plain expressions. On it the definitions' own domains
+    partition.
+    """
+
+    name: str
+    dims: tuple[NodeDim, ...]
+    type: TensorType
+    definitions: tuple[Definition, ...]
+    recurrent: bool = False
+    domain: Condition = TRUE
+    at: Source | None = field(default=None, compare=False)
+
+    @cached_property
+    def rectangle(self) -> Condition:
+        """`0 <= t < extent` for every dim."""
+        return conjunction(*(within(dim.symbol, dim.extent) for dim in self.dims))
+
+    @cached_property
+    def points(self) -> Condition:
+        """Where the node has values: its rectangle and its domain."""
+        return conjunction(self.rectangle, self.domain)
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return tuple(dim.symbol for dim in self.dims)
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    def steps(self, access: Access) -> dict[Symbol, Step]:
+        """What an access to this node reads along each dim."""
+        return dict(zip(self.symbols, access.steps, strict=True))
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """A Python function called by the program, and what it returns."""
+
+    name: str
+    call: Callable[..., Any] = field(compare=False)
+    results: tuple[TensorType, ...] = ()
+    effect: str | None = None
+    single: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A condition on the bounds that must hold at the call, and the read that needs it."""
+
+    condition: Condition
+    why: str
+    at: Source | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A wish of the user: gradients compute a tensor again instead of keeping it.
+
+    With `over` it is computed again row by row along that dim, from what enters each row: the rows are the steps
+    of the dim cut into segments of `every`, or whole where that is None.
+    """
+
+    node: str
+    over: Symbol | None = None
+    every: int | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole program.
+
+    `lengths` gives the tensor that is the value of each ragged bound; `until` the stopping condition of a dim. If that
+    has further dims, the dim ends at a step of its own for each index: its bound is `over` them, and the `max` of that
+    is the longest, the bound of what lacks them. `effects` are the nodes kept for their effect alone; `parameters` the
+    stored values of inputs; `declared` the symbol here of each symbol that the user holds, since two of theirs may
+    share a name. `checkpoints` matter to gradients only, and are gone once those are worked out.
+    """
+
+    nodes: Mapping[str, Node]
+    outputs: tuple[str, ...]
+    lengths: Mapping[Symbol, Access] = field(default_factory=dict)
+    until: Mapping[Symbol, str] = field(default_factory=dict)
+    effects: tuple[str, ...] = ()
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    requirements: tuple[Requirement, ...] = ()
+    declared: Mapping[Symbol, Symbol] = field(default_factory=dict, compare=False)
+    checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes.values())
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol of the program."""
+        found = set(self.mentioned)
+        for symbol in self.mentioned:
+            found |= {symbol.bound} if symbol.bound else set()
+        for symbol in tuple(found):
+            found |= symbol.max.symbols if symbol.max else set()
+        return frozenset(found)
+
+    @cached_property
+    def mentioned(self) -> frozenset[Symbol]:
+        """The symbols whose value a run needs. The bound of a dim is not among them where every extent is another."""
+        found = {symbol.bound for symbol in self.until if symbol.bound}
+        for node in self:
+            for dim in node.dims:
+                found |= {dim.symbol} | dim.extent.symbols
+            found = found.union(node.domain.symbols, *(length.symbols for length in node.shape))
+            for definition in node.definitions:
+                found |= definition.symbols
+        for access in self.lengths.values():
+            found |= access.symbols
+        found = found.union(*(requirement.condition.symbols for requirement in self.requirements))
+        for symbol in tuple(found):
+            found |= symbol.max.symbols if symbol.max else set()
+        return frozenset(found)
+
+    @cached_property
+    def stops(self) -> dict[Symbol, Symbol]:
+        """The dim of each bound that a stopping condition decides: its own, and the longest where they differ."""
+        own = {dim.bound: dim for dim in self.until if dim.bound is not None}
+        return own | {longest(bound): dim for bound, dim in own.items()}
+
+    @cached_property
+    def started(self) -> Condition:
+        """A dim that ends at a step of its own for each index has a step for each, if it may have any."""
+        return conjunction(*(_started(bound, longest(bound)) for bound in self.stops if bound.over))
+
+    @cached_property
+    def inputs(self) -> dict[str, Node]:
+        """The nodes that are inputs or parameters, by the name the user gave them."""
+        return {
+            definition.attributes["name"]: node
+            for node in self
+            for definition in node.definitions
+            if definition.op == "input"
+        }
+
+
+def longest(bound: Symbol) -> Symbol:
+    """What limits a bound that a stopping condition decides: the longest over all indices, or the bound itself."""
+    if not bound.over or bound.max is None:
+        return bound
+    (symbol,) = bound.max.symbols
+    return symbol
+
+
+def lengths_elsewhere(access: Access, source: Node, bounds: Iterable[Symbol]) -> dict[Symbol, Term]:
+    """A stand-in for each ragged bound at the point an access reads, where that is another row than the reader's.
+
+    It is not the bound that the reader has: nothing is known of it but its `max`, and what `same_rows` says.
+    """
+    steps = source.steps(access)
+    moved = (s for s in bounds if any(steps.get(owner) is not Term.of(owner) for owner in s.over))
+    return {s: Term.of(Symbol(f"{s.name}_there", s.kind, max=s.max, serial=ELSEWHERE)) for s in moved}
+
+
+def same_rows(reader: Node, steps: Mapping[Symbol, Term], elsewhere: Mapping[Symbol, Term]) -> Condition:
+    """What is known of such stand-ins: where a read meets the reader's own row after all, they are its lengths."""
+    known = []
+    for bound, there in elsewhere.items():
+        if set(bound.over) <= set(reader.symbols) & steps.keys():
+            moved = (ne(steps[owner], Term.of(owner)) for owner in bound.over)
+            known.append(disjunction(eq(there, Term.of(bound)), *moved))
+    return conjunction(*known)
+
+
+def _started(bound: Symbol, limit: Symbol) -> Condition:
+    return disjunction(ge(Term.of(bound), 1), le(Term.of(limit), 0))
+
+
+def operand_type(access: Access, source: Node) -> TensorType:
+    """The type of what an access reads: its ranges as leading axes, then the shape of one step."""
+    if not access.ranges and all(length.is_constant for length in source.shape):
+        return source.type
+    points = {s: step for s, step in source.steps(access).items() if isinstance(step, Term)}
+    leading = tuple(step.length for step in access.ranges)
+    return TensorType(leading + tuple(n.substitute(points) for n in source.shape), source.dtype)
+
+
+def everywhere(op: str, operands: tuple[Access, ...], **attributes: Any) -> Definition:
+    """A definition without a condition.
+
+    >>> str(everywhere("exp", (Access("x", ()),)).domain)
+    'true'
+    """
+    return Definition(TRUE, op, operands, attributes)

@@ -1,0 +1,180 @@
+"""Elementwise operations: functions of one element, of two, `select`, and `cast`.
+
+Operands of one operation have one dtype (the language promotes them) and broadcast as in NumPy. The 16-bit floats
+are computed in float32 and rounded once. Where NumPy leaves the value to the platform or raises, it is fixed
+here, so that every backend can agree:
+
+- integer division by zero: `x // 0 == 0` and `x % 0 == 0`;
+- integer powers with a negative exponent: the real value cut off towards zero, and `0 ** -n == 0`;
+- float to integer casts cut off towards zero and saturate; NaN becomes 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.ops.checks import (
+    broadcast_shapes,
+    broadcast_signature,
+    check_kind,
+    check_same_dtype,
+)
+from polyrhythm.compiler.ir.ops.record import Attributes, Op, Signature
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.errors import DTypeError
+
+Function = Callable[..., Any]
+Types = tuple[TensorType, ...]
+
+FLOATS: tuple[dtypes.Kind, ...] = ("float",)
+NUMBERS: tuple[dtypes.Kind, ...] = ("int", "float")
+BITS: tuple[dtypes.Kind, ...] = ("bool", "int")
+ANY: tuple[dtypes.Kind, ...] = ("bool", "int", "float")
+
+
+def _signature(operands: Types, attributes: Attributes) -> Signature:
+    return broadcast_signature(operands)
+
+
+def _quiet(function: Function) -> Callable[..., np.ndarray]:
+    """The function on arrays: 16-bit floats widened and rounded back, no warnings, always an array."""
+
+    @wraps(function)
+    def compute(*arrays: np.ndarray) -> np.ndarray:
+        given = arrays[-1].dtype
+        wide = dtypes.accumulator(given)
+        with np.errstate(all="ignore"):
+            result = np.asarray(function(*(a.astype(wide, copy=False) if a.dtype == given else a for a in arrays)))
+            return result if result.dtype == dtypes.BOOL else result.astype(given, copy=False)
+
+    return compute
+
+
+def _operation(
+    name: str,
+    function: Function,
+    kinds: Sequence[dtypes.Kind],
+    truth: bool = False,
+    fix: str | None = None,
+) -> Op:
+    """The record of an operation on operands of one dtype; `truth` says that the result is bool."""
+
+    def type_rule(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+        dtype = check_same_dtype(name, *operands)
+        check_kind(name, operands[0], kinds, fix)
+        shape = broadcast_shapes(name, [operand.shape for operand in operands], given)
+        return TensorType(shape, dtypes.BOOL if truth else dtype)
+
+    return Op(name, type_rule, _quiet(function), _signature)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    values = map(math.erf, x.astype(np.float64).ravel().tolist())
+    return np.fromiter(values, np.float64, x.size).reshape(x.shape)
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind != "i":
+        return np.asarray(np.power(x, y))
+    power = np.power(x, np.maximum(y, 0))
+    # 1 / x**n for a whole number x: only those of 1 and -1 do not vanish when cut off.
+    one = x.dtype.type(1)
+    of_minus_one = np.where(np.bitwise_and(y, one) == 1, -one, one)
+    reciprocal = np.where(x == 1, one, np.where(x == -1, of_minus_one, x.dtype.type(0)))
+    return np.asarray(np.where(y < 0, reciprocal, power))
+
+
+_NO_BOOL = "use & | ^ for truth values, or cast them to a number first"
+_ROUNDING = "an integer is whole already; leave the rounding out, or cast to a float dtype first"
+
+UNARY: tuple[Op, ...] = (
+    _operation("neg", np.negative, NUMBERS, fix="use ~ for truth values, or cast them to a number first"),
+    _operation("exp", np.exp, FLOATS),
+    _operation("log", np.log, FLOATS),
+    _operation("log1p", np.log1p, FLOATS),
+    _operation("expm1", np.expm1, FLOATS),
+    _operation("tanh", np.tanh, FLOATS),
+    _operation("sqrt", np.sqrt, FLOATS),
+    _operation("sin", np.sin, FLOATS),
+    _operation("cos", np.cos, FLOATS),
+    _operation("abs", np.abs, NUMBERS),
+    _operation("sign", np.sign, NUMBERS),
+    _operation("floor", np.floor, FLOATS, fix=_ROUNDING),
+    _operation("ceil", np.ceil, FLOATS, fix=_ROUNDING),
+    _operation("round", np.rint, FLOATS, fix=_ROUNDING),
+    _operation("erf", _erf, FLOATS),
+    _operation("not", np.invert, BITS, fix="compare with 0 first"),
+    _operation("isfinite", np.isfinite, ANY, truth=True),
+    _operation("detach", np.asarray, ANY),
+    _operation("keep", np.asarray, ANY),  # the same value, which no pass sees through
+)
+
+BINARY: tuple[Op, ...] = (
+    _operation("add", np.add, NUMBERS, fix=_NO_BOOL),
+    _operation("sub", np.subtract, NUMBERS, fix=_NO_BOOL),
+    _operation("mul", np.multiply, NUMBERS, fix=_NO_BOOL),
+    _operation("div", np.divide, FLOATS, fix="cast to a float dtype first, or use // for whole numbers"),
+    _operation("floordiv", np.floor_divide, NUMBERS),
+    _operation("mod", np.remainder, NUMBERS),
+    _operation("pow", _pow, NUMBERS),
+    _operation("maximum", np.maximum, ANY),
+    _operation("minimum", np.minimum, ANY),
+    _operation("eq", np.equal, ANY, truth=True),
+    _operation("ne", np.not_equal, ANY, truth=True),
+    _operation("lt", np.less, ANY, truth=True),
+    _operation("le", np.less_equal, ANY, truth=True),
+    _operation("and", np.bitwise_and, BITS, fix="compare with 0 first"),
+    _operation("or", np.bitwise_or, BITS, fix="compare with 0 first"),
+    _operation("xor", np.bitwise_xor, BITS, fix="compare with 0 first"),
+)
+
+
+def _select_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    condition, a, b = operands
+    if condition.dtype != dtypes.BOOL:
+        raise DTypeError(
+            f"select: the condition must be bool, got {condition.dtype}",
+            fix="compare with something, as in `x != 0`",
+        )
+    dtype = check_same_dtype("select", a, b)
+    return TensorType(broadcast_shapes("select", [o.shape for o in operands], given), dtype)
+
+
+def _select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(condition, a, b)
+
+
+SELECT = Op("select", _select_type, _select, _signature)
+
+
+def _cast_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    dtype = attributes["dtype"]
+    if dtype not in dtypes.DTYPES:
+        supported = ", ".join(map(str, dtypes.DTYPES))
+        raise DTypeError(f"cast: {dtype} is not supported", fix=f"choose one of {supported}")
+    return TensorType(operands[0].shape, dtype)
+
+
+def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        if not (dtypes.is_float(x.dtype) and dtypes.kind(dtype) == "int"):
+            return x.astype(dtype)
+        wide = np.trunc(x.astype(np.float64))
+        # The float just above the maximum is a power of two, hence exact, even where the maximum is not.
+        low, above = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max) + (dtype.itemsize < 8)
+        inside = (wide >= low) & (wide < above)
+        whole = np.where(inside, wide, 0.0).astype(dtype)
+        whole = np.where(wide < low, dtypes.identity("max", dtype), whole)
+        return np.where(wide >= above, dtypes.identity("min", dtype), whole)
+
+
+CAST = Op("cast", _cast_type, _cast, _signature)
+
+OPS: tuple[Op, ...] = (*UNARY, *BINARY, SELECT, CAST)

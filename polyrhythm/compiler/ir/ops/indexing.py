@@ -1,0 +1,208 @@
+"""Data-dependent indexing: take and its adjoint scatter_add, take_along and its adjoint scatter_along.
+
+Indices are integers of any dtype and never wrap: reading out of range reads the nearest element, writing out of
+range writes nothing. (An axis without elements has no nearest one: reading it gives zeros.) Sums of 16-bit
+floats are accumulated in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.ops.checks import check_axis, check_kind, check_same_dtype, same_length, show
+from polyrhythm.compiler.ir.ops.record import OPAQUE, PARALLEL, Attributes, Labels, Op, Signature
+from polyrhythm.compiler.ir.terms import ONE, Term
+from polyrhythm.compiler.ir.types import Shape, TensorType
+from polyrhythm.errors import DTypeError, ShapeError
+
+Types = tuple[TensorType, ...]
+
+
+def _check_indices(name: str, indices: TensorType) -> None:
+    if dtypes.kind(indices.dtype) != "int":
+        raise DTypeError(f"{name}: indices must be integers, got {indices.dtype}", fix="cast the indices to int32")
+
+
+def _positions(indices: np.ndarray) -> np.ndarray:
+    """The indices as int64; those too large for it stay larger than any length."""
+    if indices.dtype == np.uint64:
+        indices = np.minimum(indices, np.uint64(1 << 62))
+    return indices.astype(np.int64)
+
+
+def _taken_shape(x: TensorType, indices: TensorType, axis: int) -> Shape:
+    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+
+def _take_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    x, indices = operands
+    check_axis("take", attributes["axis"], x)
+    _check_indices("take", indices)
+    return TensorType(_taken_shape(x, indices, attributes["axis"]), x.dtype)
+
+
+def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    length = x.shape[axis]
+    if length == 0:
+        return np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+    return np.asarray(np.take(x, np.clip(_positions(indices), 0, length - 1), axis))
+
+
+def _take_labels(x: TensorType, indices: TensorType, axis: int) -> tuple[Labels, Labels, Labels]:
+    """Labels of x, of the indices and of what is taken: axes of x first, then those of the indices."""
+    own = tuple(range(x.rank))
+    chosen = tuple(range(x.rank, x.rank + indices.rank))
+    return own, chosen, (*own[:axis], *chosen, *own[axis + 1 :])
+
+
+def _take_signature(operands: Types, attributes: Attributes) -> Signature:
+    x, indices = operands
+    axis = attributes["axis"]
+    own, chosen, taken = _take_labels(x, indices, axis)
+    roles = [OPAQUE if i == axis else PARALLEL for i in own] + [PARALLEL for _ in chosen]
+    return Signature((own, chosen), taken, tuple(roles))
+
+
+def _scatter_add_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    base, indices, updates = operands
+    axis = attributes["axis"]
+    check_axis("scatter_add", axis, base)
+    _check_indices("scatter_add", indices)
+    check_same_dtype("scatter_add", base, updates)
+    check_kind("scatter_add", base, ("int", "float"))
+    expected = _taken_shape(base, indices, axis)
+    if len(expected) != updates.rank or not all(
+        same_length(a, b, given) for a, b in zip(expected, updates.shape, strict=True)
+    ):
+        raise ShapeError(
+            f"scatter_add: updates of shape {show(updates.shape)} for a base of shape {show(base.shape)} and indices "
+            f"of shape {show(indices.shape)} along axis {axis}",
+            fix=f"give updates of shape {show(expected)}",
+        )
+    return base
+
+
+def _scatter_add(base: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int) -> np.ndarray:
+    wide = dtypes.accumulator(base.dtype)
+    result = np.array(np.moveaxis(base, axis, 0), wide)
+    positions = _positions(indices).ravel()
+    rest = base.shape[:axis] + base.shape[axis + 1 :]
+    # The axes of the indices become one leading axis.
+    rows = np.moveaxis(updates, range(axis, axis + indices.ndim), range(indices.ndim)).astype(wide)
+    rows = rows.reshape((positions.size, *rest))
+    inside = (positions >= 0) & (positions < base.shape[axis])
+    with np.errstate(all="ignore"):
+        np.add.at(result, positions[inside], rows[inside])
+        return np.moveaxis(result.astype(base.dtype, copy=False), 0, axis)
+
+
+def _scatter_add_signature(operands: Types, attributes: Attributes) -> Signature:
+    base, indices, _ = operands
+    axis = attributes["axis"]
+    own, chosen, taken = _take_labels(base, indices, axis)
+    # Not a reduction over the updates: each partial result would hold the base once more.
+    roles = [OPAQUE if i == axis else PARALLEL for i in own] + [OPAQUE for _ in chosen]
+    return Signature((own, chosen, taken), own, tuple(roles))
+
+
+def _fits(length: Term, other: Term, given: Condition) -> bool:
+    return length is ONE or other is ONE or same_length(length, other, given)
+
+
+def _take_along_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    x, indices = operands
+    axis = attributes["axis"]
+    check_axis("take_along", axis, x)
+    _check_indices("take_along", indices)
+    if x.rank != indices.rank or not all(
+        _fits(x.shape[i], indices.shape[i], given) for i in range(x.rank) if i != axis
+    ):
+        raise ShapeError(
+            f"take_along: indices of shape {show(indices.shape)} do not fit a tensor of shape {show(x.shape)} along "
+            f"axis {axis}",
+            fix=f"give indices with {x.rank} axes, all but axis {axis} as long as the tensor's or of length 1",
+        )
+    return TensorType(_along_shape(x, indices, axis), x.dtype)
+
+
+def _along_shape(x: TensorType, indices: TensorType, axis: int) -> Shape:
+    pairs = zip(x.shape, indices.shape, strict=True)
+    return tuple(b if i == axis or a is ONE else a for i, (a, b) in enumerate(pairs))
+
+
+def _take_along(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    others = [
+        1 if i == axis else max(n, m) if 0 not in (n, m) else 0
+        for i, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))
+    ]
+    length, count = x.shape[axis], indices.shape[axis]
+    x = np.broadcast_to(x, (*others[:axis], length, *others[axis + 1 :]))
+    positions = np.broadcast_to(_positions(indices), (*others[:axis], count, *others[axis + 1 :]))
+    if length == 0:
+        return np.zeros(positions.shape, x.dtype)
+    return np.take_along_axis(x, np.clip(positions, 0, length - 1), axis)
+
+
+def _take_along_signature(operands: Types, attributes: Attributes) -> Signature:
+    x, indices = operands
+    axis, rank = attributes["axis"], x.rank
+    result = _along_shape(x, indices, axis)
+    # Along the axis each index is read alone, wherever it points: label `rank` is the axis of x.
+    own = [rank if i == axis else None if n is ONE and result[i] is not ONE else i for i, n in enumerate(x.shape)]
+    chosen = [None if i != axis and n is ONE and result[i] is not ONE else i for i, n in enumerate(indices.shape)]
+    return Signature((tuple(own), tuple(chosen)), tuple(range(rank)), (*[PARALLEL] * rank, OPAQUE))
+
+
+def _scatter_along_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    base, indices, updates = operands
+    axis = attributes["axis"]
+    check_axis("scatter_along", axis, base)
+    _check_indices("scatter_along", indices)
+    check_same_dtype("scatter_along", base, updates)
+    check_kind("scatter_along", base, ("int", "float"))
+    if not (base.rank == indices.rank == updates.rank) or not all(
+        same_length(m, n, given) if i == axis else same_length(b, n, given) and (m is ONE or same_length(m, n, given))
+        for i, (b, m, n) in enumerate(zip(base.shape, indices.shape, updates.shape, strict=True))
+    ):
+        raise ShapeError(
+            f"scatter_along: base {show(base.shape)}, indices {show(indices.shape)} and updates {show(updates.shape)} "
+            f"do not fit along axis {axis}",
+            fix=f"make indices and updates equally long along axis {axis}, base and updates along the others, where "
+            "indices may have length 1",
+        )
+    return base
+
+
+def _scatter_along(base: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int) -> np.ndarray:
+    wide = dtypes.accumulator(base.dtype)
+    result = np.array(base, wide)
+    positions = np.broadcast_to(_positions(indices), updates.shape)
+    inside = (positions >= 0) & (positions < base.shape[axis])
+    coordinates: list[np.ndarray] = list(np.indices(updates.shape))
+    coordinates[axis] = positions
+    with np.errstate(all="ignore"):
+        np.add.at(result, tuple(c[inside] for c in coordinates), updates[inside].astype(wide))
+        return result.astype(base.dtype, copy=False)
+
+
+def _scatter_along_signature(operands: Types, attributes: Attributes) -> Signature:
+    base, indices, updates = operands
+    axis, rank = attributes["axis"], base.rank
+    own = tuple(range(rank))
+    given = tuple(rank if i == axis else i for i in own)
+    chosen = tuple(
+        None if i != axis and n is ONE and updates.shape[i] is not ONE else given[i]
+        for i, n in enumerate(indices.shape)
+    )
+    roles = [OPAQUE if i == axis else PARALLEL for i in own]
+    return Signature((own, chosen, given), own, (*roles, OPAQUE))
+
+
+OPS: tuple[Op, ...] = (
+    Op("take", _take_type, _take, _take_signature),
+    Op("take_along", _take_along_type, _take_along, _take_along_signature),
+    Op("scatter_add", _scatter_add_type, _scatter_add, _scatter_add_signature),
+    Op("scatter_along", _scatter_along_type, _scatter_along, _scatter_along_signature),
+)

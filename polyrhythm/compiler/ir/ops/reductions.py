@@ -1,0 +1,195 @@
+"""Operations along axes: reductions by a monoid, arguments of extrema, cumulative reductions, linear scans, sorting.
+
+Sums and products of 16-bit floats are accumulated in float32 and rounded once; those of integers keep their dtype
+and wrap. Over an empty axis a reduction gives the monoid's identity; an argument of an extremum does not exist
+there, and the checks refuse one. NaN wins every maximum and minimum and is sorted last.
+
+A linear scan of factors a and elements b is `y[k] = a[k] * y[k - 1] + b[k]` along an axis, from `y[0] = b[0]`;
+reversed it comes from the other end. It is computed step by step, as it is written, so that factors whose product
+overflows do no harm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.ops.checks import (
+    check_axis,
+    check_kind,
+    check_rank,
+    check_same_dtype,
+    check_same_length,
+    same_length,
+    show,
+)
+from polyrhythm.compiler.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
+from polyrhythm.compiler.ir.terms import ZERO
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.errors import AxisError, EmptyAxisError
+
+Types = tuple[TensorType, ...]
+
+COMBINE: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+"""How a monoid combines two partial results."""
+
+
+def check_monoid(name: str, monoid: str, operand: TensorType) -> None:
+    """Whether a monoid applies to elements of the operand's dtype."""
+    assert monoid in COMBINE, f"unknown monoid {monoid}"
+    if monoid in ("any", "all"):
+        check_kind(name, operand, ("bool",), fix="compare with something first, as in `(x != 0).any()`")
+    elif monoid in ("sum", "prod"):
+        check_kind(name, operand, ("int", "float"), fix="cast truth values to an integer dtype, or use any or all")
+
+
+def _reduce_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    (x,) = operands
+    axes = attributes["axes"]
+    for axis in axes:
+        check_axis("reduce", axis, x)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"reduce: axes {axes} name an axis twice", fix="name each axis once")
+    check_monoid(f"reduce {attributes['monoid']}", attributes["monoid"], x)
+    return TensorType(tuple(n for axis, n in enumerate(x.shape) if axis not in axes), x.dtype)
+
+
+def _reduce(x: np.ndarray, monoid: str, axes: tuple[int, ...]) -> np.ndarray:
+    wide = dtypes.accumulator(x.dtype)
+    start = dtypes.identity(monoid, wide)
+    with np.errstate(all="ignore"):
+        result = COMBINE[monoid].reduce(x.astype(wide, copy=False), axis=axes, dtype=wide, initial=start[()])
+        return np.asarray(result).astype(x.dtype, copy=False)
+
+
+def _reduce_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = range(operands[0].rank)
+    reduced = Role("reduce", attributes["monoid"])
+    roles = tuple(reduced if axis in attributes["axes"] else PARALLEL for axis in axes)
+    return Signature((tuple(axes),), tuple(a for a in axes if a not in attributes["axes"]), roles)
+
+
+def _argreduce_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    (x,) = operands
+    axis, name = attributes["axis"], f"arg{attributes['which']}"
+    check_axis(name, axis, x)
+    # An axis that may be empty is refused, or made a requirement of the bounds, where it is demanded.
+    if same_length(x.shape[axis], ZERO, given):
+        raise EmptyAxisError(
+            f"{name}: axis {axis} of shape {show(x.shape)} is empty, and has no {attributes['which']}",
+            fix="take it over an axis with at least one element, for example a slice such as `0:t+1`",
+        )
+    return TensorType(x.shape[:axis] + x.shape[axis + 1 :], dtypes.INT32)
+
+
+def _argreduce(x: np.ndarray, which: str, axis: int) -> np.ndarray:
+    choose = np.argmax if which == "max" else np.argmin
+    return np.asarray(choose(x.astype(dtypes.accumulator(x.dtype), copy=False), axis=axis)).astype(np.int32)
+
+
+def _argreduce_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = range(operands[0].rank)
+    roles = tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes)
+    return Signature((tuple(axes),), tuple(a for a in axes if a != attributes["axis"]), roles)
+
+
+def _cumulative_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    (x,) = operands
+    check_axis("cumulative", attributes["axis"], x)
+    check_monoid(f"cumulative {attributes['monoid']}", attributes["monoid"], x)
+    return x
+
+
+def _cumulative(x: np.ndarray, monoid: str, axis: int, reverse: bool) -> np.ndarray:
+    wide = dtypes.accumulator(x.dtype)
+    values = x.astype(wide, copy=False)
+    values = np.flip(values, axis) if reverse else values
+    with np.errstate(all="ignore"):
+        result = COMBINE[monoid].accumulate(values, axis=axis, dtype=wide).astype(x.dtype, copy=False)
+    return np.flip(result, axis) if reverse else result
+
+
+def _cumulative_signature(operands: Types, attributes: Attributes) -> Signature:
+    # Position k of a reversed scan depends on the positions from k on, which no role says.
+    along = OPAQUE if attributes["reverse"] else Role("scan", attributes["monoid"])
+    axes = tuple(range(operands[0].rank))
+    return Signature((axes,), axes, tuple(along if axis == attributes["axis"] else PARALLEL for axis in axes))
+
+
+def _linear_scan_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    a, b = operands
+    check_kind("linear_scan", b, ("int", "float"))
+    check_same_dtype("linear_scan", a, b)
+    check_axis("linear_scan", attributes["axis"], b)
+    check_rank("linear_scan", a, b.rank, f"elements of shape {show(b.shape)} need as many factors; these are")
+    for axis in range(b.rank):
+        check_same_length("linear_scan", a, axis, b, axis, given)
+    return b
+
+
+def _linear_scan(a: np.ndarray, b: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    wide = dtypes.accumulator(b.dtype)
+    result = np.empty(b.shape, wide)
+    order = slice(None, None, -1) if reverse else slice(None)
+    factors, elements = (np.moveaxis(x.astype(wide, copy=False), axis, 0)[order] for x in (a, b))
+    values = np.moveaxis(result, axis, 0)[order]
+    with np.errstate(all="ignore"):
+        if values.size == len(values) > 0:  # single numbers are stepped through faster than arrays of one
+            values[...] = np.reshape(_numbers(factors.ravel(), elements.ravel()), values.shape)
+        else:
+            for k in range(len(values)):
+                if k == 0:
+                    values[k] = elements[k]
+                else:
+                    np.multiply(factors[k], values[k - 1], out=values[k])
+                    values[k] += elements[k]
+        return result.astype(b.dtype, copy=False)
+
+
+def _numbers(factors: np.ndarray, elements: np.ndarray) -> np.ndarray:
+    """The linear scan of single numbers, in their own arithmetic."""
+    values = list(elements)
+    for k, factor in enumerate(factors[1:], 1):
+        values[k] = factor * values[k - 1] + values[k]
+    return np.array(values, elements.dtype)
+
+
+def _linear_scan_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = tuple(range(operands[1].rank))
+    return Signature((axes, axes), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
+
+
+def _argsort_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    check_axis("argsort", attributes["axis"], operands[0])
+    return TensorType(operands[0].shape, dtypes.INT32)
+
+
+def _argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    keys = x.astype(dtypes.accumulator(x.dtype), copy=False)
+    if descending:
+        # Reversing the order of the keys, not of the result, keeps equal elements in index order and NaN last;
+        # the complement of an integer reverses the order without overflow.
+        keys = np.negative(keys) if dtypes.is_float(keys.dtype) else np.invert(keys)
+    return np.argsort(keys, axis=axis, kind="stable").astype(np.int32)
+
+
+def _argsort_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = tuple(range(operands[0].rank))
+    return Signature((axes,), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
+
+
+OPS: tuple[Op, ...] = (
+    Op("reduce", _reduce_type, _reduce, _reduce_signature),
+    Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature),
+    Op("cumulative", _cumulative_type, _cumulative, _cumulative_signature),
+    Op("linear_scan", _linear_scan_type, _linear_scan, _linear_scan_signature),
+    Op("argsort", _argsort_type, _argsort, _argsort_signature),
+)

@@ -1,0 +1,352 @@
+"""The executable grammar: what every checked graph, and the result of every pass, must satisfy.
+
+Each rule is a function that yields what it finds wrong; `RULES` lists them in the order in which they may rely on each
+other. The grammar is an independent check: it shares no code with the checks that report errors to a user, only the
+integer sets and the type rules of the operations. Requirements of the graph are taken as given, so that a
+read which is legal only for large enough bounds passes. Every proof is about one definition or one read, so the cost
+grows linearly with the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.compiler.ir import dtypes, sets
+from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction, conjunction, disjunction, ge, lt
+from polyrhythm.compiler.ir.graph import (
+    Access,
+    Definition,
+    Graph,
+    HostFunction,
+    Node,
+    Range,
+    lengths_elsewhere,
+    operand_type,
+    same_rows,
+)
+from polyrhythm.compiler.ir.ops import TABLE, elementwise
+from polyrhythm.compiler.ir.ops.opaque import OpaqueFunction
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.types import Array, TensorType
+from polyrhythm.errors import PolyrhythmError
+
+EXTERNAL = frozenset({"input", "host"})
+"""Operations whose values come from outside, which the op table does not have."""
+
+FUNCTIONS: dict[str, type] = {"host": HostFunction, "opaque": OpaqueFunction}
+"""Operations with an attribute `function`, and what that is."""
+
+ARITIES = {op.name: 1 for op in elementwise.UNARY} | {op.name: 2 for op in elementwise.BINARY}
+"""The number of operands where the type rule takes any."""
+
+Complaints = Iterator[tuple[str, str]]
+"""What a rule finds wrong: the name of a node (or of the graph's own part), and the fault."""
+
+
+class GrammarError(Exception):
+    """A graph that is not well formed: a fault of the compiler, not of the user's program."""
+
+    def __init__(self, rule: str, where: str, what: str) -> None:
+        super().__init__(f"{where} breaks the rule {rule!r}: {what}")
+        self.rule, self.where, self.what = rule, where, what
+
+
+def verify(graph: Graph) -> None:
+    """Raise a GrammarError if the graph breaks a rule.
+
+    >>> from polyrhythm.compiler.ir.parse import parse
+    >>> verify(parse('x: f32 = input(name="x")'))
+    >>> verify(parse("y: f32 = exp(x)"))
+    Traceback (most recent call last):
+    polyrhythm.compiler.ir.verify.GrammarError: y breaks the rule 'accesses': it reads x, which does not exist
+    """
+    subject = _Subject(graph)
+    for rule, check in RULES:
+        for where, what in check(subject):
+            raise GrammarError(rule, where, what)
+
+
+def type_faults(graph: Graph) -> Complaints:
+    """The definitions whose operation does not give the type of their node."""
+    yield from _types(_Subject(graph))
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A graph under examination."""
+
+    graph: Graph
+
+    @cached_property
+    def required(self) -> Condition:
+        return conjunction(self.graph.started, *(requirement.condition for requirement in self.graph.requirements))
+
+    @cached_property
+    def pieces(self) -> list[tuple[Node, Definition]]:
+        return [(node, definition) for node in self.graph for definition in node.definitions]
+
+    def where(self, node: Node, definition: Definition) -> Condition:
+        """What is known at the points of a definition."""
+        return conjunction(node.points, definition.domain, self.required)
+
+    @cached_property
+    def live(self) -> list[tuple[Node, Definition]]:
+        """The definitions that hold somewhere; nothing is asked of the others."""
+        never = disjunction()
+        return [(n, d) for n, d in self.pieces if not sets.proves(self.where(n, d), never)]
+
+
+def _names(subject: _Subject) -> Complaints:
+    inputs: dict[str, str] = {}
+    for name, node in subject.graph.nodes.items():
+        if not name or name != node.name:
+            yield name, f"the node listed under this name is called {node.name!r}"
+        for definition in node.definitions:
+            if definition.op == "input":
+                given = definition.attributes.get("name")
+                if not isinstance(given, str):
+                    yield name, f"an input needs a name, not {given!r}"
+                elif inputs.setdefault(given, name) != name:
+                    yield name, f"the input {given!r} is {inputs[given]} already"
+
+
+def _accesses(subject: _Subject) -> Complaints:
+    nodes = subject.graph.nodes
+    reads = [(node.name, access) for node, definition in subject.pieces for access in definition.operands]
+    reads += [(str(bound), access) for bound, access in subject.graph.lengths.items()]
+    for where, access in reads:
+        if access.source not in nodes:
+            yield where, f"it reads {access.source}, which does not exist"
+        elif len(access.steps) != len(nodes[access.source].dims):
+            dims = len(nodes[access.source].dims)
+            yield where, f"the access {access} has {len(access.steps)} steps, but {access.source} has {dims} dims"
+        for step in access.ranges:
+            if step.step == 0:
+                yield where, f"the range {step} in {access} does not move"
+
+
+def _references(subject: _Subject) -> Complaints:
+    graph = subject.graph
+    named = [("outputs", graph.outputs), ("effects", graph.effects), ("until", graph.until.values())]
+    for where, names in named:
+        for name in names:
+            if name not in graph.nodes:
+                yield where, f"{name} does not exist"
+    for dim, name in graph.until.items():
+        node = graph.nodes[name]
+        if dim.kind != "dim" or dim.bound is None or dim not in node.symbols:
+            yield "until", f"{dim} is not a dim of {name} with a bound"
+        elif set(dim.bound.over) != set(node.symbols) - {dim}:
+            yield "until", f"the bound of {dim} is over {dim.bound.over}, but {name} is over {node.symbols}"
+        if node.type != TensorType((), dtypes.BOOL):
+            yield "until", f"{name} is {node.type}, not a truth value"
+    for bound, access in graph.lengths.items():
+        source = graph.nodes[access.source]
+        if bound.kind == "dim":
+            yield "lengths", f"{bound} is a dim and has no length"
+        if source.shape or dtypes.kind(source.dtype) != "int" or access.ranges:
+            yield "lengths", f"the length {bound} is {access}, which is not one integer"
+        if not _dims(access.symbols) <= set(bound.over):
+            yield "lengths", f"the length {bound} varies along more than its dims {bound.over}"
+
+
+def _symbols(subject: _Subject) -> Complaints:
+    lengths, stops = subject.graph.lengths, subject.graph.stops
+    for node in subject.graph:
+        if len(set(node.symbols)) < len(node.dims) or any(s.kind != "dim" for s in node.symbols):
+            yield node.name, f"its dims {node.symbols} are not distinct dims"
+        known: set[Symbol] = set()
+        for dim in node.dims:
+            # A length that is decided as the program runs may depend on a later dim.
+            available = known | ({s for s in node.symbols if stops.keys() & dim.extent.symbols} - {dim.symbol})
+            yield from _unknown(node, dim.extent.symbols, available, f"the extent {dim.extent}")
+            known.add(dim.symbol)
+        used = [(f"the shape {node.type}", length.symbols) for length in node.shape]
+        used += [(f"the domain {node.domain}", node.domain.symbols)]
+        used += [(f"the definition by {d.op}", d.symbols) for d in node.definitions]
+        for what, symbols in used:
+            yield from _unknown(node, symbols, known, what)
+            for symbol in symbols:
+                if symbol.over and symbol not in lengths and symbol not in stops:
+                    yield node.name, f"{what} uses the ragged bound {symbol}, which has no length"
+
+
+def _unknown(node: Node, symbols: frozenset[Symbol], known: set[Symbol], what: str) -> Complaints:
+    missing = _dims(symbols) - known
+    if missing:
+        yield node.name, f"{what} varies along {', '.join(sorted(map(str, missing)))}, not available there"
+
+
+def _dims(symbols: frozenset[Symbol]) -> set[Symbol]:
+    """The dims among some symbols, and those their ragged bounds depend on."""
+    return {s for s in symbols if s.kind == "dim"}.union(*(s.over for s in symbols))
+
+
+def _affine(subject: _Subject) -> Complaints:
+    for node in subject.graph:
+        for dim in node.dims:
+            if not dim.extent.is_affine:
+                yield node.name, f"the extent {dim.extent} is not affine"
+        if not _is_affine(node.domain):
+            yield node.name, f"the domain {node.domain} is not affine"
+    for node, definition in subject.pieces:
+        if not _is_affine(definition.domain):
+            yield node.name, f"the domain {definition.domain} is not affine"
+        for access in definition.operands:
+            points = [step for step in access.steps if isinstance(step, Term)]
+            parts = [*points, *(part for r in access.ranges for part in (r.start, r.length))]
+            if not all(part.is_affine for part in parts):
+                yield node.name, f"the access {access} is not affine"
+
+
+def _is_affine(condition: Condition) -> bool:
+    if isinstance(condition, Compare):
+        return condition.term.is_affine
+    assert isinstance(condition, Junction)
+    return all(map(_is_affine, condition.parts))
+
+
+def _operations(subject: _Subject) -> Complaints:
+    for node, definition in subject.pieces:
+        if definition.op not in TABLE and definition.op not in EXTERNAL:
+            yield node.name, f"there is no operation {definition.op}"
+        given, wanted = len(definition.operands), ARITIES.get(definition.op)
+        if wanted is not None and given != wanted:
+            yield node.name, f"{definition.op} takes {wanted} operands, not {given}"
+
+
+def _attributes(subject: _Subject) -> Complaints:
+    for node, definition in subject.pieces:
+        for key, value in definition.attributes.items():
+            function = FUNCTIONS.get(definition.op) if key == "function" else None
+            if not (isinstance(value, function) if function is not None else _is_attribute(value)):
+                yield node.name, f"the attribute {key} of {definition.op} is {value!r}, of type {type(value).__name__}"
+
+
+def _is_attribute(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_attribute, value))
+    if isinstance(value, Array):
+        return value.value.dtype in dtypes.DTYPES
+    if isinstance(value, np.dtype):
+        return value in dtypes.DTYPES
+    return value is None or type(value) in (int, float, str, bool) or isinstance(value, (Term, Condition))
+
+
+def _types(subject: _Subject) -> Complaints:
+    for node, definition in subject.live:
+        if definition.op not in TABLE and definition.op not in EXTERNAL:
+            continue  # the rule of operations says so
+        given = subject.where(node, definition)
+        try:
+            found = _result_type(subject, node, definition, given)
+        except (PolyrhythmError, LookupError, TypeError, ValueError, AttributeError) as error:
+            yield node.name, f"{definition.op} does not apply: {type(error).__name__}: {error}"
+            continue
+        same_rank = len(found.shape) == len(node.shape)
+        lengths = zip(found.shape, node.shape, strict=True) if same_rank else ()
+        if found.dtype != node.dtype or not same_rank or not all(sets.equal(a, b, given) for a, b in lengths):
+            yield node.name, f"it is {node.type}, but {definition.op} gives {found} where {definition.domain}"
+
+
+def _result_type(subject: _Subject, node: Node, definition: Definition, given: Condition) -> TensorType:
+    if definition.op == "input":
+        return node.type
+    operands = tuple(_operand_type(access, subject.graph[access.source]) for access in definition.operands)
+    if definition.op == "host":
+        return definition.attributes["function"].results[definition.attributes["result"]]  # type: ignore[no-any-return]
+    return TABLE[definition.op].type_rule(operands, definition.attributes, given)
+
+
+def _operand_type(access: Access, source: Node) -> TensorType:
+    """The type an access reads; ragged lengths at other steps than the reader's are unknown."""
+    kind = operand_type(access, source)
+    elsewhere = _lengths_elsewhere(access, source)
+    leading = len(access.ranges)
+    own = tuple(length.substitute(elsewhere) for length in kind.shape[leading:])
+    return TensorType(kind.shape[:leading] + own, kind.dtype)
+
+
+def _lengths_elsewhere(access: Access, source: Node) -> dict[Symbol, Term]:
+    symbols = frozenset().union(
+        *(dim.extent.symbols for dim in source.dims),
+        *(length.symbols for length in source.shape),
+        source.domain.symbols,
+    )
+    return lengths_elsewhere(access, source, symbols)
+
+
+def _disjoint(subject: _Subject) -> Complaints:
+    for node in subject.graph:
+        for first, second in combinations(node.definitions, 2):
+            both = conjunction(subject.where(node, first), second.domain)
+            point = sets.counterexample(both, disjunction())
+            if point is not None:
+                yield node.name, f"two definitions hold at {point}: where {first.domain}, and where {second.domain}"
+
+
+def _coverage(subject: _Subject) -> Complaints:
+    """Every point of a node has a definition, and what is wanted as a whole exists as a whole."""
+    graph = subject.graph
+    wanted = {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
+    for node in graph:
+        defined = disjunction(*(definition.domain for definition in node.definitions))
+        point = sets.counterexample(conjunction(node.points, subject.required), defined)
+        if point is not None:
+            yield node.name, f"it has no definition at {point}"
+        if node.name in wanted or any(d.op == "input" for d in node.definitions):
+            point = sets.counterexample(conjunction(node.rectangle, subject.required), node.domain)
+            if point is not None:
+                yield node.name, f"it is needed on its whole rectangle, but its domain leaves out {point}"
+
+
+def _reads(subject: _Subject) -> Complaints:
+    for node, definition in subject.live:
+        for access in definition.operands:
+            source = subject.graph[access.source]
+            steps: dict[Symbol, Term] = {}
+            inside = [subject.where(node, definition)]
+            for symbol, step in source.steps(access).items():
+                if isinstance(step, Range):
+                    position = Term.of(Symbol(f"position_{symbol}", "dim", serial=-10))
+                    inside += [ge(position, 0), lt(position, step.length)]
+                    step = step.at(position)
+                steps[symbol] = step
+            elsewhere = _lengths_elsewhere(access, source)
+            inside += [subject.graph.started.substitute(elsewhere), same_rows(node, steps, elsewhere)]
+            lands = source.points.substitute({**steps, **elsewhere})
+            point = sets.counterexample(conjunction(*inside), lands)
+            if point is not None:
+                yield node.name, f"{access} reads where {source.name} is not defined, at {point}"
+
+
+def _lengths(subject: _Subject) -> Complaints:
+    for node, definition in subject.live:
+        given = subject.where(node, definition)
+        for access in definition.operands:
+            for step in access.ranges:
+                if not sets.proves(given, ge(step.length, 0)):
+                    yield node.name, f"the range {step} in {access} may have a negative length"
+
+
+RULES: tuple[tuple[str, Callable[[_Subject], Complaints]], ...] = (
+    ("names", _names),
+    ("accesses", _accesses),
+    ("references", _references),
+    ("symbols", _symbols),
+    ("affine", _affine),
+    ("operations", _operations),
+    ("attributes", _attributes),
+    ("lengths", _lengths),
+    ("types", _types),
+    ("disjoint", _disjoint),
+    ("coverage", _coverage),
+    ("reads", _reads),
+)
+"""Each rule by its name; later ones may assume the earlier."""

@@ -1,0 +1,246 @@
+"""A program under examination: what each computation of its blocks stands for in the graph.
+
+A computation names its node (the result is called like it, perhaps with a number) and gives the point it computes.
+The checker believes neither the name nor the point: `operations.py` proves that the operation, its operands and
+attributes are those of the definition that holds there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from polyrhythm.compiler.ir.conditions import Condition, conjunction, negation
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.legality.failure import IllegalProgramError, Rule
+from polyrhythm.compiler.legality.instances import Occurrence, Scenario, Time, Walk, evaluated
+from polyrhythm.compiler.legality.prover import Prover, Values
+from polyrhythm.compiler.loops.ir import Compute, Load, LoopProgram, Operand, Place, Steps, Store
+from polyrhythm.source import Source
+
+FREE = frozenset({"constant", "index", "iota"})
+"""Operations without operands: their values may be made anew wherever they are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Computation:
+    """One computation of an occurrence: `node` at `step`, by `definition`, at the instances where that point exists."""
+
+    occurrence: Occurrence
+    compute: Compute
+    position: int
+    node: Node
+    definition: Definition
+    number: int
+    step: tuple[Term, ...]
+    domain: Condition
+
+    @property
+    def at(self) -> Source | None:
+        return self.definition.at or self.node.at
+
+    @property
+    def steps(self) -> dict[Symbol, Term]:
+        return dict(zip(self.node.symbols, self.step, strict=True))
+
+    @property
+    def load_time(self) -> Time:
+        return (*self.occurrence.time, 0)
+
+    @property
+    def call_time(self) -> Time:
+        return (*self.occurrence.time, 0, self.position)
+
+    def reads(self) -> Iterator[tuple[Access, Operand]]:
+        """What the definition reads here, and what the program reads for it."""
+        for access, operand in zip(self.definition.operands, self.compute.operands, strict=True):
+            yield access.substitute(self.steps), operand
+
+
+@dataclass(frozen=True, eq=False)
+class Storing:
+    """A store of an occurrence: which value goes into which slot."""
+
+    computation: Computation
+    store: Store
+    index: tuple[Term, ...]
+    time: Time
+
+
+class Subject:
+    """A graph and the loops made of it, in one scenario."""
+
+    def __init__(self, graph: Graph, program: LoopProgram, scenario: Scenario | None = None) -> None:
+        self.graph, self.program = graph, program
+        self.walk = Walk(program, scenario)
+        self.scenario = self.walk.scenario
+        required = conjunction(*(requirement.condition for requirement in graph.requirements))
+        self.prover = Prover(conjunction(required, self.walk.found))
+        self.one_slot: dict[str, bool] = {}  # places in which every slot belongs to one point (see `reads.py`)
+        # Occurrences that never run need no proof.
+        self.occurrences = [o for o in self.walk.occurrences if not self.prover.impossible(o.domain)]
+        self.computations: dict[Occurrence, list[Computation]] = {}
+        for occurrence in self.occurrences:
+            self._scoped(occurrence)
+            body = enumerate(occurrence.block.body)
+            self.computations[occurrence] = [self._computation(occurrence, n, c) for n, c in body]
+
+    @property
+    def early(self) -> bool:
+        """Whether a loop stops early, so that blocks may have computed more than is needed."""
+        return bool(self.scenario.ends)
+
+    @cached_property
+    def storings(self) -> dict[str, list[Storing]]:
+        """Every store of the program by place."""
+        found: dict[str, list[Storing]] = {name: [] for name in self.program.places}
+        for occurrence, computations in self.computations.items():
+            by_result = {c.compute.result: c for c in computations}
+            for number, store in enumerate(occurrence.block.stores):
+                place = self.place(store.place, occurrence)
+                if store.value not in by_result:
+                    raise self.fault("form", f"{occurrence.block.name} stores {store.value}, which it does not compute")
+                if place.kind == "input" or len(store.index) != len(place.slots):
+                    raise self.fault("form", f"{occurrence.block.name} stores into {place.kind} {place.name}", place.at)
+                index = tuple(term.substitute(occurrence.values) for term in store.index)
+                time = (*occurrence.time, 1, number)
+                found[store.place].append(Storing(by_result[store.value], store, index, time))
+        return found
+
+    @cached_property
+    def free(self) -> set[str]:
+        """The nodes whose values follow from their point alone, and may be made anew wherever they are read."""
+        found: set[str] = set()
+        for node in self.graph:
+            if len(node.definitions) == 1 and node.definitions[0].op not in ("host", "opaque"):
+                (definition,) = node.definitions
+                operands = definition.operands
+                made = all(access.source in found and not access.ranges for access in operands)
+                if definition.op in FREE or (operands and made):
+                    found.add(node.name)
+        return found
+
+    def points(self, node: Node) -> Condition:
+        """Where a node has values, in this scenario."""
+        return node.points.substitute(self.scenario.final)
+
+    def place(self, name: str, occurrence: Occurrence | None = None) -> Place:
+        if name not in self.program.places:
+            where = f"{occurrence.block.name} uses " if occurrence else ""
+            raise self.fault("form", f"{where}the place {name}, which does not exist")
+        return self.program.places[name]
+
+    def fault(self, rule: Rule, what: str, at: Source | None = None) -> IllegalProgramError:
+        """An error without a witness."""
+        line = at or next((node.at for node in self.graph if node.at), None)
+        return IllegalProgramError(rule, what, at=line)
+
+    def _computation(self, occurrence: Occurrence, position: int, compute: Compute) -> Computation:
+        node = self._node(compute)
+        step = tuple(term.substitute(occurrence.values) for term in compute.step)
+        here = dict(zip(node.symbols, step, strict=True))
+        inside = self.points(node).substitute(here)
+        domain = conjunction(occurrence.domain, inside) if self.early else occurrence.domain
+        free = compute.op in FREE and len(node.definitions) == 1
+        fitting = []
+        for number, definition in enumerate(node.definitions):
+            holds = definition.domain.substitute(self.scenario.final).substitute(here)
+            if not self.prover.impossible(domain, holds):
+                fitting.append((number, definition, holds))
+        if not fitting and self.early:
+            number, definition, holds = 0, node.definitions[0], domain
+        elif not fitting:
+            raise self._no_definition(occurrence, compute, node, step, domain)
+        else:
+            number, definition, holds = fitting[0]
+        if not free and not self.prover.implied(domain, holds):
+            raise self._no_definition(occurrence, compute, node, step, domain, holds)
+        final = self._final(definition)
+        return Computation(occurrence, compute, position, node, final, number, step, domain)
+
+    def _no_definition(
+        self,
+        occurrence: Occurrence,
+        compute: Compute,
+        node: Node,
+        step: tuple[Term, ...],
+        domain: Condition,
+        holds: Condition | None = None,
+    ) -> IllegalProgramError:
+        at = self.prover.example(domain, negation(holds)) if holds is not None else self.prover.example(domain)
+        what = f"{shown_point(node, step, at)} is computed by a definition that does not hold there"
+        return failure("operation", what, occurrence, at, compute.at or node.at)
+
+    def _final(self, definition: Definition) -> Definition:
+        """A definition with the final values of the bounds."""
+        final = self.scenario.final
+        if not final:
+            return definition
+        attributes = {k: map_attribute(v, lambda t: t.substitute(final)) for k, v in definition.attributes.items()}
+        operands = tuple(access.substitute(final) for access in definition.operands)
+        return Definition(definition.domain.substitute(final), definition.op, operands, attributes, definition.at)
+
+    def _node(self, compute: Compute) -> Node:
+        names = [compute.result, re.sub(r"_\d+$", "", compute.result)]
+        for name in names:
+            node = self.graph.nodes.get(name)
+            if node is None or len(node.dims) != len(compute.step):
+                continue
+            if any(definition.op == compute.op for definition in node.definitions):
+                return node
+        raise self.fault("operation", f"nothing in the graph is called {compute.result} and made by {compute.op}")
+
+    def _scoped(self, occurrence: Occurrence) -> None:
+        """Every symbol in the code of a block is a counter around it or a bound."""
+        known = {counter for counter, _ in occurrence.loops} | set(self.program.bounds)
+        for symbol in _mentioned(occurrence) - known:
+            what = f"the code of {occurrence.block.name} uses {symbol}, which has no value there"
+            raise self.fault("form", what, occurrence.block.body[0].at if occurrence.block.body else None)
+        stray = occurrence.domain.symbols - set(occurrence.counters) - set(self.program.bounds)
+        for symbol in stray - {end for end, _ in self.scenario.ends.values()}:
+            raise self.fault("form", f"a loop or guard around {occurrence.block.name} uses {symbol}, which is unknown")
+
+
+def _mentioned(occurrence: Occurrence) -> set[Symbol]:
+    terms: list[Term | Condition] = [term for store in occurrence.block.stores for term in store.index]
+    for compute in occurrence.block.body:
+        terms += [*compute.step, *compute.type.shape]
+        terms += [term for value in compute.attributes.values() for term in attribute_terms(value)]
+        for operand in compute.operands:
+            if isinstance(operand, Load):
+                for entry in operand.index:
+                    terms += [entry.start, entry.length] if isinstance(entry, Steps) else [entry]
+                terms += operand.type.shape
+    return set().union(*(term.symbols for term in terms))
+
+
+def has_effect(computation: Computation) -> bool:
+    """Whether a computation is a call of a host function with an effect."""
+    return computation.definition.op == "host" and computation.definition.attributes["function"].effect is not None
+
+
+def failure(
+    rule: Rule,
+    what: str,
+    occurrence: Occurrence,
+    at: Values,
+    source: Source | None,
+    outcome: str = "",
+    solved: Mapping[Symbol, Term] | None = None,
+) -> IllegalProgramError:
+    """An error about one instance, with the bounds and the counters of that instance as the witness."""
+    point = {symbol: value for symbol, value in at.items() if symbol.kind != "dim"}
+    point |= {counter: evaluated(value.substitute(solved or {}), at) for counter, value in occurrence.loops}
+    outcome = outcome or f"in the instance {occurrence.shown(at)}"
+    if not point:
+        what = f"{what} ({outcome})"
+    return IllegalProgramError(rule, what, at=source, point=point, outcome=outcome)
+
+
+def shown_point(node: Node, step: tuple[Term, ...], at: Values) -> str:
+    """A point of a node at a witness, as in `y[3]`."""
+    return f"{node.name}[{', '.join(str(evaluated(term, at)) for term in step)}]" if step else node.name

@@ -1,0 +1,212 @@
+"""The Loop IR: what a backend runs.
+
+A program is a sequence of items executed in order: `For` loops, `If` guards, and `Block`s. A block computes
+values in single assignment: what it loads is read, values are computed one after the other, then results are
+stored: a block never reads what it stores. Places
+(inputs, variables, buffers, outputs) hold values between blocks. Index terms are over loop counters, bounds and
+sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.graph import Requirement
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.types import Shape, TensorType
+from polyrhythm.compiler.loops.cost import Machine
+from polyrhythm.language.chunks import Chunk
+from polyrhythm.source import Source
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that holds values between blocks.
+
+    `slots` are the leading axes that an index selects from; `type` is the type of one slot, with each varying axis
+    at its largest. A place without slots that is neither input nor output is a variable. Along the axes in `separate`
+    every slot may be an array of its own (see `unroll.py`).
+    """
+
+    name: str
+    kind: Literal["input", "variable", "buffer", "output"]
+    slots: Shape
+    type: TensorType
+    folded: tuple[str, ...] = ()  # how each dim of the tensor is kept, for people
+    why: str = ""
+    at: Source | None = field(default=None, compare=False)
+    separate: tuple[int, ...] = ()
+    part_of: tuple[str, tuple[int | None, ...]] | None = None  # a place, and the slot of each axis that is picked
+
+    @property
+    def whole(self) -> Shape:
+        """The shape of all slots together."""
+        return (*self.slots, *self.type.shape)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Several slots at once: `start, start + step, ...`, `length` of them, modulo the number of slots if `ring`."""
+
+    start: Term
+    length: Term
+    step: int = 1
+    ring: int | None = None
+
+    def __str__(self) -> str:
+        shown = f"{self.start} +: {self.length}" + (f" by {self.step}" if self.step != 1 else "")
+        return f"({shown}) % {self.ring}" if self.ring else shown
+
+
+@dataclass(frozen=True)
+class Load:
+    """A read of a place: one slot index, or several slots, per axis of slots; `type` is what is read."""
+
+    place: str
+    index: tuple[Term | Steps, ...]
+    type: TensorType
+
+    def __str__(self) -> str:
+        return f"{self.place}[{', '.join(map(str, self.index))}]" if self.index else self.place
+
+
+@dataclass(frozen=True)
+class Local:
+    """A value computed earlier in the same block."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Operand = Load | Local
+
+
+@dataclass(frozen=True)
+class Compute:
+    """`result = op(operands)`. `step` is the point of the tensor, which random numbers are keyed by."""
+
+    result: str
+    op: str
+    operands: tuple[Operand, ...]
+    attributes: Mapping[str, Any]
+    type: TensorType
+    step: tuple[Term, ...] = ()
+    at: Source | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Keep a value in a slot of a place."""
+
+    place: str
+    index: tuple[Term, ...]
+    value: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Loads, then computations, then stores."""
+
+    name: str
+    body: tuple[Compute, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def host(self) -> bool:
+        """Whether the block calls a host function."""
+        return any(compute.op == "host" for compute in self.body)
+
+
+@dataclass(frozen=True)
+class If:
+    """Do the body where a condition on the counters and bounds holds."""
+
+    condition: Condition
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End a loop early: when what `done` reads is true after an iteration, `bound` becomes `length`."""
+
+    done: Load
+    bound: Symbol
+    length: Term
+
+
+@dataclass(frozen=True)
+class For:
+    """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
+
+    The iterations of a `parallel` loop do not depend on each other: they may run in any order, or all at once.
+    `private` are the buffers that each of them fills and reads by itself.
+    An `unrolled` loop has a known number of iterations, and is better written out.
+    """
+
+    counter: Symbol
+    first: Term
+    end: Term
+    body: tuple[Item, ...]
+    stop: Stop | None = None
+    parallel: bool = False
+    unrolled: bool = False
+    private: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> range | None:
+        """The values of the counter, if they are known before anything runs."""
+        if self.stop is None and self.first.is_constant and self.end.is_constant:
+            return range(self.first.constant, self.end.constant)
+        return None
+
+
+Item = For | If | Block
+
+
+@dataclass(frozen=True)
+class LoopProgram:
+    """A whole program: its places, its inputs and outputs by place, and what to do.
+
+    `bounds` are the bounds and sizes it needs; `found` those it finds itself. `budget` is how many bytes a run may
+    take; `chunks` how many steps of a dim, by its name, run at once where that has been chosen; `machine` is what the
+    other choices follow from.
+    """
+
+    places: Mapping[str, Place]
+    inputs: Mapping[str, str]
+    outputs: tuple[str, ...]
+    body: tuple[Item, ...]
+    bounds: tuple[Symbol, ...]
+    found: tuple[Symbol, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    budget: int | None = None
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
+
+
+def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """The shape of each output for given bounds, those found while running included."""
+
+    def lookup(symbol: Symbol) -> int:
+        return bounds[symbol.name]
+
+    places = (program.places[name] for name in program.outputs)
+    return [tuple(max(0, n.evaluate(lookup)) for n in place.whole) for place in places]
+
+
+def walk(items: tuple[Item, ...]) -> Iterator[Item]:
+    """Every item of a tree, outer ones first."""
+    for item in items:
+        yield item
+        if not isinstance(item, Block):
+            yield from walk(item.body)
+
+
+def blocks_of(items: tuple[Item, ...]) -> Iterator[Block]:
+    """Every block of a tree, in order."""
+    return (item for item in walk(items) if isinstance(item, Block))

@@ -1,0 +1,145 @@
+"""Which places a loop must carry from one iteration to the next.
+
+A functional backend threads places through its loops as values. A place is carried when the body writes it and
+someone reads what was there: the body itself before writing it, or whatever comes after the loop. A buffer is
+changed in part, so writing it reads it too; but loops over all of its slots that store to each, before anything reads
+it, leave nothing of what was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from polyrhythm.compiler.ir.terms import ZERO, Term
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps
+
+
+def written(items: Sequence[Item]) -> set[str]:
+    """The places that some items store to."""
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Block):
+            found |= {store.place for store in item.stores}
+        else:
+            found |= written(item.body)
+    return found
+
+
+def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgram) -> set[str]:
+    """The places whose contents matter before some items, given those that matter after them."""
+    live = set(live_after)
+    for item in reversed(items):
+        if isinstance(item, Block):
+            for store in item.stores:
+                if program.places[store.place].kind == "variable":
+                    live.discard(store.place)
+                else:
+                    live.add(store.place)
+            for compute in item.body:
+                live |= {operand.place for operand in compute.operands if isinstance(operand, Load)}
+        elif isinstance(item, If):
+            live |= live_before(item.body, live, program)
+        else:
+            live |= _loop_live(item, live, program)
+            live -= renewed(item, program)
+    return live
+
+
+def renewed(loop: For, program: LoopProgram) -> set[str]:
+    """The buffers of which a loop stores every slot, and reads none that it has not stored."""
+    uses = _uses_of(_Same(loop))
+    found = set()
+    for store in uses:
+        if store.stored and _fills(store, program):
+            others = [use for use in uses if use.place == store.place and use is not store]
+            if all(use.stored or _after(use, store) for use in others):
+                found.add(store.place)
+    return found
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A load or store in a loop: the loops around it, that loop first, and where it is in the text."""
+
+    place: str
+    index: tuple[Term | Steps, ...]
+    loops: tuple[For, ...]
+    position: tuple[int, ...]
+    stored: bool
+    always: bool
+
+
+class _Same:
+    """A loop by identity."""
+
+    def __init__(self, loop: For) -> None:
+        self.loop = loop
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.loop is other.loop
+
+    def __hash__(self) -> int:
+        return id(self.loop)
+
+
+@lru_cache(1024)
+def _uses_of(same: _Same) -> tuple[_Use, ...]:
+    return tuple(_uses((same.loop,), (), (), True))
+
+
+def _uses(items: Sequence[Item], loops: tuple[For, ...], position: tuple[int, ...], always: bool) -> Iterator[_Use]:
+    for number, item in enumerate(items):
+        here = (*position, number)
+        if isinstance(item, Block):
+            for compute in item.body:
+                for load in compute.operands:
+                    if isinstance(load, Load):
+                        yield _Use(load.place, load.index, loops, here, False, always)
+            for store in item.stores:
+                yield _Use(store.place, store.index, loops, here, True, always)
+        elif isinstance(item, If):
+            yield from _uses(item.body, loops, here, False)
+        else:
+            yield from _uses(item.body, (*loops, item), here, always and item.stop is None)
+
+
+def _fills(store: _Use, program: LoopProgram) -> bool:
+    """Whether a store is done for all slots of a buffer: each loop around it counts the slots of an axis."""
+    place = program.places[store.place]
+    if place.kind != "buffer" or not store.always or len(store.loops) != len(store.index):
+        return False
+    ends: dict[Term | Steps, Term] = {Term.of(loop.counter): loop.end for loop in store.loops if loop.first is ZERO}
+    axes = zip(store.index, place.slots, strict=True)
+    return len(set(store.index)) == len(ends) == len(store.index) and all(ends.get(i) is n for i, n in axes)
+
+
+def _after(load: _Use, store: _Use) -> bool:
+    """Whether a load comes after a store that fills a buffer: at the same slot where both are in the same iteration."""
+    if load.position <= store.position:
+        return False
+    for one, other in zip(load.loops, store.loops, strict=False):
+        if one is not other:
+            break
+        axis = store.index.index(Term.of(one.counter))
+        if load.index[axis] is not store.index[axis]:
+            return False
+    return True
+
+
+def carried(loop: For, live_after: set[str], program: LoopProgram) -> list[str]:
+    """The places a loop carries, in a fixed order."""
+    needed = live_after | _loop_live(loop, live_after, program)
+    return sorted(written(loop.body) & needed)
+
+
+def _loop_live(loop: For, live_after: set[str], program: LoopProgram) -> set[str]:
+    """What matters before a loop: also what one iteration leaves for the next."""
+    done = {loop.stop.done.place} if loop.stop is not None else set()
+    live = set(live_after)
+    while True:
+        again = live | live_before(loop.body, live | done, program)
+        if again == live:
+            return live
+        live = again

@@ -1,0 +1,72 @@
+"""Values that one iteration of a parallel loop makes and uses by itself.
+
+Such a value is private to the iteration: every block that reads it is in the loop and reads what the same iteration
+wrote, in the same iterations of all loops around it. Iterations that run all at once then need a copy each, and
+nothing of it matters before or after. Found from the dependences, two minima for each and level; the scheduler has
+asked for one of them before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, walk
+from polyrhythm.compiler.schedule.dependences import Dependence, least
+from polyrhythm.compiler.schedule.scheduler import Item as Scheduled
+from polyrhythm.compiler.schedule.scheduler import Loop
+
+
+def with_private(program: LoopProgram, schedule: Sequence[Scheduled], dependences: Sequence[Dependence]) -> LoopProgram:
+    """The program with the private buffers of every parallel loop written to it."""
+    stops = {item.stop.done.place for item in walk(program.body) if isinstance(item, For) and item.stop is not None}
+    buffers = {name for name, place in program.places.items() if place.kind == "buffer"} - stops
+    reads: dict[str, list[Dependence]] = {}
+    for dependence in dependences:
+        if dependence.why in buffers:
+            reads.setdefault(dependence.why, []).append(dependence)
+    found: dict[Symbol, frozenset[str]] = {}
+    for loop, around in _parallel(schedule, ()):
+        own = (name for name, own in reads.items() if all(_inside((*around, loop), d) for d in own))
+        found[loop.counter] = frozenset(own)
+    return replace(program, body=_marked(program.body, found))
+
+
+def _parallel(items: Sequence[Scheduled], around: tuple[Loop, ...]) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
+    """Every parallel loop with the loops around it."""
+    for item in items:
+        if isinstance(item, Loop):
+            if item.parallel:
+                yield item, around
+            yield from _parallel(item.body, (*around, item))
+
+
+def _inside(loops: tuple[Loop, ...], dependence: Dependence) -> bool:
+    """Whether a value is read in the same iteration of all loops that it was written in."""
+    for loop in loops:
+        if dependence.source not in loop.members or dependence.reader not in loop.members:
+            return False
+        source, reader = loop.members[dependence.source], loop.members[dependence.reader]
+        distance = reader.time - source.time.substitute(dict(dependence.steps))
+        if not all(_at_least_zero(d, dependence) for d in (distance, -distance)):
+            return False
+    return True
+
+
+def _at_least_zero(distance: Term, dependence: Dependence) -> bool:
+    smallest = least(distance, dependence.condition)
+    return smallest is not None and smallest >= 0
+
+
+def _marked(items: Sequence[Item], found: Mapping[Symbol, frozenset[str]]) -> tuple[Item, ...]:
+    marked: list[Item] = []
+    for item in items:
+        if isinstance(item, Block):
+            marked.append(item)
+        elif isinstance(item, If):
+            marked.append(replace(item, body=_marked(item.body, found)))
+        else:
+            own = found.get(item.counter, frozenset()) if item.parallel else frozenset()
+            marked.append(replace(item, body=_marked(item.body, found), private=own))
+    return tuple(marked)

@@ -1,0 +1,300 @@
+"""Short loops inside longer ones, written out; what they index is kept as separate arrays.
+
+XLA on CPU copies a slice of a stacked array before it uses it. A loop over four layers that takes the weights of its
+layer out of a stack copies all weights at every step: 525 us against 173 us where each layer has its own arrays. So
+a loop with a known, small number of iterations is *unrolled* when its body takes large slices by its counter.
+Along an axis that only counters of unrolled loops index, every slot of a place becomes an array of its own.
+
+`marked` decides, and says so in the program that people and the checker see: the loop stays a loop, whose order and
+storage are proved for all its iterations at once, so that nothing here takes longer for more layers. `expanded`
+writes the loops out, for a backend that wants them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from polyrhythm.compiler.ir.conditions import FALSE, TRUE
+from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.loops.ir import (
+    Block,
+    Compute,
+    For,
+    If,
+    Item,
+    Load,
+    LoopProgram,
+    Place,
+    Steps,
+    Stop,
+    blocks_of,
+    walk,
+)
+
+LARGE_SLICES = 1 << 15
+"""Bytes that an iteration takes out of stacked arrays, from which on a loop is unrolled."""
+
+MOST_OPERATIONS = 20_000
+"""The most operations that a program may have when its loops are written out."""
+
+MOST_ITERATIONS = 128
+
+LITTLE = 8
+"""The most operations of a parallel loop that is written out for the sake of what it shares with another."""
+
+NOMINAL = 256
+"""What an axis of unknown length counts for in the estimate."""
+
+Values = Mapping[Symbol, Term]
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A read or write of a place in a block, and the loops around it."""
+
+    place: str
+    index: tuple[Term | Steps, ...]
+    loops: tuple[For, ...]
+
+    def loops_of(self, axis: int) -> list[For] | None:
+        """The loops whose counters an index along an axis is made of; None if it is not made of counters alone."""
+        entry = self.index[axis]
+        if isinstance(entry, Steps):
+            return None
+        by_counter = {loop.counter: loop for loop in self.loops}
+        found = [by_counter.get(symbol) for symbol in entry.symbols]
+        return None if None in found else [loop for loop in found if loop is not None]
+
+
+def marked(program: LoopProgram) -> LoopProgram:
+    """The program with the loops marked that are better written out, and the places that then have separate slots."""
+    uses = list(_uses(program.body, ()))
+    chosen = {id(loop) for loop in _paying(program)}
+    if not chosen:
+        return program
+    separate: dict[str, tuple[int, ...]] = {}
+    for name, place in program.places.items():
+        own = [use for use in uses if use.place == name]
+        axes = [axis for axis in range(len(place.slots)) if _separates(place, own, axis, chosen)]
+        if place.kind != "output" and axes:
+            separate[name] = tuple(axes)
+            if place.kind == "buffer":  # no other loop may then index it while it runs
+                chosen |= {id(loop) for use in own for axis in axes for loop in use.loops_of(axis) or ()}
+    places = {n: replace(p, separate=separate.get(n, ())) for n, p in program.places.items()}
+    body = _marked(program.body, chosen)
+    result = replace(program, places=places, body=body)
+    return result if _written_out(body, {}) <= MOST_OPERATIONS else program
+
+
+def _uses(items: Sequence[Item], loops: tuple[For, ...]) -> Iterator[_Use]:
+    for item in items:
+        if isinstance(item, Block):
+            for compute in item.body:
+                for load in compute.operands:
+                    if isinstance(load, Load):
+                        yield _Use(load.place, load.index, loops)
+            for store in item.stores:
+                yield _Use(store.place, store.index, loops)
+        elif isinstance(item, If):
+            yield from _uses(item.body, loops)
+        else:
+            if item.stop is not None:
+                yield _Use(item.stop.done.place, item.stop.done.index, (*loops, item))
+            yield from _uses(item.body, (*loops, item))
+
+
+def _can_unroll(loop: For) -> bool:
+    """Whether a loop may be written out. One that does much all at once is better left so."""
+    known = loop.known
+    host = any(block.host for block in blocks_of(loop.body))
+    little = not loop.parallel or _operations(loop.body) <= LITTLE
+    return known is not None and len(known) <= MOST_ITERATIONS and little and not host
+
+
+def _paying(program: LoopProgram) -> Iterator[For]:
+    """The loops inside longer ones whose iterations take large slices by their counter."""
+
+    def visit(items: Sequence[Item], around: bool) -> Iterator[For]:
+        for item in items:
+            if isinstance(item, If):
+                yield from visit(item.body, around)
+            elif isinstance(item, For):
+                known = item.known
+                if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item):
+                    slices = {(u.place, u.index) for u in _uses(item.body, (item,)) if _follows(u, item.counter)}
+                    if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
+                        yield item
+                yield from visit(item.body, around or known is None)
+
+    return visit(program.body, False)
+
+
+def _follows(use: _Use, counter: Symbol) -> bool:
+    return any(isinstance(entry, Term) and counter in entry.symbols for entry in use.index)
+
+
+def _slice_bytes(place: Place, index: Sequence[Term | Steps]) -> int:
+    """How much lies at one position of the axes that an index selects from, with a guess for unknown lengths."""
+    picked = [isinstance(entry, Term) for entry in index]
+    size = place.type.dtype.itemsize
+    for axis, length in enumerate(place.whole):
+        if axis >= len(picked) or not picked[axis]:
+            size *= max(1, length.constant) if length.is_constant else NOMINAL
+    return size
+
+
+def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int]) -> bool:
+    """Whether the slots along an axis can be separate arrays: all loops that index it can be written out.
+
+    An input is not written, so it may be there as a whole as well, for those who index it otherwise.
+    """
+    if not place.slots[axis].is_constant:
+        return False
+    found = [use.loops_of(axis) for use in uses]
+    if not any(id(loop) in chosen for loops in found for loop in loops or ()):
+        return False
+    return place.kind == "input" or all(loops is not None and all(map(_can_unroll, loops)) for loops in found)
+
+
+def _marked(items: Sequence[Item], chosen: set[int]) -> tuple[Item, ...]:
+    result: list[Item] = []
+    for item in items:
+        if isinstance(item, Block):
+            result.append(item)
+        elif isinstance(item, For) and id(item) in chosen:
+            result.append(replace(item, body=_marked(item.body, chosen), unrolled=True))
+        else:
+            result.append(replace(item, body=_marked(item.body, chosen)))
+    return tuple(result)
+
+
+def _operations(items: Sequence[Item]) -> int:
+    return sum(len(block.body) for block in blocks_of(tuple(items)))
+
+
+def _written_out(items: Sequence[Item], values: Values) -> int:
+    """How many operations some items have when their unrolled loops are written out."""
+    total = 0
+    for item in items:
+        if isinstance(item, Block):
+            total += len(item.body)
+        elif isinstance(item, If):
+            total += 0 if item.condition.substitute(values) is FALSE else _written_out(item.body, values)
+        elif item.unrolled:
+            total += sum(_written_out(item.body, {**values, item.counter: Term(value)}) for value in item.known or ())
+        else:
+            total += _written_out(item.body, values)
+    return total
+
+
+def expanded(program: LoopProgram) -> LoopProgram:
+    """The program with its unrolled loops written out. What was one outermost item stays one."""
+    if not any(isinstance(item, For) and item.unrolled for item in walk(program.body)):
+        return program
+    writer = _Writer(program.places)
+    body = tuple(written for item in program.body for written in writer.item(item, {}, outermost=True))
+    used = writer.used | {*program.outputs, *program.inputs.values()}
+    places = {name: place for name, place in writer.places.items() if name in used}
+    return replace(program, places=places, body=body)
+
+
+class _Writer:
+    """Copies items for given values of counters."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self.whole = places
+        self.places: dict[str, Place] = dict(places)
+        self.used: set[str] = set()
+
+    def item(self, item: Item, values: Values, outermost: bool = False) -> Iterator[Item]:
+        """An item as it is written out: any number of items, but one if it is an outermost loop."""
+        if isinstance(item, Block):
+            yield self._block(item, values)
+        elif isinstance(item, If):
+            condition = item.condition.substitute(values)
+            body = tuple(inner for part in item.body for inner in self.item(part, values, outermost))
+            if condition is TRUE:
+                yield from body
+            elif condition is not FALSE and body:
+                yield If(condition, body)
+        elif item.unrolled:
+            known = item.known
+            assert known is not None
+            each = ({**values, item.counter: Term(value)} for value in known)
+            body = tuple(inner for now in each for part in item.body for inner in self.item(part, now))
+            if outermost:
+                yield For(item.counter, ZERO, ONE, body)
+            else:
+                yield from body
+        else:
+            body = tuple(inner for part in item.body for inner in self.item(part, values))
+            first, end = item.first.substitute(values), item.end.substitute(values)
+            stop = item.stop
+            if stop is not None:
+                stop = Stop(self._load(stop.done, values), stop.bound, stop.length.substitute(values))
+            yield replace(item, first=first, end=end, body=body, stop=stop)
+
+    def _block(self, block: Block, values: Values) -> Block:
+        body = tuple(self._compute(compute, values) for compute in block.body)
+        stores = []
+        for store in block.stores:
+            place, index = self._slot(store.place, _at(store.index, values))
+            stores.append(replace(store, place=place, index=tuple(term for term in index if isinstance(term, Term))))
+        return replace(block, body=body, stores=tuple(stores))
+
+    def _compute(self, compute: Compute, values: Values) -> Compute:
+        operands = tuple(self._load(o, values) if isinstance(o, Load) else o for o in compute.operands)
+        if not values:
+            return replace(compute, operands=operands)
+        attributes = {k: map_attribute(v, lambda t: t.substitute(values)) for k, v in compute.attributes.items()}
+        step = tuple(term.substitute(values) for term in compute.step)
+        kind = _type_at(compute.type, values)
+        return replace(compute, operands=operands, attributes=attributes, type=kind, step=step)
+
+    def _load(self, load: Load, values: Values) -> Load:
+        place, index = self._slot(load.place, _at(load.index, values))
+        return Load(place, index, _type_at(load.type, values))
+
+    def _slot(self, name: str, index: tuple[Term | Steps, ...]) -> tuple[str, tuple[Term | Steps, ...]]:
+        """The place of a slot and what remains of its index: a separate array where the slot is known."""
+        place = self.whole[name]
+        picked: list[int | None] = [None] * len(index)
+        for axis in place.separate:
+            entry = index[axis]
+            if not isinstance(entry, Term) or not entry.is_constant:
+                assert place.kind == "input", "only an input is kept as a whole besides"
+                self.used.add(name)
+                return name, index
+            picked[axis] = entry.constant
+        if place.separate:
+            name = f"{name}[{', '.join('' if slot is None else str(slot) for slot in picked)}]"
+            if name not in self.places:
+                self.places[name] = _part(place, name, picked)
+        self.used.add(name)
+        return name, tuple(entry for entry, slot in zip(index, picked, strict=True) if slot is None)
+
+
+def _part(place: Place, name: str, picked: Sequence[int | None]) -> Place:
+    slots = tuple(count for count, slot in zip(place.slots, picked, strict=True) if slot is None)
+    kind = "variable" if place.kind == "buffer" and not slots else place.kind
+    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=(place.name, tuple(picked)))
+
+
+def _at(index: Sequence[Term | Steps], values: Values) -> tuple[Term | Steps, ...]:
+    if not values:
+        return tuple(index)
+    return tuple(
+        entry.substitute(values)
+        if isinstance(entry, Term)
+        else replace(entry, start=entry.start.substitute(values), length=entry.length.substitute(values))
+        for entry in index
+    )
+
+
+def _type_at(kind: TensorType, values: Values) -> TensorType:
+    if not any(length.symbols for length in kind.shape):
+        return kind
+    return TensorType(tuple(length.substitute(values) for length in kind.shape), kind.dtype)

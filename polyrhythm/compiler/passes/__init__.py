@@ -1,0 +1,72 @@
+"""Transformations of the graph: one per file, each legal by proof, all on by default.
+
+`PASSES` is the order. A pass takes a graph and the notes to write into, and returns a graph of the same meaning;
+leaving any of them out, which is for measurements, gives a slower program and never another result.
+"""
+
+from collections.abc import Callable, Collection
+
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.passes.contract import contract_sums
+from polyrhythm.compiler.passes.copies import propagate_copies
+from polyrhythm.compiler.passes.dead import drop_dead
+from polyrhythm.compiler.passes.lift import lift
+from polyrhythm.compiler.passes.narrow import narrow
+from polyrhythm.compiler.passes.notes import Note, Notes
+from polyrhythm.compiler.passes.separate import separate
+from polyrhythm.compiler.passes.share import share
+from polyrhythm.compiler.passes.simplify import simplify
+from polyrhythm.compiler.passes.split import split
+from polyrhythm.errors import UnsupportedError
+
+Pass = Callable[[Graph, Notes], Graph]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("dead", drop_dead),
+    ("copies", propagate_copies),
+    ("simplify", simplify),
+    ("narrow", narrow),
+    ("share", share),
+    ("contract", contract_sums),
+    ("lift", lift),
+    ("simplify", simplify),
+    ("copies", propagate_copies),
+    ("dead", drop_dead),
+    ("separate", separate),
+    ("split", split),
+)
+"""Every pass by its name, in order; some run twice."""
+
+LATER = ("hoist", "fuse", "unroll", "vector", "grow")
+"""What is done after the graph: contractions leave recurrences (`schedule/hoisting.py`), operations become blocks
+(`schedule/blocks.py`), short loops are written out (`loops/unroll.py`), independent steps run at once and buffers grow
+with the steps (`loops/cost.py`, `loops/growth.py`)."""
+
+NAMES = (*dict.fromkeys(name for name, _ in PASSES), *LATER)
+"""The names by which passes can be left out."""
+
+
+def optimised(
+    graph: Graph,
+    without: Collection[str] = (),
+    inspect: Callable[[str, Graph], None] | None = None,
+    compiled_loops: bool = False,
+) -> tuple[Graph, tuple[Note, ...]]:
+    """A checked graph after all passes but some, and what they did. `inspect` sees the graph after each.
+
+    `compiled_loops` tells that the backend compiles loops, where a step costs no more than what it computes.
+    """
+    unknown = sorted(set(without) - set(NAMES))
+    if unknown:
+        raise UnsupportedError(f"there is no pass {unknown[0]!r}", fix=f"leave out any of {', '.join(NAMES)}")
+    notes = Notes(compiled_loops=compiled_loops)
+    for name, change in PASSES:
+        if name not in without:
+            notes.by = name
+            graph = change(graph, notes)
+            if inspect is not None:
+                inspect(name, graph)
+    return graph, tuple(notes)
+
+
+__all__ = ["NAMES", "PASSES", "Note", "optimised"]

@@ -1,0 +1,102 @@
+"""Sums of products over steps become one contraction, and sums of scattered rows one scatter.
+
+A sum over a range of steps of `einsum(a, b)` at each step is one `einsum` of the ranges, with the steps as one more
+label that is summed. The gradient of a weight is the common case: an outer product per step, summed over batch and
+time, becomes a matrix product, and the products of single steps are never stored. The gradient of an embedding is a
+table of zeros with one row of each step added to it: summed, it is one table to which the rows of all steps are added.
+Legal because addition is associative; sums in floating point may round differently, as they may in any reduction.
+"""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.types import Array
+from polyrhythm.compiler.passes.access import composed
+from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.rewriting import Nodes
+
+
+def contract_sums(graph: Graph, notes: Notes) -> Graph:
+    """The graph with sums of contractions contracted at once."""
+    nodes = Nodes(graph)
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            contracted = _contracted(graph, definition) or _scattered(nodes, node, definition)
+            if contracted is not None:
+                source = graph[definition.operands[0].source]
+                kind = "contraction" if contracted.op == "einsum" else "scatter"
+                what = f"a sum over {', '.join(map(str, source.symbols))} is one {kind}"
+                notes.did("sum-of-products", definition.at or node.at, what, 1, bytes_of(source))
+                nodes.redefine(nodes[node.name], number, contracted)
+    return nodes.done()
+
+
+def _summed(graph: Graph, definition: Definition, op: str) -> Definition | None:
+    """The operation of which a definition sums the results over ranges of steps, and nothing else."""
+    if definition.op != "reduce" or definition.attributes["monoid"] != "sum":
+        return None
+    access = definition.operands[0]
+    source = graph[access.source]
+    if not access.ranges or sorted(definition.attributes["axes"]) != list(range(len(access.ranges))):
+        return None
+    if len(source.definitions) != 1 or source.definitions[0].op != op:
+        return None
+    return source.definitions[0]
+
+
+def _contracted(graph: Graph, definition: Definition) -> Definition | None:
+    product = _summed(graph, definition, "einsum")
+    if product is None:
+        return None
+    access = definition.operands[0]
+    source, ranges = graph[access.source], access.ranges
+    words, output = parse_spec(product.attributes["spec"])
+    fresh = [c for c in string.ascii_letters if c not in "".join((*words, output))][: len(ranges)]
+    operands: list[Access] = []
+    renamed: list[str] = []
+    used: set[str] = set()
+    for word, operand in zip(words, product.operands, strict=True):
+        found = composed(operand, source.symbols, access.steps)
+        if found is None:
+            return None
+        read, origin = found
+        old = iter(word)
+        leading = "".join(next(old) if number is None else fresh[number] for number in origin)
+        operands.append(read)
+        renamed.append(leading + "".join(old))
+        used.update(fresh[number] for number in origin if number is not None)
+    if len(used) < len(ranges):  # nothing varies along a summed dim: the count would be lost
+        return None
+    spec = f"{','.join(renamed)}->{output}"
+    return Definition(definition.domain, "einsum", tuple(operands), {"spec": spec}, definition.at)
+
+
+def _scattered(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
+    """One scatter of the rows of all steps, where each step adds its own to a table of zeros."""
+    graph = nodes.graph
+    scatter = _summed(graph, definition, "scatter_add")
+    if scatter is None or scatter.attributes["axis"] != 0 or not _is_zero(graph, scatter.operands[0]):
+        return None
+    access = definition.operands[0]
+    operands = []
+    for operand in scatter.operands[1:]:
+        found = composed(operand, graph[access.source].symbols, access.steps)
+        if found is None or found[1] != list(range(len(access.ranges))):
+            return None
+        operands.append(found[0])
+    zero = nodes.add(f"{node.name}_zero", node, definition, "constant", (), value=Array(np.zeros((), node.dtype)))
+    base = nodes.add(f"{node.name}_zeros", node, definition, "broadcast", (zero,), shape=node.shape)
+    return Definition(definition.domain, "scatter_add", (base, *operands), {"axis": 0}, definition.at)
+
+
+def _is_zero(graph: Graph, access: Access) -> bool:
+    """Whether what is read is zero everywhere."""
+    node = graph[access.source]
+    while len(node.definitions) == 1 and node.definitions[0].op == "broadcast":
+        node = graph[node.definitions[0].operands[0].source]
+    return all(d.op == "constant" and not d.attributes["value"].value.any() for d in node.definitions)

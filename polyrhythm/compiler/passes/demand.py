@@ -1,0 +1,58 @@
+"""Where a node is read: the union of what all its readers read, as an exact set of points."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from polyrhythm.compiler.ir.conditions import FALSE, Condition, conjunction, eq, ge, lt
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.compiler.ir.sets import Points, facts, points, simplified
+from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
+
+
+def read_condition(
+    graph: Graph, name: str, forget: Collection[Symbol] = (), by: Collection[str] | None = None
+) -> Condition:
+    """The points of a node that are read, by some nodes or any, as a condition on its dims.
+
+    It holds for any value of the bounds to `forget`.
+    """
+    node = graph[name]
+    found: Points | None = None
+    for reader in (node for node in graph if by is None or node.name in by):
+        for definition in reader.definitions:
+            for access in definition.operands:
+                if access.source == name:
+                    image = _image(reader, definition, access, node)
+                    found = image if found is None else found | image
+    return FALSE if found is None else found.without(forget).condition()
+
+
+def narrowed(graph: Graph, names: Sequence[str], forget: Collection[Symbol] = ()) -> Graph:
+    """The graph with some plain nodes limited to where they are read; readers come before what they read."""
+    nodes = dict(graph.nodes)
+    for name in names:
+        node = nodes[name]
+        where = conjunction(node.domain, read_condition(replace(graph, nodes=nodes), name, forget))
+        nodes[name] = replace(node, domain=simplified(where, node.rectangle))
+    return replace(graph, nodes=nodes)
+
+
+def _image(reader: Node, definition: Definition, access: Access, source: Node) -> Points:
+    targets = [Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols]
+    known = [reader.points, definition.domain]
+    positions = []
+    for number, (target, step) in enumerate(zip(targets, access.steps, strict=True)):
+        if isinstance(step, Range):
+            position = Symbol(f"k{number}", "dim", serial=-1)
+            positions.append(position)
+            known += [ge(Term.of(position), 0), lt(Term.of(position), step.length)]
+            step = step.at(Term.of(position))
+        known.append(eq(Term.of(target), step))
+    condition = conjunction(*known)
+    condition = conjunction(condition, facts(condition.symbols))
+    bounds = ordered(s for s in condition.symbols if s.kind != "dim")
+    columns = (*bounds, *reader.symbols, *positions, *targets)
+    image = points(condition, columns).without((*reader.symbols, *positions))
+    return Points((*bounds, *source.symbols), image.isl_set)

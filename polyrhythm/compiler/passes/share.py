@@ -1,0 +1,128 @@
+"""Common subexpressions: what is computed twice is computed once, at other steps too.
+
+Two definitions are the same when one becomes the other by an assignment of steps to its dims: `f(x[t + 1])` over t is
+`f(x)` one step on, `f(x[0])` is `f(x)` at step 0. Terms are hash-consed and reads of what has been shared are rewritten
+first, so the comparison is exact. The first of the two stays; readers of the second read it at those steps.
+
+- At the same steps sharing always pays, if the first exists wherever the second does, or if the value is heavy (a
+  contraction, or anything made of one that is shared too) and the two meet somewhere; then the first is computed
+  wherever either is.
+- At other steps it pays only for heavy values: a cheap one is better computed again than kept. The first must exist at
+  every step that the second is.
+
+Draws of random numbers, host calls and what a checkpoint computes again are never shared. The cost is one proof for
+each pair that is shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyrhythm.compiler.ir.conditions import conjunction, disjunction
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.compiler.ir.sets import facts, proves, simplified, solutions
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.passes.copies import reading_originals
+from polyrhythm.compiler.passes.dead import wanted
+from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.rewriting import SITED, Nodes, copy_of, current, substituted
+
+CHEAP = SITED | {"constant", "iota", "index", "broadcast"}
+"""Operations that are never shared: none is the same as another, or nothing is gained."""
+
+HEAVY = frozenset({"einsum", "conv", "argsort", "cumulative", "linear_scan", "scatter_add", "scatter_along"})
+"""Operations whose results are worth keeping over steps."""
+
+
+def share(graph: Graph, notes: Notes) -> Graph:
+    """The graph with common subexpressions computed once."""
+    return _Sharing(graph, notes).run()
+
+
+class _Sharing:
+    def __init__(self, graph: Graph, notes: Notes) -> None:
+        self.nodes, self.notes = Nodes(graph), notes
+        self.kept = wanted(graph)
+        self.shared: dict[str, Access] = {}
+        self.heavy: set[str] = set()
+        self.alike: dict[tuple[object, ...], list[str]] = {}
+
+    def run(self) -> Graph:
+        for name in list(self.nodes.nodes):
+            node = self._rewrite(name)
+            if not node.recurrent and len(node.definitions) == 1 and node.definitions[0].op not in CHEAP:
+                self._settle(node, node.definitions[0])
+        # What a recurrent tensor reads may have been shared after its own place in the order.
+        for name in list(self.nodes.nodes):
+            self._rewrite(name)
+        return self.nodes.done()
+
+    def _rewrite(self, name: str) -> Node:
+        """Let a node read what is shared."""
+        nodes = self.nodes.nodes
+        nodes[name] = reading_originals(nodes, nodes[name], self.shared)
+        return nodes[name]
+
+    def _settle(self, node: Node, definition: Definition) -> None:
+        """Share the node with an earlier one, or let later ones share it."""
+        sources = tuple(access.source for access in definition.operands)
+        weighty = definition.op in HEAVY or any(source in self.heavy for source in sources)
+        if weighty:
+            self.heavy.add(node.name)
+        key = (definition.op, sources, tuple(definition.attributes), node.dtype, len(node.shape))
+        for name in self.alike.setdefault(key, []):
+            other = self.nodes[name]
+            steps = _instance(other, definition, node)
+            if steps is None or not self._pays(other, node, steps, weighty):
+                continue
+            access = Access(name, steps)
+            if node.name in self.kept:
+                self.nodes.redefine(node, 0, copy_of(node, access, definition))
+            else:
+                self.shared[node.name] = access
+            moved = "" if steps == current(other) else f" at {access}"
+            what = f"{definition.op} is computed already{moved}, at {other.at}"
+            self.notes.did("share", definition.at or node.at, what, 1, bytes_of(node))
+            return
+        self.alike[key].append(node.name)
+
+    def _pays(self, first: Node, second: Node, steps: tuple[Term, ...], weighty: bool) -> bool:
+        """Whether the first may stand for the second; if need be it is computed in more places."""
+        at = dict(zip(first.symbols, steps, strict=True))
+        shape = tuple(length.substitute(at) for length in first.shape)
+        if shape != second.shape:
+            return False
+        contained = proves(second.points, first.points.substitute(at))
+        if steps != current(first) or first.dims != second.dims:
+            return weighty and contained
+        if contained:
+            return True
+        both = conjunction(first.points, second.points)
+        if not weighty or solutions(conjunction(both, facts(both.symbols))).is_empty:
+            return False
+        domain = simplified(disjunction(first.domain, second.domain), first.rectangle)
+        self.nodes.nodes[first.name] = replace(self.nodes[first.name], domain=domain)
+        return True
+
+
+def _instance(first: Node, wanted: Definition, second: Node) -> tuple[Term, ...] | None:
+    """The steps at which the definition of `first` is the wanted one; None if there are none."""
+    definition = first.definitions[0]
+    found: dict[Symbol, Term] = {}
+    for mine, theirs in zip(definition.operands, wanted.operands, strict=True):
+        for a, b in zip(mine.steps, theirs.steps, strict=True):
+            if isinstance(a, Range) or isinstance(b, Range):
+                continue
+            for symbol in first.symbols:
+                if symbol not in found and a.linear_in(symbol) and a.coefficient(symbol) == 1:
+                    rest = a - Term.of(symbol)
+                    if not rest.symbols & set(first.symbols):
+                        found[symbol] = b - rest
+    for symbol in first.symbols:  # it may occur in ranges or attributes only: then at the same step
+        if symbol not in found and symbol in second.symbols:
+            found[symbol] = Term.of(symbol)
+    if len(found) < len(first.symbols):
+        return None
+    moved = substituted(definition, found)
+    same = moved.operands == wanted.operands and moved.attributes == wanted.attributes
+    return tuple(found[symbol] for symbol in first.symbols) if same else None

@@ -1,0 +1,200 @@
+"""The compiler from end to end: outputs to graph, schedule, storage, Loop IR; each phase timed."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.legality import check_program
+from polyrhythm.compiler.loops.build import build
+from polyrhythm.compiler.loops.cost import Machine
+from polyrhythm.compiler.loops.ir import For, LoopProgram, walk
+from polyrhythm.compiler.loops.private import with_private
+from polyrhythm.compiler.loops.unroll import marked
+from polyrhythm.compiler.passes import Note, optimised
+from polyrhythm.compiler.schedule.blocks import Block, make_blocks
+from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
+from polyrhythm.compiler.schedule.effects import contradiction
+from polyrhythm.compiler.schedule.hoisting import notes_of
+from polyrhythm.compiler.schedule.schedule_refusal import refusal
+from polyrhythm.compiler.schedule.scheduler import Item, ScheduleError, schedule
+from polyrhythm.compiler.schedule.storage import Storage, plan_storage
+from polyrhythm.compiler.trace import trace
+from polyrhythm.errors import DeclarationError, UnsupportedError
+from polyrhythm.language.chunks import Chunk, parsed_bytes
+from polyrhythm.language.index import Bound, Dim
+from polyrhythm.language.tensor import Tensor
+
+NEVER = 1e6
+"""Seconds of a call that nothing makes up for."""
+
+
+@dataclass
+class Compiled:
+    """Everything the compiler made of a program, and the seconds each phase took."""
+
+    graph: Graph
+    blocks: dict[str, Block]
+    dependences: list[Dependence]
+    schedule: tuple[Item, ...]
+    storage: dict[str, Storage]
+    loops: LoopProgram
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+    unlifted: Callable[[], Compiled] | None = None  # the same program without what takes all steps of a dim at once
+    without: tuple[str, ...] = ()
+
+
+@contextmanager
+def keeping_all() -> Iterator[None]:
+    """No search for circular garbage meanwhile: nearly all that is made is kept, and gone through again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def compile_tensors(
+    outputs: Sequence[Tensor],
+    effects: Sequence[Tensor] = (),
+    until: Mapping[Dim, Tensor] | None = None,
+    bounds: Mapping[Bound, int] | None = None,
+    without: Collection[str] = (),
+    compiled_loops: bool = True,
+    chunks: Mapping[Dim, Chunk] | None = None,
+) -> Compiled:
+    """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out.
+
+    `compiled_loops` tells the passes that the backend compiles loops. `chunks` is what the user chose to run at once.
+    """
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "trace"):
+        traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()})
+    with _timed(seconds, "check"):
+        graph = completed(traced)
+    _refuse(graph)
+    with _timed(seconds, "passes"):
+        graph, notes = optimised(graph, without, compiled_loops=compiled_loops)
+    with _timed(seconds, "blocks"):
+        blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
+        notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
+    with _timed(seconds, "dependences"):
+        dependences = find_dependences(graph, blocks)
+    lifted = any(note.by == "lift" and not note.refused for note in notes)
+    again = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift")) if lifted else None
+    chosen = _declared(graph, chunks or {})
+    at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
+    ordered = _ordered(graph, blocks, dependences, None, seconds, without, at_once)
+    for dim in at_once:
+        wish = f"schedule={{{dim}: {chosen[dim]}}}"
+        refused = refusal(graph, blocks, dependences, ordered.schedule, dim, wish)
+        if refused is not None:
+            raise refused
+    loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
+    return replace(ordered, loops=loops, notes=notes, unlifted=again, without=tuple(without))
+
+
+def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
+    """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
+    if compiled.unlifted is not None:
+        compiled = compiled.unlifted()
+    variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {}, compiled.without)
+    if variant.schedule == compiled.schedule:
+        return compiled
+    given = compiled.loops
+    loops = replace(variant.loops, budget=given.budget, chunks=given.chunks, machine=given.machine)
+    return replace(variant, loops=loops)
+
+
+def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> Compiled:
+    """The same program with a limit to its memory and the machine's rates."""
+    chosen = dict(compiled.loops.chunks)
+    if "vector" in compiled.without:
+        one_by_one = {item.counter.name: Chunk(1) for item in walk(compiled.loops.body) if isinstance(item, For)}
+        chosen = {**one_by_one, **chosen}
+    if "grow" in compiled.without:
+        machine = replace(machine, call=NEVER)
+    limit = None if budget is None else parsed_bytes(budget)
+    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen, machine=machine))
+
+
+def _declared(graph: Graph, chunks: Mapping[Dim, Chunk]) -> dict[Symbol, Chunk]:
+    """What the user chose, by the symbols of the graph."""
+    chosen: dict[Symbol, Chunk] = {}
+    for dim, chunk in chunks.items():
+        symbol = graph.declared.get(dim.symbol) if isinstance(dim, Dim) else None
+        if symbol is None or not isinstance(chunk, Chunk):
+            raise DeclarationError(
+                f"schedule={{{dim}: {chunk!r}}} does not say how a dim of the program runs",
+                fix="name dims of the program, as in schedule={t: pr.tile(256)}",
+            )
+        chosen[symbol] = chunk
+    return chosen
+
+
+def _ordered(
+    graph: Graph,
+    blocks: dict[str, Block],
+    dependences: list[Dependence],
+    first: Symbol | None,
+    seconds: dict[str, float],
+    without: Collection[str],
+    at_once: frozenset[Symbol] = frozenset(),
+) -> Compiled:
+    with _timed(seconds, "schedule"):
+        try:
+            items = schedule(blocks, dependences, first, at_once)
+        except ScheduleError as error:
+            raise contradiction(graph, blocks, dependences) or error from None
+    with _timed(seconds, "storage"):
+        storage = plan_storage(graph, blocks, items)
+    with _timed(seconds, "loops"):
+        built = build(graph, blocks, items, storage)
+        loops = with_private(built if "unroll" in without else marked(built), items, dependences)
+    with _timed(seconds, "legality"):
+        check_program(graph, loops)
+    return Compiled(graph, blocks, dependences, items, storage, loops, seconds)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[phase] = time.perf_counter() - started
+
+
+def _refuse(graph: Graph) -> None:
+    """Constructs that compiled programs cannot run yet; the oracle can."""
+    for access in graph.lengths.values():
+        node = graph[access.source]
+        raise UnsupportedError(
+            "compiled programs cannot have ragged dims yet",
+            fix="run it with pr.evaluate, or pad to the longest and mask",
+            at=node.at,
+        )
+    for dim, name in graph.until.items():
+        others = ", ".join(str(symbol) for symbol in graph[name].symbols if symbol is not dim)
+        if others:
+            raise UnsupportedError(
+                f"compiled programs cannot end {dim} at a different step for each {others} yet",
+                fix="run it with pr.evaluate, or stop when all have ended",
+                at=graph[name].at,
+            )
+    for name in graph.outputs:
+        node = graph[name]
+        if any(s in node.symbols for length in node.shape for s in length.symbols):
+            raise UnsupportedError(
+                "compiled programs cannot return a value whose shape differs from step to step yet",
+                fix="run it with pr.evaluate, or pad the value to one shape",
+                at=node.at,
+            )

@@ -1,0 +1,251 @@
+"""Blocks: what the scheduler moves as one.
+
+A block is a list of definitions with one iteration space, computed one after the other at each of its points. Few
+blocks keep scheduling fast. A plain node joins the block of its readers when they are all in one block, share its
+dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
+operands (constants, index values) are made anew in every block that reads them. So is what is computed from those
+alone, element by element, if its size grows with the step: kept for all steps, a bias for the distance of every earlier
+one would take as much room as there are pairs of steps.
+
+Contractions that a recurrence reads but does not feed, or that read but do not feed it, stay out of its block
+(`hoisting.py`), so that the scheduler can give them a loop of their own, in which all steps are one contraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from polyrhythm.compiler.ir.conditions import Condition, conjunction
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Step, operand_type
+from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.sets import points, simplified
+from polyrhythm.compiler.ir.terms import ONE, Symbol, Term, ordered
+from polyrhythm.compiler.schedule.hoisting import hoisted
+
+REMADE = frozenset({"constant", "index", "iota"})
+"""Operations without operands that cost nothing: made where they are read instead of being kept."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A definition computed in a block. `steps` gives the point of its node in terms of the block's dims."""
+
+    node: str
+    number: int
+    steps: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Statements computed together at every point of `domain`, in order.
+
+    `piece_of` names the recurrent tensor of which this is one definition; `host` marks a call of a host function.
+    `apart` are the dims along which the block should run before or after a recurrence, all steps at once.
+    """
+
+    name: str
+    dims: tuple[Symbol, ...]
+    domain: Condition
+    statements: tuple[Statement, ...]
+    piece_of: str | None = None
+    host: bool = False
+    apart: frozenset[Symbol] = frozenset()
+
+    @property
+    def current(self) -> tuple[Term, ...]:
+        return tuple(Term.of(symbol) for symbol in self.dims)
+
+    @cached_property
+    def by_value(self) -> dict[tuple[str, tuple[Step, ...]], Statement]:
+        """The first statement that computes a node at some steps."""
+        return {(statement.node, statement.steps): statement for statement in reversed(self.statements)}
+
+
+@dataclass(frozen=True)
+class Read:
+    """A read of a stored value by a block: the access in terms of the block's dims."""
+
+    statement: Statement
+    operand: int
+    access: Access
+
+
+def definition_of(graph: Graph, statement: Statement) -> Definition:
+    """The definition a statement computes, rewritten in terms of the block's dims."""
+    node = graph[statement.node]
+    definition = node.definitions[statement.number]
+    mapping = dict(zip(node.symbols, statement.steps, strict=True))
+    if all(term is Term.of(symbol) for symbol, term in mapping.items()):
+        return definition
+    attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}
+    operands = tuple(access.substitute(mapping) for access in definition.operands)
+    return Definition(definition.domain.substitute(mapping), definition.op, operands, attributes, definition.at)
+
+
+def local_source(block: Block, access: Access) -> Statement | None:
+    """The statement of the same block whose value an access reads, if it does so at that very point."""
+    return block.by_value.get((access.source, access.steps))
+
+
+def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:
+    """The reads of a block that are not served inside it."""
+    for statement in block.statements:
+        for position, access in enumerate(definition_of(graph, statement).operands):
+            if local_source(block, access) is None:
+                yield Read(statement, position, access)
+
+
+def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str, Block]:
+    """The blocks of a graph, by name. Inputs are outside and have none. With `hoist` contractions stay apart.
+
+    Without `fuse` every operation is a block of its own.
+    """
+    domains = {node.name: _domains(node) for node in graph}
+    remade = _remade(graph)
+    apart = hoisted(graph) if hoist else {}
+    home = _homes(graph, domains, apart, fuse)
+    members: dict[tuple[str, int], list[Statement]] = {}
+    for node in graph:  # the order of the graph is an order of evaluation within a block
+        for number, definition in enumerate(node.definitions):
+            if definition.op == "input" or node.name in remade or domains[node.name][number] is None:
+                continue
+            current = tuple(Term.of(symbol) for symbol in node.symbols)
+            members.setdefault(home[node.name, number], []).append(Statement(node.name, number, current))
+    blocks = {}
+    for (name, number), statements in members.items():
+        node = graph[name]
+        label = name if len(node.definitions) == 1 else f"{name}.{number}"
+        domain = domains[name][number]
+        assert domain is not None
+        host = node.definitions[number].op == "host"
+        computed = _with_remade(graph, statements, remade)
+        piece = name if node.recurrent else None
+        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, apart.get(name, frozenset()))
+    return blocks
+
+
+def _domains(node: Node) -> list[Condition | None]:
+    """The iteration space of each definition; None where it is empty."""
+    found: list[Condition | None] = []
+    for definition in node.definitions:
+        condition = conjunction(node.points, definition.domain)
+        empty = points(condition, ordered(condition.symbols | set(node.symbols))).is_empty
+        found.append(None if empty else conjunction(node.rectangle, simplified(condition, node.rectangle)))
+    return found
+
+
+def _remade(graph: Graph) -> set[str]:
+    """The nodes that are made where they are read: cheap ones, read at single points only."""
+    accesses = (access for node in graph for d in node.definitions for access in d.operands)
+    stored = {access.source for access in accesses if access.ranges} | _kept(graph)
+    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].op in REMADE} - stored
+    of_nothing: set[str] = set()
+    for node in graph:
+        sources = [access.source for d in node.definitions for access in d.operands]
+        known = bool(sources) and all(source in cheap or source in of_nothing for source in sources)
+        if known and node.name not in stored and _elementwise(graph, node):
+            of_nothing.add(node.name)
+    waiting = [name for name in of_nothing if _grows_with_steps(graph[name])]
+    while waiting:
+        name = waiting.pop()
+        cheap.add(name)
+        operands = (access.source for access in graph[name].definitions[0].operands)
+        waiting += [source for source in operands if source not in cheap]
+    return cheap
+
+
+def _elementwise(graph: Graph, node: Node) -> bool:
+    """Whether a node is one operation on single elements."""
+    definition = node.definitions[0]
+    if not _alone(node) or definition.op not in TABLE or definition.op == "opaque":
+        return False
+    kinds = tuple(operand_type(access, graph[access.source]) for access in definition.operands)
+    signature = TABLE[definition.op].signature(kinds, definition.attributes)
+    pairs = zip(kinds, signature.operands, strict=True)
+    axes = (axis for kind, labels in pairs for axis in zip(kind.shape, labels, strict=True))
+    whole = all(label is not None or length is ONE for length, label in axes)
+    return whole and all(role.kind == "parallel" for role in signature.roles)
+
+
+def _grows_with_steps(node: Node) -> bool:
+    return any(symbol in length.symbols for length in node.shape for symbol in node.symbols)
+
+
+def _kept(graph: Graph) -> set[str]:
+    """The nodes whose values are wanted from outside."""
+    return {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
+
+
+def _homes(
+    graph: Graph, domains: Mapping[str, list[Condition | None]], apart: Mapping[str, frozenset[Symbol]], fuse: bool
+) -> dict[tuple[str, int], tuple[str, int]]:
+    """For each definition, the one that names its block. What is apart joins only what is apart along the same dims."""
+    readers: dict[str, list[tuple[str, int, Access]]] = {node.name: [] for node in graph}
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            if domains[node.name][number] is not None:
+                for access in definition.operands:
+                    readers[access.source].append((node.name, number, access))
+    kept = _kept(graph)
+    calls = _first_results(graph, domains)
+    home: dict[tuple[str, int], tuple[str, int]] = {}
+    for node in reversed(list(graph)):
+        for number in range(len(node.definitions)):
+            home[node.name, number] = (node.name, number)
+        if node.name in calls:
+            home[node.name, 0] = (calls[node.name], 0)
+            continue
+        if not fuse or node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
+            continue
+        current = tuple(Term.of(symbol) for symbol in node.symbols)
+        targets = set()
+        for name, number, access in readers[node.name]:
+            reader = graph[name]
+            same = reader.symbols == node.symbols and access.steps == current and not _external(reader)
+            same = same and domains[name][number] is domains[node.name][0]
+            same = same and (node.name not in apart or apart.get(name) == apart[node.name])
+            targets.add(home.get((name, number)) if same else None)
+        if len(targets) == 1 and None not in targets:
+            home[node.name, 0] = targets.pop()  # type: ignore[assignment]
+    return home
+
+
+def _first_results(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[str, str]:
+    """For each node that a host call or an opaque function with several results makes, the first made by that call."""
+    first: dict[object, str] = {}
+    found = {}
+    for node in graph:
+        for definition in node.definitions:
+            if definition.op == "host":
+                found[node.name] = first.setdefault(definition.attributes["call"], node.name)
+            elif definition.op == "opaque" and _alone(node) and len(definition.attributes["function"].results) > 1:
+                # Where results are wanted at different points, each is computed by itself.
+                call = definition.attributes["function"], definition.operands, node.dims, domains[node.name][0]
+                found[node.name] = first.setdefault(call, node.name)
+    return found
+
+
+def _alone(node: Node) -> bool:
+    return not node.recurrent and len(node.definitions) == 1
+
+
+def _external(node: Node) -> bool:
+    return any(definition.op in ("input", "host") for definition in node.definitions)
+
+
+def _with_remade(graph: Graph, statements: list[Statement], remade: set[str]) -> tuple[Statement, ...]:
+    """The statements with those they read and that cost nothing made just before their first use."""
+    result: dict[Statement, None] = {}
+
+    def add(statement: Statement) -> None:
+        for access in definition_of(graph, statement).operands:
+            if access.source in remade:
+                add(Statement(access.source, 0, tuple(step for step in access.steps if isinstance(step, Term))))
+        result[statement] = None
+
+    for statement in statements:
+        add(statement)
+    return tuple(result)

@@ -1,0 +1,155 @@
+"""Which block must wait for which, and how far apart they are.
+
+A dependence says that a block at point p needs another block at point `steps(p, k)`, for every p and k (a position
+in each range read) that satisfy `condition`. They come from the accesses; from effects, since host calls that share
+an effect are ordered by their dims, then as written; and from stopping conditions, which decide a length. Only true
+dependences exist here, since a graph assigns every value once; what storage adds comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
+from polyrhythm.compiler.ir.graph import Graph, Range
+from polyrhythm.compiler.ir.sets import facts, solutions
+from polyrhythm.compiler.ir.sets import least as least
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.schedule.blocks import Block, Statement, definition_of, stored_reads
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """`reader` at p needs `source` at `steps`, wherever `condition` holds. `why` is the value read, or an effect.
+
+    `gap` is how many iterations of their common loop must lie in between: it is one where the loop decides after
+    an iteration whether to go on.
+    """
+
+    source: str
+    reader: str
+    condition: Condition
+    steps: Mapping[Symbol, Term]
+    why: str
+    gap: int = 0
+    effect: str | None = None
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.condition.symbols
+
+
+def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependence]:
+    """Every dependence between blocks."""
+    writers: dict[str, list[Block]] = {}
+    for block in blocks.values():
+        for statement in block.statements:
+            if all(step is Term.of(s) for step, s in zip(statement.steps, graph[statement.node].symbols, strict=True)):
+                writers.setdefault(statement.node, []).append(block)
+    found: dict[tuple[str, str, Condition, tuple[Term, ...]], Dependence] = {}
+    for block in blocks.values():
+        for read in stored_reads(graph, block):
+            node = graph[read.access.source]
+            steps, known = positioned(dict(zip(node.symbols, read.access.steps, strict=True)))
+            for writer in writers.get(node.name, ()):
+                condition = conjunction(block.domain, known, writer.domain.substitute(steps))
+                condition = conjunction(condition, facts(condition.symbols))
+                key = (writer.name, block.name, condition, tuple(steps.values()))
+                if key not in found and not solutions(condition).is_empty:
+                    found[key] = Dependence(writer.name, block.name, condition, steps, node.name)
+    return [*found.values(), *_effect_dependences(graph, blocks), *_stop_dependences(graph, blocks)]
+
+
+def positioned(steps: Mapping[Symbol, Term | Range]) -> tuple[dict[Symbol, Term], Condition]:
+    """Ranges as points at a position symbol, and what is known of the positions."""
+    pointed: dict[Symbol, Term] = {}
+    known: list[Condition] = []
+    for number, (symbol, step) in enumerate(steps.items()):
+        if isinstance(step, Range):
+            position = Term.of(Symbol(f"k{number}", "dim", serial=-1))
+            known += [ge(position, 0), lt(position, step.length)]
+            step = step.at(position)
+        pointed[symbol] = step
+    return pointed, conjunction(*known)
+
+
+def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:
+    """A length that a stopping condition decides is known only after the loop; no effect runs beyond it."""
+    for dim, name in graph.until.items():
+        (stopper,) = [b for b in blocks.values() if any(s.node == name for s in b.statements)]
+        assert dim.bound is not None
+        for block in blocks.values():
+            if dim.bound in _mentioned(graph, block):
+                gap, at = 0, Term.of(Symbol(f"{dim.name}_before", "dim", serial=-5))
+                known = conjunction(block.domain, ge(at, 0), lt(at, Term.of(dim.bound)))
+            elif dim in block.dims and any(_has_effect(graph, statement) for statement in block.statements):
+                gap, at = 1, Term.of(dim) - 1
+                known = conjunction(block.domain, ge(at, 0))
+            else:
+                continue
+            condition = conjunction(known, facts(known.symbols))
+            yield Dependence(stopper.name, block.name, condition, {dim: at}, f"the length {dim.bound}", gap)
+
+
+def _mentioned(graph: Graph, block: Block) -> set[Symbol]:
+    """The symbols whose values a block needs, apart from the limits of where it runs."""
+    found: set[Symbol] = set()
+    for statement in block.statements:
+        definition = definition_of(graph, statement)
+        shape = graph[statement.node].shape
+        found = found.union(definition.symbols, *(length.symbols for length in shape))
+    return found
+
+
+def _has_effect(graph: Graph, statement: Statement) -> bool:
+    definition = graph[statement.node].definitions[statement.number]
+    return definition.op == "host" and definition.attributes["function"].effect is not None
+
+
+def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:
+    calls: dict[str, list[tuple[int, Block]]] = {}
+    for block in blocks.values():
+        for statement in block.statements:
+            definition = graph[statement.node].definitions[statement.number]
+            if _has_effect(graph, statement):
+                having = calls.setdefault(definition.attributes["function"].effect, [])
+                having.append((definition.attributes["call"], block))
+    for effect, members in calls.items():
+        members.sort(key=lambda entry: entry[0])
+        dims = tuple(dict.fromkeys(symbol for _, block in members for symbol in block.dims))
+        for late, later in members:
+            for early, earlier in members:
+                for condition, steps in _before(dims, (early, earlier), (late, later), members):
+                    full = conjunction(condition, facts(condition.symbols))
+                    if not solutions(full).is_empty:
+                        yield Dependence(earlier.name, later.name, full, steps, f"effect {effect}", 0, effect)
+
+
+def _before(
+    dims: tuple[Symbol, ...], early: tuple[int, Block], late: tuple[int, Block], members: list[tuple[int, Block]]
+) -> Iterator[tuple[Condition, dict[Symbol, Term]]]:
+    """The points of one call that come before a point of another, one level of the order at a time."""
+    source, reader = early[1], late[1]
+    at = {s: Term.of(Symbol(f"{s.name}_before", "dim", serial=-5)) for s in source.dims}
+    inside = conjunction(reader.domain, source.domain.substitute(at))
+    equal: Condition = TRUE
+    for symbol in dims:
+        first = next(call for call, block in members if symbol in block.dims)
+        a = at[symbol] if symbol in source.dims else (-1 if early[0] < first else 1)
+        b = Term.of(symbol) if symbol in reader.dims else (-1 if late[0] < first else 1)
+        if isinstance(a, Term) and isinstance(b, Term):
+            yield conjunction(inside, equal, lt(a, b)), at
+            equal = conjunction(equal, eq(a, b))
+        elif isinstance(a, Term) or isinstance(b, Term):
+            # One of them is outside the loop over this dim: entirely before it, or entirely after.
+            outside_first = (a == -1) if not isinstance(a, Term) else (b == 1)
+            if outside_first:
+                yield conjunction(inside, equal), at
+            return
+        elif a != b:
+            if a < b:
+                yield conjunction(inside, equal), at
+            return
+    if early[0] < late[0]:
+        yield conjunction(inside, equal), at

@@ -1,0 +1,77 @@
+"""What became one block and what did not, for `program.explain()`: by the user's lines, with the reasons.
+
+A value that is computed in the block of its reader is never stored, and nothing has to be started for it by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from polyrhythm.compiler.analysis.naming import brackets, described
+from polyrhythm.compiler.ir.graph import Access, Graph, Node
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.passes.notes import Note, bytes_of
+from polyrhythm.compiler.schedule.blocks import REMADE, Block
+
+
+def notes_of(graph: Graph, blocks: Mapping[str, Block]) -> tuple[Note, ...]:
+    """A note for each operation that joined a block, and one for each that might have but for a reason."""
+    homes = {s.node: name for name, block in blocks.items() for s in block.statements}
+    readers: dict[str, list[tuple[Node, Access]]] = {}
+    for node in graph:
+        for definition in node.definitions:
+            for access in definition.operands:
+                readers.setdefault(access.source, []).append((node, access))
+    return tuple(_notes(graph, blocks, homes, readers))
+
+
+def _notes(
+    graph: Graph,
+    blocks: Mapping[str, Block],
+    homes: Mapping[str, str],
+    readers: Mapping[str, list[tuple[Node, Access]]],
+) -> Iterator[Note]:
+    kept = {*graph.outputs, *graph.effects, *graph.until.values()}
+    for node in graph:
+        if node.recurrent or len(node.definitions) != 1 or node.definitions[0].op in (*REMADE, "input", "host"):
+            continue
+        home = homes.get(node.name)
+        if home is None:
+            continue
+        if home != node.name:
+            owner = graph[home if home in graph.nodes else home.rpartition(".")[0]]
+            what = "computed in one block" + (f" with {described(owner)}" if owner.at != node.at else "")
+            yield Note("fuse", "block", node.at, what, bytes=bytes_of(node), launches=1)
+        elif near := [(r, a) for r, a in readers.get(node.name, []) if _at_the_point(node, r, a)]:
+            why = _why_apart(node, near, readers[node.name], homes, blocks[home], kept)
+            yield Note("fuse", "block", node.at, why, refused=True)
+
+
+def _at_the_point(node: Node, reader: Node, access: Access) -> bool:
+    """Whether a reader reads a node at its own point."""
+    current = tuple(Term.of(symbol) for symbol in node.symbols)
+    return reader.symbols == node.symbols and access.steps == current
+
+
+def _why_apart(
+    node: Node,
+    near: list[tuple[Node, Access]],
+    readers: list[tuple[Node, Access]],
+    homes: Mapping[str, str],
+    block: Block,
+    kept: set[str],
+) -> str:
+    if node.name in kept:
+        return "its values are wanted from outside"
+    if block.apart:
+        return "it stays out of the loop of a recurrence"
+    for reader, access in readers:
+        if (reader, access) not in near:
+            return f"{described(reader)} reads it elsewhere, at {brackets(access)}" if access.steps else _once(reader)
+    if len({homes.get(reader.name) for reader, _ in near}) > 1:
+        return f"{len(near)} readers are in different blocks"
+    return f"{described(near[0][0])} is defined at other points"
+
+
+def _once(reader: Node) -> str:
+    return f"{described(reader)} varies along more dims"

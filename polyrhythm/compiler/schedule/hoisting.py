@@ -1,0 +1,310 @@
+"""What leaves the loop of a recurrence: contractions that it reads but does not feed, or that read but do not feed it.
+
+In `h[t + 1] = tanh(x @ W + h @ U)` the product with `x` needs no step of `h`, and nothing in the recurrence needs a
+loss of `h`. In one loop with the rest they are small products at every step; in a loop of their own, before or after,
+all steps are one large product. Such work stands *apart*: it gets blocks of its own, and the scheduler leaves them out
+of the recurrence's loop.
+
+That may take room, so it is done only where all that the work reads along the dim is there as a whole anyway: inputs,
+outputs, what is read in ranges, and what passes between recurrences that go through the steps in opposite directions,
+as from a network to its gradient or from a rollout to its advantages. What it makes for the recurrence has to be kept
+for all steps. So it must also pay, by the figures below, which were measured (`docs/decisions.md`), and must not take
+more room than what is kept in any case.
+
+A loop that ends early does not know its steps before, so nothing leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS
+from polyrhythm.compiler.analysis.well_founded import components
+from polyrhythm.compiler.ir.conditions import conjunction
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.sets import facts, least
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.passes.notes import Note, bytes_of
+
+LEAVES = frozenset({"input", "constant", "index", "iota"})
+
+WORK = 200
+"""The fewest multiplications that are worth keeping one number; of a single contraction."""
+
+NARROW = 8192
+"""The most numbers that a value may have at a step: more, for all steps at once, do not stay in a cache."""
+
+SHARE = 8
+"""They may also be so many times fewer than the numbers of the matrices, which need not be read at every step then."""
+
+FEW = 64
+"""With so many times fewer numbers the matrices are all that counts, and the room may be four times what is kept."""
+
+
+LARGE = 1 << 16
+"""Such matrices, with so few numbers made, take their time to be read: then fewer multiplications are enough."""
+
+
+def hoisted(graph: Graph) -> dict[str, frozenset[Symbol]]:
+    """The nodes that stay out of the loops of recurrences, and the dims of those loops."""
+    found: dict[str, set[Symbol]] = {}
+    for symbol in dict.fromkeys(s for node in graph if node.recurrent for s in node.symbols):
+        if symbol not in graph.until:
+            for name in _Along(graph, symbol).hoisted():
+                found.setdefault(name, set()).add(symbol)
+    return {name: frozenset(dims) for name, dims in found.items()}
+
+
+def notes_of(graph: Graph, hoisted: Mapping[str, frozenset[Symbol]]) -> tuple[Note, ...]:
+    """What was done to which line, for `program.explain()`: the room it takes counts against it."""
+    notes = []
+    for name, dims in hoisted.items():
+        node = graph[name]
+        along = ", ".join(sorted(map(str, dims)))
+        what = f"the contraction stays out of the recurrence, all {along} at once"
+        notes.append(Note("hoist", "contraction", node.at, what, 0, -bytes_of(node)))
+    return tuple(notes)
+
+
+Directions = frozenset[int]
+"""The ways in which recurrences go through the steps: 1 forwards, -1 backwards, 0 where it is not known."""
+
+NONE: Directions = frozenset()
+UNKNOWN: Directions = frozenset({0})
+
+
+@dataclass(frozen=True)
+class _Along:
+    """A graph as seen along one dim."""
+
+    graph: Graph
+    symbol: Symbol
+
+    @cached_property
+    def reads(self) -> dict[str, list[Access]]:
+        """What each node reads, apart from what an outer loop carries."""
+        return {node.name: [a for a in _reads(node) if not _carried(self.graph, a, self.symbol)] for node in self.graph}
+
+    @cached_property
+    def readers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {name: [] for name in self.reads}
+        for name, accesses in self.reads.items():
+            for access in accesses:
+                found[access.source].append(name)
+        return found
+
+    @cached_property
+    def parts(self) -> list[list[str]]:
+        """The components of the graph, sources first."""
+        return components({name: [a.source for a in accesses] for name, accesses in self.reads.items()})
+
+    @cached_property
+    def circles(self) -> dict[str, Directions]:
+        """The nodes that depend on themselves, and which way."""
+        found: dict[str, Directions] = {}
+        for part in self.parts:
+            inside = set(part)
+            own = [(name, a) for name in part for a in self.reads[name] if a.source in inside]
+            ways = NONE.union(*(self._way(name, access) for name, access in own))
+            found.update(dict.fromkeys(part if own else [], ways or UNKNOWN))
+        return found
+
+    def _way(self, name: str, access: Access) -> Directions:
+        step = self.graph[access.source].steps(access).get(self.symbol)
+        if not isinstance(step, Term) or self.symbol not in self.graph[name].symbols:
+            return UNKNOWN
+        distance = step - Term.of(self.symbol)
+        if not distance.is_constant:
+            return UNKNOWN
+        return NONE if distance.constant == 0 else frozenset({-1 if distance.constant > 0 else 1})
+
+    @cached_property
+    def behind(self) -> dict[str, Directions]:
+        """The directions of the recurrences that each node is part of or depends on."""
+        found: dict[str, Directions] = {}
+        for part in self.parts:
+            before = NONE.union(*(found.get(a.source, NONE) for name in part for a in self.reads[name]))
+            found.update({name: before | self.circles.get(name, NONE) for name in part})
+        return found
+
+    @cached_property
+    def ahead(self) -> dict[str, Directions]:
+        """The directions of the recurrences that each node feeds."""
+        found: dict[str, Directions] = {}
+        for part in reversed(self.parts):
+            readers = {reader for name in part for reader in self.readers[name]}
+            after = NONE.union(*(found.get(r, NONE) | self.circles.get(r, NONE) for r in readers))
+            found.update(dict.fromkeys(part, after))
+        return found
+
+    @cached_property
+    def whole(self) -> set[str]:
+        """The nodes of which every step along the dim is kept anyway."""
+        graph, found = self.graph, set(self.graph.outputs)
+        for node in graph:
+            if any(d.op == "input" for d in node.definitions):
+                found.add(node.name)
+            for definition in node.definitions:
+                found |= {a.source for a in definition.operands if self._reads_much(node, definition, a)}
+        for name, accesses in self.reads.items():
+            found |= {a.source for a in accesses if self._turns(a.source) & self.behind[name]}
+        return found
+
+    def _reads_much(self, node: Node, definition: Definition, access: Access) -> bool:
+        """Whether a read takes a range of steps without a limit, or at least half of them."""
+        source = self.graph[access.source]
+        step = source.steps(access).get(self.symbol)
+        if not isinstance(step, Range):
+            return False
+        where = conjunction(node.points, definition.domain)
+        where = conjunction(where, facts(where.symbols | step.symbols))
+        shortest = least(-step.length, where)
+        if shortest is None:
+            return True
+        extent = next(dim.extent for dim in source.dims if dim.symbol is self.symbol)
+        return -shortest > FEW_STEPS and extent.is_constant and -2 * shortest >= extent.constant
+
+    @cached_property
+    def ready(self) -> list[str]:
+        """The nodes outside of recurrences that can be made for all steps from what is kept anyway, in order."""
+        found: dict[str, None] = {}
+        for name in (name for part in self.parts for name in part):
+            node = self.graph[name]
+            if self.symbol not in node.symbols or name in self.circles or not _plain(node):
+                continue
+            sources = (self.graph[a.source] for a in _reads(node))
+            along = (s.name for s in sources if self.symbol in s.symbols and not _made_of_nothing(s))
+            if all(source in found or self._is_there(source, name) for source in along):
+                found[name] = None
+        return list(found)
+
+    def _is_there(self, source: str, reader: str) -> bool:
+        """Whether every step of what a node reads is kept, or has to be as recurrences on both sides are opposite."""
+        return source in self.whole or (bool(self.ahead[reader]) and self._turns(source) == self.ahead[reader])
+
+    def _turns(self, name: str) -> Directions:
+        """The direction opposite to that of a recurrence, and of all before it: in that, its last step comes first."""
+        behind = self.behind[name] if name in self.circles else NONE
+        return frozenset(-way for way in behind) if len(behind) == 1 and 0 not in behind else NONE
+
+    def hoisted(self) -> Iterator[str]:
+        """The nodes that stand apart."""
+        if not self.circles:
+            return
+        ready = set(self.ready)
+        seen: set[str] = set()
+        for name in reversed(self.ready):
+            if not (self.behind[name] or self.ahead[name]):
+                continue  # it is in a loop without recurrences already
+            leaving = name in seen
+            if not leaving and self._is_exit(name, ready):
+                leaving = self._pays(name, ready)
+            if leaving:
+                yield name
+                seen.add(name)
+                seen |= {a.source for a in self.reads[name] if a.source in ready and a.source not in self.whole}
+
+    def _is_exit(self, name: str, ready: set[str]) -> bool:
+        """Whether what a node makes is read by a recurrence or on the way to one, or it comes after all of them."""
+        if not self.ahead[name]:
+            return True
+        return any(r not in ready and (r in self.circles or self.ahead[r]) for r in self.readers[name])
+
+    def _pays(self, name: str, ready: set[str]) -> bool:
+        """Whether a node is worth being made for all steps at once, with all that has to be made for it."""
+        cone, waiting = {name}, [name]
+        while waiting:
+            for access in self.reads[waiting.pop()]:
+                if access.source in ready and access.source not in cone:
+                    cone.add(access.source)
+                    waiting.append(access.source)
+        nodes = [self.graph[n] for n in cone]
+        products = [p for p in (_product(self.graph, node, self.symbol) for node in nodes) if p is not None]
+        widest, kept = _most(n.shape for n in nodes), _most([self.graph[name].shape])
+        if not products or widest is None or kept is None:
+            return False
+        matrices = sum(p.matrix for p in products)
+        if widest > max(NARROW, matrices // SHARE):
+            return False
+        if not self.ahead[name]:
+            return True
+        few = kept * FEW <= matrices
+        if len(products) == 1 and products[0].work < WORK * kept and not (few and matrices >= LARGE):
+            return False
+        return kept <= self._room(self.graph[name]) * (4 if few else 1)
+
+    def _room(self, node: Node) -> int:
+        """How many numbers of the same dims are kept at every step in any case."""
+        alike = (self.graph[name] for name in self.whole if set(self.graph[name].symbols) == set(node.symbols))
+        return sum(_most([other.shape]) or 0 for other in alike)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A contraction with matrices that do not vary along a dim: multiplications at a step, and their numbers."""
+
+    work: int
+    matrix: int
+
+
+def _product(graph: Graph, node: Node, symbol: Symbol) -> _Product | None:
+    """The product that a node is, if it is one of which one operand varies along a dim."""
+    definition = node.definitions[0]
+    if definition.op != "einsum":
+        return None
+    words, _ = parse_spec(definition.attributes["spec"])
+    sizes: dict[str, Term] = {}
+    matrix, varying = 0, 0
+    for word, access in zip(words, definition.operands, strict=True):
+        shape = operand_type(access, graph[access.source]).shape
+        sizes.update(zip(word, shape, strict=True))
+        if symbol in graph[access.source].symbols and symbol in access.symbols:
+            varying += 1
+        else:
+            matrix += _most([shape]) or 0
+    work = _most([tuple(sizes.values())])
+    return _Product(work, matrix) if work is not None and varying == 1 and matrix else None
+
+
+def _most(shapes: Iterable[Sequence[Term]]) -> int | None:
+    """The most numbers that one of some values has; None where that is not known."""
+    most = 0
+    for shape in shapes:
+        size = 1
+        for length in shape:
+            if not length.is_constant:
+                return None
+            size *= length.constant
+        most = max(most, size)
+    return most
+
+
+def _reads(node: Node) -> Iterator[Access]:
+    return (access for definition in node.definitions for access in definition.operands)
+
+
+def _carried(graph: Graph, access: Access, symbol: Symbol) -> bool:
+    """Whether a read is of another step of some other dim, by a constant distance: an outer loop carries it."""
+    for other, step in graph[access.source].steps(access).items():
+        if other is symbol or isinstance(step, Range):
+            continue
+        distance = step - Term.of(other)
+        if distance.is_constant and distance.constant:
+            return True
+    return False
+
+
+def _plain(node: Node) -> bool:
+    """Whether a node is one expression that may be computed at any time."""
+    return (
+        not node.recurrent
+        and len(node.definitions) == 1
+        and node.definitions[0].op not in ("host", "random_bits", "input")
+    )
+
+
+def _made_of_nothing(node: Node) -> bool:
+    return all(definition.op in LEAVES for definition in node.definitions)

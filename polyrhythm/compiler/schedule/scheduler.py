@@ -1,0 +1,503 @@
+"""The scheduler: an order of all blocks as a tree of loops.
+
+At every level of the tree the blocks are grouped, from the last consumer back to the first producer. A group is a
+single block, or a loop over one dim that all its members have. A producer joins the group of its first consumer
+when the distance between them along the dim is bounded, and gets a loop of its own, before it, when it is not.
+Inside a loop every member has a rank, `rate * t + offset`: it handles step t in that iteration, so that reads of the
+future become delays. Shifts are the smallest that the dependences allow (longest paths), then moved
+so that values wait as little as possible. What is not settled by the loop goes to the next level.
+
+Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards
+always; a backward recurrence has a negative rate.
+
+The method is the component-wise retiming of Darte, Robert and Vivien, with fusion in the manner of Kennedy and
+McKinley. What it returns is checked by `legality.py`, which knows nothing of how it was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depths, most_steps, rankings
+from polyrhythm.compiler.analysis.well_founded import components, reaches
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq
+from polyrhythm.compiler.ir.sets import facts, least, simplified, solutions
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
+from polyrhythm.compiler.schedule.blocks import Block
+from polyrhythm.compiler.schedule.dependence_index import ByBlock
+from polyrhythm.compiler.schedule.dependences import Dependence
+from polyrhythm.compiler.schedule.shifts import Ranking, Ranks, Shifts, matched
+from polyrhythm.errors import PolyrhythmError
+
+
+@dataclass(frozen=True)
+class Member:
+    """How a block takes part in a loop: iteration `time` handles its step of `dim`.
+
+    `time` is `rate * dim + offset`; the offset may contain bounds. A block without the dim runs in one iteration.
+    """
+
+    dim: Symbol | None
+    time: Term
+
+    @property
+    def rate(self) -> int:
+        return 0 if self.dim is None else self.time.coefficient(self.dim)
+
+    @property
+    def offset(self) -> Term:
+        return self.time if self.dim is None else self.time - Term.of(self.dim) * self.rate
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of the schedule: its counter, how each block takes part, and what one iteration does, in order.
+
+    A loop is parallel when no dependence leads from one iteration to another.
+    """
+
+    counter: Symbol
+    members: Mapping[str, Member]
+    body: tuple[Item, ...]
+    parallel: bool = False
+
+
+Item = Loop | str
+"""A loop, or the name of a block."""
+
+
+class ScheduleError(PolyrhythmError):
+    """No order was found for the program. Every program that passes the checks should have one: please report it."""
+
+
+def schedule(
+    blocks: Mapping[str, Block],
+    dependences: Sequence[Dependence],
+    first: Symbol | None = None,
+    at_once: frozenset[Symbol] = frozenset(),
+) -> tuple[Item, ...]:
+    """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost.
+
+    Loops over the dims in `at_once` are not joined if their iterations then wait for each other.
+    """
+    remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
+    return _Scheduler(blocks, first, at_once).nest(list(blocks), dependences, remaining)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A dim along which a group may be a loop, and the rankings the loop may follow."""
+
+    dims: dict[str, Symbol | None]
+    candidates: list[Ranking]
+
+    @property
+    def symbol(self) -> Symbol:
+        return next(dim for dim in self.dims.values() if dim is not None)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Blocks that share a loop, with the ways it can be one, best first; or one block alone, without any."""
+
+    members: list[str]
+    ways: list[_Way] = field(default_factory=list)
+
+    @property
+    def is_loop(self) -> bool:
+        return bool(self.ways)
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """How two loops go through their steps, and how they do as one."""
+
+    early: Ranking
+    late: Ranking
+    both: Ranking
+
+
+class _Order:
+    """Groups in an order of execution, and for each those it reads from, which come before it."""
+
+    def __init__(self) -> None:
+        self.groups: list[_Group] = []
+        self.before: dict[_Group, set[_Group]] = {}
+
+    def add(self, group: _Group, readers: set[_Group]) -> None:
+        """Note who reads from a group."""
+        self.before.setdefault(group, set())
+        for reader in readers - {group}:
+            self.before[reader].add(group)
+
+    def needed(self, first: int, last: int) -> set[_Group]:
+        """Those from a first to a last group that must come before the last. All on the way to them lie between."""
+        between = set(self.groups[first:last])
+        found: set[_Group] = set()
+        waiting = [self.groups[last]] if between else []
+        while waiting:
+            further = (self.before[waiting.pop()] & between) - found
+            found |= further
+            waiting += further
+        return found
+
+    def put(self, first: int, last: int, needed: set[_Group]) -> None:
+        """Move the last of some groups to the first place, behind all it needs of them."""
+        *rest, group = self.groups[first : last + 1]
+        early, late = [g for g in rest if g in needed], [g for g in rest if g not in needed]
+        self.groups[first : last + 1] = [*early, group, *late]
+
+    def join(self, early: int, late: int, needed: set[_Group]) -> None:
+        """Take out a group that is part of a later one now. All that the later one needs comes before both."""
+        gone, group = self.groups.pop(early), self.groups[late - 1]
+        self.put(early, late - 1, needed)
+        self.before[group] |= self.before.pop(gone)
+        for others in self.before.values():
+            if gone in others:
+                others.remove(gone)
+                others.add(group)
+        self.before[group].discard(group)
+
+
+class _Scheduler:
+    def __init__(self, blocks: Mapping[str, Block], first: Symbol | None, at_once: frozenset[Symbol]) -> None:
+        self.blocks, self.at_once = blocks, at_once
+        self.position = {name: number for number, name in enumerate(blocks)}
+        self.first = first
+        self.loops = 0
+        self.shifts = Shifts(blocks)
+
+    def nest(
+        self,
+        names: Sequence[str],
+        dependences: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+        settled: Sequence[Dependence] = (),
+    ) -> tuple[Item, ...]:
+        """Order some blocks, given the dependences among them that outer loops leave open, and those they settle."""
+        kept = {s for d in settled for s in remaining[d.source] if s in remaining[d.reader]}
+        among = ByBlock(dependences)
+        order = self._groups(names, among, remaining, kept)
+        self._merge(order, among, kept)
+        self._gather(order, among, kept)
+        groups = _old_before_new(order, settled)
+        return tuple(self._loop(g, among, remaining) if g.is_loop else g.members[0] for g in groups)
+
+    def _groups(
+        self, names: Sequence[str], among: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]], kept: set[Symbol]
+    ) -> _Order:
+        """Groups in order of execution; built from the last consumers backwards."""
+        consumers = {name: [d.reader for d in among.out_of(name)] for name in names}
+        order = _Order()
+        groups = order.groups
+        place: dict[str, _Group] = {}
+        # Tarjan yields a component after all it points to: consumers first.
+        for component in components(consumers):
+            inside = set(component)
+            group = self._component(component, among, remaining)
+            readers = {place[c] for name in component for c in consumers[name] if c not in inside}
+            targets = sorted(groups.index(reader) for reader in readers)
+            at = min(targets, default=len(groups))
+            for target in targets or self._siblings(component, among, groups, place):
+                needed = order.needed(at, target)
+                if not needed.isdisjoint(readers):
+                    continue  # what it needs of another reader comes between
+                if self._join(groups[target], group, among, kept):
+                    group = groups[target]
+                    order.put(min(at, target), target, needed)  # a sibling stays where it is
+                    break
+            else:
+                groups.insert(at, group)
+            order.add(group, readers)
+            place.update(dict.fromkeys(component, group))
+        return order
+
+    def _merge(self, order: _Order, among: ByBlock, kept: set[Symbol]) -> None:
+        """Loops of which one reads from the other, with nothing in between, become one where that is still possible."""
+        at = 0
+        while at < len(order.groups):
+            early = order.groups[at]
+            readers = (n for n, group in enumerate(order.groups) if early in order.before[group])
+            for late in readers if early.is_loop else ():
+                needed = order.needed(at + 1, late)
+                between = any(early in order.before[group] for group in needed)
+                if not between and self._join(order.groups[late], early, among, kept):
+                    order.join(at, late, needed)
+                    at = -1
+                    break
+            at += 1
+
+    def _gather(self, order: _Order, among: ByBlock, kept: set[Symbol]) -> None:
+        """Loops of the same single step that do not wait for each other become one.
+
+        So do the beginnings of the parameters of a network, `p[0, i + 1] = p[U, i]`.
+        """
+        groups = order.groups
+        steps = {group: self._single_step(group) for group in groups}
+        late = 1
+        while late < len(groups):
+            own = steps[groups[late]]
+            for at in [n for n in range(late) if own is not None and steps[groups[n]] is own]:
+                needed = order.needed(at, late)
+                if groups[at] not in needed and self._join(groups[late], groups[at], among, kept):
+                    order.join(at, late, needed)
+                    break
+            else:
+                late += 1
+
+    def _single_step(self, group: _Group) -> Condition | None:
+        """The one step that a loop has, if it is the same for all its members."""
+        if not group.is_loop or self._most_steps(group, group.ways[0].symbol) != 1:
+            return None
+        steps = {self._steps(name, group.ways[0].symbol) for name in group.members}
+        return steps.pop() if len(steps) == 1 else None
+
+    def _siblings(
+        self, component: Sequence[str], among: ByBlock, groups: list[_Group], place: Mapping[str, _Group]
+    ) -> list[int]:
+        """For what nobody reads here: a loop that reads the same values."""
+        sources = {d.source for name in component for d in among.into(name)}
+        readers = {d.reader for source in sources for d in among.out_of(source)}
+        loops = {place[name] for name in readers if name in place and place[name].is_loop}
+        return sorted(groups.index(group) for group in loops)[:1]
+
+    def _component(
+        self, component: Sequence[str], dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]
+    ) -> _Group:
+        """What one component can be: a loop over any dim that carries all its dependences one way.
+
+        Of several dims those are kept that leave the fewest loops whose iterations wait for each other.
+        """
+        members = sorted(component, key=self.position.__getitem__)
+        own = dependences.inside(set(members))
+        ways = []
+        needs = [Need(d.reader, d.source, d.condition, d.steps) for d in own]
+        for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
+            dims = {name: symbol if symbol in remaining[name] else None for name in members}
+            ranks = rankings(members, needs, remaining, symbol, lambda name: self.blocks[name].piece_of is not None)
+            fitting = [signed for signed in ranks if self.shifts.earliest(members, own, signed) is not None]
+            if fitting:
+                ways.append(_Way(dims, [Ranking(signed, self.shifts.is_parallel(signed, own)) for signed in fitting]))
+        if not ways and own:
+            raise ScheduleError(
+                f"no loop carries all the dependences among {', '.join(members)}",
+                fix="make the recurrence go one way along some dim; please report a program that should work",
+            )
+        if len(ways) > 1 and own and self.first is None:
+            found = depths(members, needs, {name: remaining[name] for name in members})
+            fewest = min(found.values(), default=0)
+            ways = [way for way in ways if found.get(way.symbol, fewest) == fewest]
+            ways.sort(key=lambda way: way.symbol in self.at_once)  # another dim may carry what this one need not
+        return _Group(members, ways)
+
+    def _join(self, target: _Group, fresh: _Group, dependences: ByBlock, kept: set[Symbol]) -> bool:
+        """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
+        if not (fresh.is_loop and target.is_loop):
+            return False
+        members = fresh.members + target.members
+        early_members, late_members = set(fresh.members), set(target.members)
+        both = early_members | late_members
+        crossing = dependences.between(early_members, late_members)
+        # Both can be loops. If nothing leads back, the producer is shifted as far ahead as its readers need.
+        one_way = not dependences.between(late_members, early_members)
+        ways = []
+        for early in fresh.ways:
+            for late in target.ways:
+                dims = {**early.dims, **late.dims}
+                found: list[_Joint] = []
+                for consumer in late.candidates:
+                    for producer in early.candidates:
+                        ranks = matched(producer.ranks, consumer.ranks, crossing, dims)
+                        if ranks is None or any(ranks == joint.both.ranks for joint in found):
+                            continue
+                        fits = (
+                            self.shifts.bounded(crossing, ranks)
+                            if one_way
+                            else self.shifts.earliest(members, dependences.inside(both), ranks)
+                        )
+                        if fits:
+                            parallel = producer.parallel and consumer.parallel
+                            parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
+                            found.append(_Joint(producer, consumer, Ranking(ranks, parallel)))
+                if found and self._in_strips(dims, found[0].both.ranks):
+                    continue
+                if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, crossing, kept):
+                    ways.append(_Way(dims, [joint.both for joint in found]))
+        if not ways:
+            return False
+        target.members, target.ways = members, ways
+        return True
+
+    def _in_strips(self, dims: Mapping[str, Symbol | None], ranks: Ranks) -> bool:
+        """Whether some blocks do in one iteration, along another dim, as many steps as others do in as many iterations.
+
+        A common loop would have one iteration for each step, and in most of them only a few of its blocks.
+        """
+        alike = {(rank, dims[name]) for name, rank in ranks.items()}  # far fewer than blocks
+        if len({abs(rank.coefficient(dim)) for rank, dim in alike if dim}) <= 1:
+            return False
+        rates = {n: abs(ranks[n].coefficient(dim)) for n, dim in dims.items() if dim and self._goes_on(n, dim)}
+        fastest = min(rates.values(), default=1)
+        return any(
+            rate > fastest and most_steps(self.blocks[name].domain, other) == rate // fastest
+            for name, rate in rates.items()
+            for other in self.blocks[name].dims
+            if other is not dims[name]
+        )
+
+    def _goes_on(self, name: str, dim: Symbol) -> bool:
+        """Whether a block has more than a step of a dim."""
+        return most_steps(self.blocks[name].domain, dim) not in (0, 1)
+
+    def _is_worth(
+        self,
+        fresh: _Group,
+        target: _Group,
+        symbol: Symbol,
+        joint: _Joint,
+        dependences: ByBlock,
+        crossing: Sequence[Dependence],
+        kept: set[Symbol],
+    ) -> bool:
+        """Whether a common loop is better than two: not where it makes iterations wait and saves no storage.
+
+        Steps of the producer that are independent would have to come one after the other. That is not worth it where a
+        user wants them at once. It is if they are few, or if its values then need not be kept for all steps. They are
+        kept anyway if they are read without a limit later, or if another definition of the same tensor is in the loop
+        already and this one has no more steps than are kept there; or if both loops are parallel and an outer loop
+        keeps values for all steps in any case. In that case two parallel loops stay apart too unless they have the same
+        steps: one would be cut into pieces. Contractions that are much faster for all steps at once stay out of the
+        loop of a recurrence that reads them, or that they read (`hoisting.py`). What reads ranges without a limit of
+        values made before stays out too: those are kept whole, and its own take no more.
+        """
+        if self.first is not None:
+            return True
+        if not joint.early.parallel:
+            return not (joint.late.parallel and any(symbol in self.blocks[name].apart for name in target.members))
+        steps = self._most_steps(fresh, symbol)
+        if joint.both.parallel:
+            pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
+            return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
+        if symbol in self.at_once:
+            return False
+        if steps in (0, 1):
+            return True
+        if any(symbol in self.blocks[name].apart for name in fresh.members):
+            return False
+        if steps is not None and self._tensors(fresh) & self._tensors(target):
+            return False
+        if steps is not None and steps <= FEW_STEPS:
+            return True
+        if symbol in kept and joint.late.parallel:
+            return False
+        ranks = joint.both.ranks
+        incoming = (d for name in fresh.members for d in dependences.into(name) if d.source not in ranks)
+        if any(_reads_without_limit(d, symbol) for d in incoming):
+            return False
+        distances = ((d, ranks[d.reader] - ranks[d.source].substitute(d.steps)) for d in crossing)
+        return all(least(-distance, d.condition) is not None for d, distance in distances)
+
+    def _steps(self, name: str, symbol: Symbol) -> Condition:
+        """The steps of a dim that a block has."""
+        block = self.blocks[name]
+        whole = conjunction(block.domain, facts(block.domain.symbols))
+        steps = solutions(whole).without(s for s in block.dims if s is not symbol)
+        return simplified(steps.condition(), TRUE)
+
+    def _most_steps(self, group: _Group, symbol: Symbol) -> int | None:
+        """The most steps that a member has along a dim; None where there is no limit."""
+        most = 0
+        for name in group.members:
+            block = self.blocks[name]
+            if symbol in block.dims:
+                steps = most_steps(block.domain, symbol)
+                if steps is None:
+                    return None
+                most = max(most, steps)
+        return most
+
+    def _tensors(self, group: _Group) -> set[str]:
+        """The tensors that a group makes."""
+        blocks = (self.blocks[name] for name in group.members)
+        return {s.node for block in blocks for s in block.statements if s.steps == block.current}
+
+    def _loop(self, group: _Group, dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]) -> Loop:
+        """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
+        among = dependences.inside(set(group.members))
+        rankings = [(way, candidate.ranks) for way in group.ways for candidate in way.candidates]
+        for way, ranks in rankings[:-1]:
+            try:
+                return self._ranked(group, way, ranks, among, remaining)
+            except ScheduleError:
+                continue
+        return self._ranked(group, *rankings[-1], among, remaining)
+
+    def _ranked(
+        self,
+        group: _Group,
+        way: _Way,
+        ranks: Ranks,
+        among: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+    ) -> Loop:
+        shifts = self.shifts.of(group.members, among, ranks)
+        assert shifts is not None
+        members = {name: Member(way.dims[name], ranks[name] + shifts[name]) for name in group.members}
+        self.loops += 1
+        counter = Symbol(way.symbol.name, "dim", serial=-10 - self.loops)
+        inner = list(still_open(among, members))
+        left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
+        unchanged = {(d.source, d.reader) for d in inner}
+        settled = [d for d in among if (d.source, d.reader) not in unchanged]
+        parallel = all((members[d.reader].time - members[d.source].time.substitute(d.steps)) is ZERO for d in among)
+        return Loop(counter, members, self.nest(group.members, inner, left, settled), parallel)
+
+
+def still_open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
+    """The part of each dependence whose two ends fall into one iteration."""
+    for d in among:
+        distance = members[d.reader].time - members[d.source].time.substitute(d.steps)
+        if distance.is_constant and distance.constant:
+            continue
+        condition = conjunction(d.condition, eq(distance, 0))
+        if not solutions(condition).is_empty:
+            yield replace(d, condition=condition)
+
+
+def _reads_without_limit(dependence: Dependence, symbol: Symbol) -> bool:
+    """Whether a block reads a range along a dim that goes back, or ahead, as far as there are steps."""
+    step = dependence.steps.get(symbol)
+    if step is None or all(s.kind != "dim" or s is symbol for s in step.symbols):
+        return False
+    behind = Term.of(symbol) - step
+    return any(least(way, dependence.condition) is None for way in (behind, -behind))
+
+
+def _old_before_new(order: _Order, settled: Sequence[Dependence]) -> list[_Group]:
+    """Reorder so that a value of an earlier iteration is read before its successor is written, where that is possible.
+
+    A value then needs one place instead of two.
+    """
+    place = {name: group for group in order.groups for name in group.members}
+    before = order.before
+    for d in settled:
+        reader, writer = place[d.reader], place[d.source]
+        if reader is not writer and not reaches(before, reader, writer):
+            before[writer].add(reader)
+    after: dict[_Group, list[_Group]] = {group: [] for group in order.groups}
+    for group, needed in before.items():
+        for other in needed:
+            after[other].append(group)
+    number = {group: n for n, group in enumerate(order.groups)}
+    waiting = {group: len(before[group]) for group in order.groups}
+    ready = [n for n, group in enumerate(order.groups) if not before[group]]  # a sorted list is a heap
+    found = []
+    while ready:
+        found.append(order.groups[heappop(ready)])
+        for group in after[found[-1]]:
+            waiting[group] -= 1
+            if not waiting[group]:
+                heappush(ready, number[group])
+    return found

@@ -1,0 +1,132 @@
+"""Indexing by data, and sorting. Indices are clamped to the axis when reading; what lies outside is not written."""
+
+from __future__ import annotations
+
+from polyrhythm.errors import ShapeError
+from polyrhythm.language.functions.arithmetic import cast, equal
+from polyrhythm.language.functions.shapes import broadcast_to, unsqueeze
+from polyrhythm.language.functions.support import (
+    DTypeLike,
+    Length,
+    TensorLike,
+    as_integers,
+    as_tensor,
+    one_axis,
+    promoted,
+)
+from polyrhythm.language.index import index_of, term_of
+from polyrhythm.language.tensor import Tensor, apply
+
+
+def take(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
+    """The positions `indices` along an axis, whose place the axes of `indices` take.
+
+    >>> import polyrhythm as pr
+    >>> table = pr.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> pr.evaluate(pr.take(table, pr.constant([1, 0, 1]), axis=0))
+    array([[3., 4.],
+           [1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+    operand = as_tensor(x)
+    return apply("take", operand, as_integers(indices, "positions"), axis=one_axis(operand, axis))
+
+
+def gather(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
+    """For each element of `indices` the element of x at that position along an axis, and at its own along the others.
+
+    >>> import polyrhythm as pr
+    >>> x = pr.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> pr.evaluate(pr.gather(x, pr.constant([[1], [0]]), axis=1))
+    array([[2.],
+           [3.]], dtype=float32)
+    """
+    operand = as_tensor(x)
+    return apply("take_along", operand, as_integers(indices, "positions"), axis=one_axis(operand, axis))
+
+
+def scatter_add(x: TensorLike, indices: TensorLike, updates: TensorLike, axis: int = 0) -> Tensor:
+    """x with updates added at the positions `indices` along an axis: what `take` reads, this adds to.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.scatter_add(pr.zeros(3), pr.constant([0, 2, 0]), pr.constant([1.0, 2.0, 4.0])))
+    array([5., 0., 2.], dtype=float32)
+    """
+    (base, added), _ = promoted(x, updates)
+    place, chosen = one_axis(base, axis), as_integers(indices, "positions")
+    shape = (*base.type.shape[:place], *chosen.type.shape, *base.type.shape[place + 1 :])
+    full = broadcast_to(added, [index_of(length) for length in shape])
+    return apply("scatter_add", base, chosen, full, axis=place)
+
+
+def scatter_add_along(x: TensorLike, indices: TensorLike, updates: TensorLike, axis: int) -> Tensor:
+    """x with each update added at its index along an axis, and at its own place along the others: what `gather` reads.
+
+    >>> import polyrhythm as pr
+    >>> x = pr.zeros((2, 2))
+    >>> pr.evaluate(pr.scatter_add_along(x, pr.constant([[1], [0]]), pr.constant([[2.0], [3.0]]), axis=1))
+    array([[0., 2.],
+           [3., 0.]], dtype=float32)
+    """
+    (base, added), _ = promoted(x, updates)
+    return apply("scatter_along", base, as_integers(indices, "positions"), added, axis=one_axis(base, axis))
+
+
+def one_hot(indices: TensorLike, classes: Length, dtype: DTypeLike = "float32", axis: int = -1) -> Tensor:
+    """1 at the position of each index along a new axis, 0 elsewhere; all 0 for an index outside.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.one_hot(pr.constant([0, 2]), 3))
+    array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    chosen = as_integers(indices, "positions")
+    place = one_axis(chosen, axis, chosen.rank + 1)
+    positions = apply("iota", length=term_of(classes))
+    spread = unsqueeze(positions, tuple(range(1, chosen.rank - place + 1))) if place < chosen.rank else positions
+    return cast(equal(unsqueeze(chosen, place), spread), dtype)
+
+
+def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
+    """The positions that sort x along an axis, as int32; equal elements keep their order and NaN comes last.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.argsort(pr.constant([3.0, 1.0, 2.0])))
+    array([1, 2, 0], dtype=int32)
+    """
+    operand = as_tensor(x)
+    return apply("argsort", operand, axis=one_axis(operand, axis), descending=descending)
+
+
+def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
+    """x sorted along an axis; NaN comes last.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.sort(pr.constant([3.0, 1.0, 2.0]), descending=True))
+    array([3., 2., 1.], dtype=float32)
+    """
+    operand = as_tensor(x)
+    return gather(operand, argsort(operand, axis, descending), axis)
+
+
+def topk(x: TensorLike, k: Length, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """The k greatest elements along an axis, in descending order, and their positions.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.topk(pr.constant([3.0, 1.0, 2.0]), 2))
+    (array([3., 2.], dtype=float32), array([0, 2], dtype=int32))
+    """
+    operand = as_tensor(x)
+    place, count = one_axis(operand, axis), term_of(k)
+    length = operand.type.shape[place]
+    if count.is_constant and not 0 <= count.constant <= (length.constant if length.is_constant else count.constant):
+        raise ShapeError(f"the top {k} of an axis of length {length}", fix=f"ask for 0 to {length} elements")
+    order = argsort(operand, place, descending=True)
+    positions = apply(
+        "slice",
+        order,
+        starts=(term_of(0),) * order.rank,
+        lengths=tuple(count if i == place else n for i, n in enumerate(order.type.shape)),
+        steps=(1,) * order.rank,
+    )
+    return gather(operand, positions, place), positions

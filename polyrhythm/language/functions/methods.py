@@ -1,0 +1,187 @@
+"""The operators and methods of tensors: one table from names to functions.
+
+`Methods` is that table, written as a class so that a type checker sees it: it treats `Tensor` as a subclass.
+At run time `install_methods` copies the entries into `Tensor`, which is defined below these functions.
+"""
+
+from __future__ import annotations
+
+from polyrhythm.language.functions import arithmetic, elementwise, indexing, reductions, shapes
+from polyrhythm.language.functions.linalg import dot, matmul
+from polyrhythm.language.functions.spatial import Axes
+from polyrhythm.language.functions.support import TensorLike
+from polyrhythm.language.tensor import Tensor
+
+
+def _radd(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.add(y, x)
+
+
+def _rsub(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.subtract(y, x)
+
+
+def _rmul(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.multiply(y, x)
+
+
+def _rtruediv(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.divide(y, x)
+
+
+def _rfloordiv(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.floor_divide(y, x)
+
+
+def _rmod(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.remainder(y, x)
+
+
+def _rpow(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.pow(y, x)
+
+
+def _rand(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.bitwise_and(y, x)
+
+
+def _ror(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.bitwise_or(y, x)
+
+
+def _rxor(x: TensorLike, y: TensorLike) -> Tensor:
+    return arithmetic.bitwise_xor(y, x)
+
+
+def _rmatmul(x: TensorLike, y: TensorLike) -> Tensor:
+    return matmul(y, x)
+
+
+class Methods:
+    """Every operator and method that tensors have besides indexing of steps.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate((pr.constant([1.0, 2.0]) * 2 + 1).sum())
+    array(8., dtype=float32)
+    """
+
+    __add__ = arithmetic.add
+    __radd__ = _radd
+    __sub__ = arithmetic.subtract
+    __rsub__ = _rsub
+    __mul__ = arithmetic.multiply
+    __rmul__ = _rmul
+    __truediv__ = arithmetic.divide
+    __rtruediv__ = _rtruediv
+    __floordiv__ = arithmetic.floor_divide
+    __rfloordiv__ = _rfloordiv
+    __mod__ = arithmetic.remainder
+    __rmod__ = _rmod
+    __pow__ = arithmetic.pow
+    __rpow__ = _rpow
+    __and__ = arithmetic.bitwise_and
+    __rand__ = _rand
+    __or__ = arithmetic.bitwise_or
+    __ror__ = _ror
+    __xor__ = arithmetic.bitwise_xor
+    __rxor__ = _rxor
+    __matmul__ = matmul
+    __rmatmul__ = _rmatmul
+    __neg__ = arithmetic.negative
+    __invert__ = arithmetic.invert
+    __abs__ = elementwise.abs
+    __eq__ = arithmetic.equal  # type: ignore[assignment]
+    __ne__ = arithmetic.not_equal  # type: ignore[assignment]
+    __lt__ = arithmetic.less
+    __le__ = arithmetic.less_equal
+    __gt__ = arithmetic.greater
+    __ge__ = arithmetic.greater_equal
+    __hash__ = object.__hash__
+
+    cast = arithmetic.cast
+    clip = arithmetic.clip
+
+    abs = elementwise.abs
+    ceil = elementwise.ceil
+    cos = elementwise.cos
+    erf = elementwise.erf
+    exp = elementwise.exp
+    expm1 = elementwise.expm1
+    floor = elementwise.floor
+    isfinite = elementwise.isfinite
+    isnan = elementwise.isnan
+    log = elementwise.log
+    log1p = elementwise.log1p
+    reciprocal = elementwise.reciprocal
+    round = elementwise.round
+    rsqrt = elementwise.rsqrt
+    sigmoid = elementwise.sigmoid
+    sign = elementwise.sign
+    sin = elementwise.sin
+    sqrt = elementwise.sqrt
+    square = elementwise.square
+    tanh = elementwise.tanh
+
+    all = reductions.all
+    any = reductions.any
+    argmax = reductions.argmax
+    argmin = reductions.argmin
+    cummax = reductions.cummax
+    cumprod = reductions.cumprod
+    cumsum = reductions.cumsum
+    log_softmax = reductions.log_softmax
+    logsumexp = reductions.logsumexp
+    max = reductions.max
+    mean = reductions.mean
+    min = reductions.min
+    norm = reductions.norm
+    prod = reductions.prod
+    softmax = reductions.softmax
+    std = reductions.std
+    sum = reductions.sum
+    var = reductions.var
+
+    broadcast_to = shapes.broadcast_to
+    expand = shapes.expand
+    flatten = shapes.flatten
+    flip = shapes.flip
+    pad = shapes.pad
+    repeat = shapes.repeat
+    reshape = shapes.reshape
+    roll = shapes.roll
+    split = shapes.split
+    squeeze = shapes.squeeze
+    swapaxes = shapes.swapaxes
+    tile = shapes.tile
+    transpose = shapes.transpose
+    unsqueeze = shapes.unsqueeze
+
+    argsort = indexing.argsort
+    gather = indexing.gather
+    scatter_add = indexing.scatter_add
+    sort = indexing.sort
+    take = indexing.take
+    topk = indexing.topk
+    dot = dot
+
+    @property
+    def T(self) -> Tensor:
+        """The axes in reverse order."""
+        assert isinstance(self, Tensor)
+        return shapes.transpose(self)
+
+    @property
+    def axes(self) -> Axes:
+        """The axes of the value, to be indexed as in NumPy: `x.axes[0, ::2]`."""
+        assert isinstance(self, Tensor)
+        return Axes(self)
+
+
+_OWN = ("__dict__", "__weakref__", "__module__", "__doc__", "__qualname__")
+
+
+def install_methods(tensor: type[Tensor]) -> None:
+    """Give `Tensor` the operators and methods of the table."""
+    for name, function in vars(Methods).items():
+        if name not in _OWN:
+            setattr(tensor, name, function)

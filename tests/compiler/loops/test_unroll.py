@@ -1,0 +1,179 @@
+"""Short loops inside longer ones are written out, with separate arrays for what they index."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.compiler.legality import IllegalProgramError, check_program
+from polyrhythm.compiler.loops.ir import For, If, Item, LoopProgram, walk
+from polyrhythm.compiler.loops.unroll import expanded, marked
+
+WIDTH = 96  # a weight of 36 kB
+
+t, T = pr.dim("t")
+l, L = pr.dim("l")
+
+
+def layers(extra: Any = None, width: int = WIDTH) -> dict[str, pr.Tensor]:
+    """A stack of layers at every step, fed by its top one step before; each layer adds what it had then."""
+    h = pr.recurrent((width,), (t, (l, L + 1)))
+    w = pr.input("w", (width, width), (l,))
+    before = pr.where(t > 0, h[pr.max(t - 1, 0), l], 0.0)
+    h[t, 0] = pr.input("x", (width,), (t,)) + pr.where(t > 0, h[pr.max(t - 1, 0), L], 0.0)
+    h[t, l + 1] = pr.tanh(h @ w + before)
+    found = {"top": h[t, L]}
+    return found if extra is None else found | extra(h)
+
+
+def given(steps: int = 5, count: int = 3, width: int = WIDTH) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(count, width, width)).astype("float32") / width**0.5
+    return {"w": w, "x": rng.normal(size=(steps, width)).astype("float32")}
+
+
+def loops_of(program: LoopProgram) -> list[For]:
+    return [item for item in walk(program.body) if isinstance(item, For)]
+
+
+def unrolled(program: LoopProgram) -> list[For]:
+    return [loop for loop in loops_of(program) if loop.unrolled]
+
+
+def agrees(outputs: Any, inputs: dict[str, np.ndarray], program: pr.Program, bounds: Any = None) -> None:
+    want = pr.evaluate(outputs, inputs, bounds=bounds)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4),
+        program(**dict[str, Any](inputs)),
+        want,
+    )
+
+
+def test_a_loop_that_takes_large_slices_inside_a_longer_one_is_unrolled() -> None:
+    outputs = layers()
+    program = pr.compile(outputs, bounds={L: 3})
+    assert unrolled(program.compiled.loops)
+    places = program.backend.program.places
+    assert {name for name in places if name.startswith("w[")} == {"w[0]", "w[1]", "w[2]"}
+    assert "written out" in program.schedule
+    agrees(outputs, given(), program, {L: 3})
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+@pytest.mark.parametrize("count", [1, 4])
+def test_any_number_of_layers_and_steps(count: int, steps: int) -> None:
+    outputs = layers()
+    agrees(outputs, given(steps, count), pr.compile(outputs, bounds={L: count}), {L: count})
+
+
+def test_small_slices_or_unknown_numbers_stay_loops() -> None:
+    assert not unrolled(pr.compile(layers(width=4), bounds={L: 3}).compiled.loops)
+    assert not unrolled(pr.compile(layers()).compiled.loops)
+
+
+def test_what_is_written_out_is_proved_right() -> None:
+    """The checker accepts the expanded program too, part by part."""
+    for extra in (None, lambda h: {"all": h}, lambda h: {"mean": h[t, 0 : L + 1].mean(0)}):
+        compiled = pr.compile(layers(extra), bounds={L: 3}).compiled
+        assert unrolled(compiled.loops)
+        written_out = expanded(compiled.loops)
+        assert not unrolled(written_out)
+        check_program(compiled.graph, written_out)
+
+
+def test_a_wrong_part_is_found() -> None:
+    compiled = pr.compile(layers(), bounds={L: 3}).compiled
+    program = expanded(compiled.loops)
+    places = dict(program.places)
+    assert places["w[1]"].part_of == ("w", (1,))
+    places["w[1]"] = replace(places["w[1]"], part_of=("w", (2,)))
+    with pytest.raises(IllegalProgramError):
+        check_program(compiled.graph, replace(program, places=places))
+
+
+def test_separate_slots_that_a_loop_counts_through_are_found() -> None:
+    compiled = pr.compile(layers(), bounds={L: 3}).compiled
+    kept = {name for name, place in compiled.loops.places.items() if place.separate and place.kind == "buffer"}
+    assert kept
+
+    def rolled(items: tuple[Item, ...]) -> tuple[Item, ...]:
+        found: list[Item] = []
+        for item in items:
+            inside = replace(item, body=rolled(item.body)) if isinstance(item, (For, If)) else item
+            found.append(replace(inside, unrolled=False) if isinstance(inside, For) else inside)
+        return tuple(found)
+
+    wrong = replace(compiled.loops, body=rolled(compiled.loops.body))
+    with pytest.raises(IllegalProgramError, match="separate"):
+        check_program(compiled.graph, wrong)
+
+
+def test_slots_that_are_read_together_stay_together() -> None:
+    outputs = layers(lambda h: {"mean": h[t, 0 : L + 1].mean(0)})
+    program = pr.compile(outputs, bounds={L: 3})
+    assert program.compiled.loops.places["h"].separate == ()
+    agrees(outputs, given(), program, {L: 3})
+
+
+def test_outputs_over_layers_come_back_whole() -> None:
+    outputs = layers(lambda h: {"all": h})
+    agrees(outputs, given(), pr.compile(outputs, bounds={L: 3}), {L: 3})
+
+
+def test_an_outermost_loop_over_the_same_weights() -> None:
+    """It may stay a loop, which reads the whole input; what it shares with the unrolled one it keeps separate."""
+    w = pr.input("w", (WIDTH, WIDTH), (l,))
+    first = pr.recurrent((WIDTH,), ((l, L + 1),))
+    first[0] = 1.0
+    first[l + 1] = pr.tanh(first @ w)
+    h = pr.recurrent((WIDTH,), ((t, T + 1), (l, L + 1)))
+    h[0, l] = first[l]
+    h[0, L] = first[L]
+    h[t + 1, 0] = pr.input("x", (WIDTH,), (t,)) + h[t, L]
+    h[t + 1, l + 1] = pr.tanh(h[t + 1, l] @ w + h[t, l])
+    outputs = {"top": h[T, L]}
+    program = pr.compile(outputs, bounds={L: 3})
+    assert unrolled(program.compiled.loops)
+    check_program(program.compiled.graph, expanded(program.compiled.loops))
+    agrees(outputs, given(), program, {L: 3})
+
+
+def test_too_large_programs_stay_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyrhythm.compiler.loops.unroll.MOST_OPERATIONS", 10)
+    assert not unrolled(pr.compile(layers(), bounds={L: 3}).compiled.loops)
+
+
+def test_marking_again_changes_nothing() -> None:
+    program = pr.compile(layers(), bounds={L: 3}).compiled.loops
+    assert marked(program) == program
+
+
+def test_streams_and_traced_functions() -> None:
+    outputs, inputs = layers(), given()
+    program = pr.compile(outputs, bounds={L: 3})
+    want = pr.evaluate(outputs, inputs, bounds={L: 3})["top"]
+    steps = [step["top"] for step in program.stream(over=t, **dict[str, Any](inputs))]
+    np.testing.assert_allclose(np.stack(steps), want, atol=1e-4)
+    fed = [step["top"] for step in program.stream(over=t, w=inputs["w"], x=iter(inputs["x"]), bounds={T: 5})]
+    np.testing.assert_allclose(np.stack(fed), want, atol=1e-4)
+    fed = [step["top"] for step in program.stream(over=t, w=iter(inputs["w"]), x=inputs["x"])]
+    np.testing.assert_allclose(np.stack(fed), want, atol=1e-4)
+    traced = jax.jit(lambda w, x: program(w=w, x=x)["top"])(inputs["w"], inputs["x"])
+    np.testing.assert_allclose(traced, want, atol=1e-4)
+
+
+def test_weights_of_a_layer_follow_the_array_that_is_given() -> None:
+    """Parts of an array are kept between calls; another array has parts of its own."""
+    outputs, inputs = layers(), given()
+    program = pr.compile(outputs, bounds={L: 3})
+    for scale in (1.0, 0.5, 1.0):
+        changed = {"x": jax.numpy.asarray(inputs["x"]), "w": jax.numpy.asarray(inputs["w"] * np.float32(scale))}
+        for _ in range(2):
+            have = program(**dict[str, Any](changed))["top"]
+        want = pr.evaluate(outputs, {n: np.asarray(v) for n, v in changed.items()}, bounds={L: 3})["top"]
+        np.testing.assert_allclose(have, want, atol=1e-4)
