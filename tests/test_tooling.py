@@ -27,7 +27,7 @@ def test_missing_golden_file_fails_and_names_the_command(golden_project: pytest.
     result.stdout.fnmatch_lines(
         [
             "*tests/golden/ir/test_text/sum.txt does not exist*",
-            "*-m pytest 'tests/compiler/ir/test_text.py::test_sum' --update-golden",
+            "*-m pytest 'tests/ir/test_text.py::test_sum' --update-golden",
         ]
     )
 

@@ -134,6 +134,8 @@ class Points:
         """
         found = []
         for basic in self.isl_set.coalesce().compute_divs().get_basic_sets():
+            if basic.is_empty():
+                continue
             lowest, highest, is_all = self._ends(basic, symbol)
             if not is_all:  # bounded also together with a quotient of itself: without the quotients, from further out
                 further = self._ends(basic.remove_divs(), symbol)

@@ -148,6 +148,11 @@ def test_intervals_hold_a_column_and_stay_inside_its_bounds(sample: ConditionSam
             assert len(spans) > 1 or 0 <= spans[0][0] <= spans[0][1] < point[T]
 
 
+def test_an_empty_set_has_no_intervals() -> None:
+    """Nor does an empty part of a set, though its constraints may not bound the column."""
+    assert points(conjunction(ge(STEP, 0), lt(STEP * 2, STEP * 2)), (T, t)).intervals(t) == []
+
+
 def test_an_interval_that_is_bounded_by_a_quotient_of_the_column() -> None:
     """That the column is below T follows from the quotient, so the set does not say it again."""
     other = Symbol("i", "dim")
