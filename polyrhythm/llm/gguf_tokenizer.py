@@ -147,9 +147,9 @@ def _begin(made: Any, metadata: Mapping[str, Any], tokens: Sequence[str], defaul
 
     around: list[list[tuple[str, int]]] = []
     for key, asked in (("bos", default), ("eos", False)):
-        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        add = metadata.get(f"tokenizer.ggml.add_{key}_token", asked) and number is not None
-        around.append([(tokens[number], int(number))] if add else [])
+        number = int(metadata.get(f"tokenizer.ggml.{key}_token_id", -1))
+        add = metadata.get(f"tokenizer.ggml.add_{key}_token", asked) and number >= 0
+        around.append([(tokens[number], number)] if add else [])
     first, last = around
     if first or last:
         single = [*(token for token, _ in first), "$A", *(token for token, _ in last)]
