@@ -91,7 +91,7 @@ def compile_tensors(
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)
-    again = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift")) if lifted else None
+    unlifted = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift"), compiled_loops)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     ordered = _ordered(graph, blocks, dependences, None, seconds, without, at_once)
@@ -101,17 +101,15 @@ def compile_tensors(
         if refused is not None:
             raise refused
     loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
-    return replace(ordered, loops=loops, notes=notes, unlifted=again, without=tuple(without))
+    return replace(ordered, loops=loops, notes=notes, unlifted=unlifted if lifted else None, without=tuple(without))
 
 
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
-    if compiled.unlifted is not None:
-        compiled = compiled.unlifted()
-    variant = _ordered(compiled.graph, compiled.blocks, compiled.dependences, dim, {}, compiled.without)
-    if variant.schedule == compiled.schedule:
+    given, start = compiled.loops, compiled.unlifted() if compiled.unlifted is not None else compiled
+    variant = _ordered(start.graph, start.blocks, start.dependences, dim, {}, start.without)
+    if variant.schedule == compiled.schedule and start is compiled:
         return compiled
-    given = compiled.loops
     loops = replace(variant.loops, budget=given.budget, chunks=given.chunks, machine=given.machine)
     return replace(variant, loops=loops)
 

@@ -68,7 +68,7 @@ def _saved(notes: Sequence[Note]) -> str:
     written = sum((note.bytes for note in notes), ZERO)
     saved = [f"{operations} operation{'s' if operations != 1 else ''} a point"] if operations > 0 else []
     saved += [f"{launches} launch{'es' if launches != 1 else ''} a point"] if launches > 0 else []
-    costs = written is not ZERO and all(coefficient < 0 for _, coefficient in written.monomials)
+    costs = written is not ZERO and written.constant <= 0 and all(factor < 0 for _, factor in written.monomials)
     if written is not ZERO and not costs:
         saved.append(f"{written} bytes")
     told = f"; saves {', '.join(saved)}" if saved else ""

@@ -212,3 +212,15 @@ def test_compiled_programs_survive_the_process(tmp_path: Path) -> None:
 def test_no_cache_where_none_is_wanted() -> None:
     assert run_script("") == ["0", "True"]
     assert run_script("") == ["0", "True"]
+
+
+def test_bytes_that_a_pass_saves_are_told_as_saved() -> None:
+    """Fusing the last operations of this program saves 28 bytes: a number of bytes without bounds."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = pr.recurrent((3,), (t,))
+    y[0] = x[0]
+    y[t + 1] = 0.9 * y + 0.1 * x[t + 1]
+    told = pr.compile({"last": y[T - 1], "mean": y[0:T].mean(0)}).explain()
+    assert "keeps -" not in told
+    assert "saves 3 launches a point, 28 bytes" in told

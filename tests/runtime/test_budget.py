@@ -1,0 +1,82 @@
+"""`memory_budget` is held or refused, with the tensor that stops it, whichever way a program is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import polyrhythm as pr
+from polyrhythm.errors import MemoryBudgetError
+
+STEPS = 1000
+
+t, T = pr.dim("t")
+
+
+def smoothed() -> pr.Tensor:
+    """Steps that follow each other, all of which are outputs: 4 bytes each, beside as many of the input."""
+    x = pr.input("x", (), (t,))
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = pr.tanh(y) + x[t + 1]
+    return y
+
+
+def running_sum() -> pr.Tensor:
+    """A recurrence that a call computes as one operation, and a stream step by step."""
+    x = pr.input("x", (), (t,))
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = y + x[t + 1]
+    return y
+
+
+def _streamed(program: pr.Program, x: np.ndarray) -> Any:
+    return [np.asarray(step) for step in program.stream(over=t, x=x)]
+
+
+PATHS: dict[str, Callable[[pr.Program, np.ndarray], Any]] = {
+    "call": lambda program, x: program(x=x),
+    "bounds": lambda program, x: program(x=iter(x)),
+    "stream": _streamed,
+    "fed stream": lambda program, x: list(program.stream(over=t, bounds={T: len(x)}, x=iter(x))),
+    "checkpoint": lambda program, x: program(x=x, checkpoint=pr.Checkpoints("unused", over=t, every=STEPS)),
+    "jit": lambda program, x: jax.jit(lambda x: program(x=x))(x),
+    "as_torch": lambda program, x: program.as_torch()(x=torch.from_numpy(x)),
+    "probe": lambda program, x: program.probe(program.wanted.outputs[0], at={t: 1}, x=x),
+}
+
+BOTH = [(path, backend) for path in PATHS for backend in ("jax", "numpy") if path != "jit" or backend == "jax"]
+
+
+@pytest.mark.parametrize(("path", "backend"), BOTH)
+@pytest.mark.parametrize("made", [smoothed, running_sum])
+def test_a_budget_is_refused(
+    made: Callable[[], pr.Tensor], path: str, backend: str, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = pr.compile(made(), backend=backend, memory_budget=100)
+    with pytest.raises(MemoryBudgetError, match="the budget") as raised:
+        PATHS[path](program, np.ones(STEPS, "float32"))
+    assert "test_budget.py" in str(raised.value)  # the line of the tensor that stops it
+
+
+@pytest.mark.parametrize(("path", "backend"), BOTH)
+def test_a_budget_that_suffices_changes_nothing(path: str, backend: str, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.linspace(0, 1, 50, dtype="float32")
+    program = pr.compile(smoothed(), backend=backend, memory_budget="10MB")
+    PATHS[path](program, x)
+
+
+def test_a_stream_of_a_lifted_program_keeps_budget_machine_and_choices() -> None:
+    program = pr.compile(running_sum(), memory_budget="1MB")
+    assert any(note.by == "lift" for note in program.compiled.notes)
+    streamed = program._variant(program._caller.dim(t)).compiled.loops
+    assert streamed.budget == program.compiled.loops.budget == 1 << 20
+    assert streamed.machine == program.compiled.loops.machine
