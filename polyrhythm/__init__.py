@@ -6,7 +6,7 @@ Everything a user needs is here: `import polyrhythm as pr`.
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.calls import Ragged
 from polyrhythm.language.checkpoint import checkpoint
-from polyrhythm.language.chunks import loop, vector
+from polyrhythm.language.chunks import chunk, loop, vector
 from polyrhythm.language.custom import custom_vjp
 from polyrhythm.language.foreign import jax_function, torch_function
 from polyrhythm.language.functions import (
@@ -169,6 +169,7 @@ __all__ = [
     "categorical",
     "ceil",
     "checkpoint",
+    "chunk",
     "clip",
     "compile",
     "concat",

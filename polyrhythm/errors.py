@@ -1299,7 +1299,7 @@ class MemoryBudgetError(PolyrhythmError):
 class DependentStepsError(PolyrhythmError):
     """Steps that need each other were to run at once.
 
-    `schedule={t: pr.vector()}` and `pr.tile(n)` ask for many steps of a dim at the same time. That is possible only
+    `schedule={t: pr.vector()}` and `pr.chunk(n)` ask for many steps of a dim at the same time. That is possible only
     where none of them needs what another one makes, in the whole program: a recurrence along the dim rules it out,
     and so do effects, which have an order, and a stopping condition.
 

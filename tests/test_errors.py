@@ -1220,7 +1220,7 @@ def recurrence_backwards_in_tiles() -> None:
     g = pr.recurrent((), ((t, T + 1),))
     g[T] = 0
     g[t] = x + 0.9 * g[t + 1]
-    pr.compile(g[0], schedule={t: pr.tile(8)})
+    pr.compile(g[0], schedule={t: pr.chunk(8)})
 
 
 @raises(errors.DependentStepsError)

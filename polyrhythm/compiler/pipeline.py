@@ -134,7 +134,7 @@ def _declared(graph: Graph, chunks: Mapping[Dim, Chunk]) -> dict[Symbol, Chunk]:
         if symbol is None or not isinstance(chunk, Chunk):
             raise DeclarationError(
                 f"schedule={{{dim}: {chunk!r}}} does not say how a dim of the program runs",
-                fix="name dims of the program, as in schedule={t: pr.tile(256)}",
+                fix="name dims of the program, as in schedule={t: pr.chunk(256)}",
             )
         chosen[symbol] = chunk
     return chosen

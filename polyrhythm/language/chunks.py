@@ -21,7 +21,7 @@ class Chunk:
     steps: int | None
 
     def __str__(self) -> str:
-        return {None: "pr.vector()", 1: "pr.loop()"}.get(self.steps, f"pr.tile({self.steps})")
+        return {None: "pr.vector()", 1: "pr.loop()"}.get(self.steps, f"pr.chunk({self.steps})")
 
 
 def loop() -> Chunk:
@@ -46,6 +46,20 @@ def vector() -> Chunk:
     array([1., 1.], dtype=float32)
     """
     return Chunk(None)
+
+
+def chunk(steps: int) -> Chunk:
+    """So many steps at once, then the next so many.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> x = pr.input("x", (), (t,))
+    >>> pr.compile(pr.exp(x), schedule={t: pr.chunk(2)})(x=[0.0, 0.0, 0.0])
+    array([1., 1., 1.], dtype=float32)
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise DeclarationError(f"a chunk of {steps} steps", fix="give a number of steps, as in pr.chunk(256)")
+    return Chunk(steps)
 
 
 def parsed_bytes(budget: int | str) -> int:

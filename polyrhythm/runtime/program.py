@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -59,7 +59,6 @@ def compile(
     check_nan: bool = False,
     progress: bool = True,
     without: Sequence[str] = (),
-    torch_compile: str | None = None,
     memory_budget: int | str | None = None,
     schedule: Mapping[Dim, Chunk] | None = None,
     tune: bool = False,
@@ -71,10 +70,10 @@ def compile(
     wanted only for what they do. `backend` is "jax", "numpy" or "torch". With `check_nan` a run stops at the first
     NaN or infinity that it makes of finite values, and names the line and the step. `progress=False` shows nothing
     during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
-    every pass keeps the meaning. `torch_compile="inductor"` runs the blocks of a program on torch through
+    every pass keeps the meaning. `backend="torch:inductor"` runs the blocks of a program on torch through
     `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
     what a run may take: fewer steps run at once, or the tensor that needs too much is named. `schedule` says how many
-    steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.tile(256)`, and is refused where they depend on each
+    steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.chunk(256)`, and is refused where they depend on each
     other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
     bounds of a size, which then takes longer; what it finds is kept for later processes.
 
@@ -90,7 +89,8 @@ def compile(
     """
     tensors, rebuild = flattened(outputs)
     chunks = dict(schedule or {})
-    options = Options(backend, check_nan, progress, tuple(without), torch_compile, memory_budget, chunks, tune)
+    backend, _, compiler = backend.partition(":")
+    options = Options(backend, check_nan, progress, tuple(without), compiler or None, memory_budget, chunks, tune)
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
     return Program(wanted, options)
 
@@ -118,8 +118,8 @@ class Program:
             raise UnsupportedError(f"there is no backend {options.backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
         if options.torch_compile is not None and (options.backend != "torch" or options.check_nan):
             raise UnsupportedError(
-                "torch_compile is for the torch backend, without check_nan",
-                fix='use backend="torch", or leave torch_compile out',
+                f"blocks are compiled by {options.torch_compile!r} on the torch backend only, without check_nan",
+                fix=f'use backend="{options.backend}"',
             )
         if options.tune and options.backend != "jax":
             raise UnsupportedError(
@@ -152,6 +152,7 @@ class Program:
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._streamers: dict[Symbol, calling.Caller] = {}
+        self._probes: dict[int, tuple[Tensor, Program]] = {}
 
     def __call__(
         self,
@@ -251,7 +252,16 @@ class Program:
         >>> program.probe(doubled, at={t: 1}, x=[1.0, 2.0, 3.0])
         array(4., dtype=float32)
         """
-        return probing.probe(self, tensor, at or {}, inputs, bounds, seed)
+        return probing.probe(self, self._probed, tensor, at or {}, inputs, bounds, seed)
+
+    def _probed(self, tensor: Tensor) -> Program:
+        """The program with a tensor as its result, compiled once."""
+        if id(tensor) not in self._probes:
+            # The outputs are compiled too: random sites without a name are numbered in the order of the walk.
+            outputs = (*self.wanted.outputs, tensor)
+            wanted = replace(self.wanted, outputs=outputs, rebuild=lambda results: results[-1])
+            self._probes[id(tensor)] = tensor, Program(wanted, self.options)
+        return self._probes[id(tensor)][1]
 
     @property
     def schedule(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     from polyrhythm.stream.studies import Row
 
 
-def plot_studies(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write all plots and return their paths."""
+def plot_studies(rows: Sequence[Row], folder: Path, distance: Callable[[Sequence[Row]], float]) -> list[Path]:
+    """Write all plots and return their paths. `distance` is the improvement of dynamic tiles that a title tells."""
     return [
-        _tiling([row for row in rows if row.study == "dynamic_tiling"], folder / "dynamic_tiling.png"),
+        _tiling([row for row in rows if row.study == "dynamic_tiling"], folder / "dynamic_tiling.png", distance),
         _multiplexing([row for row in rows if row.study == "time_multiplex"], folder / "time_multiplex.png"),
         _parallelization([row for row in rows if row.study == "dynamic_parallel"], folder / "dynamic_parallel.png"),
     ]
 
 
-def _tiling(rows: Sequence[Row], path: Path) -> Path:
-    from polyrhythm.stream.studies import improvement_distance
-
+def _tiling(rows: Sequence[Row], path: Path, distance: Callable[[Sequence[Row]], float]) -> Path:
     panels = sorted({(row.model or "", row.batch) for row in rows})
     conventions = ("authors", "authors_v2", "like_for_like")
     figure, axes = plt.subplots(len(panels), 3, figsize=(13, 3.2 * len(panels)), squeeze=False)
@@ -43,7 +41,7 @@ def _tiling(rows: Sequence[Row], path: Path) -> Path:
             axis.plot(
                 [r.on_chip_bytes / 1e6 for r in best], [r.cycles / 1e6 for r in best], "*", ms=12, label="dynamic"
             )
-            axis.set_title(f"{model} B={batch}, {convention}: PID {improvement_distance(shown):.2f}", fontsize=9)
+            axis.set_title(f"{model} B={batch}, {convention}: PID {distance(shown):.2f}", fontsize=9)
             axis.set_xscale("log")
             axis.set_xlabel("on-chip memory (MB)", fontsize=8)
             axis.set_ylabel("cycles (millions)", fontsize=8)

@@ -268,7 +268,7 @@ def _plot(rows: list[Row], folder: Path) -> None:
     except ModuleNotFoundError as missing:
         print(f"no plots: {missing.name} is not installed (pip install polyrhythm[stream])")
         return
-    for path in plot_studies(rows, folder):
+    for path in plot_studies(rows, folder, improvement_distance):
         print(f"wrote {path}")
 
 

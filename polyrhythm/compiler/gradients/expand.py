@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.gradients.adjoint import pulled, zero_node
 from polyrhythm.compiler.gradients.custom_vjp import without_rules
+from polyrhythm.compiler.gradients.derivatives import contributions
 from polyrhythm.compiler.gradients.regions import Region, cone
 from polyrhythm.compiler.gradients.rematerialise import Again
-from polyrhythm.compiler.gradients.rules import contributions
+from polyrhythm.compiler.gradients.rules import Step
 from polyrhythm.compiler.gradients.values import Growing, Space
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, negation
@@ -219,7 +220,7 @@ class _Backward:
                 continue
             domain = conjunction(node.points, definition.domain)
             space = Space(self.growing, node.dims, domain, definition.at, f"d_{node.name}")
-            results = contributions(space, node, definition, self.gradients[node.name], wanted, self.again)
+            results = contributions(Step(space, node, definition, self.gradients[node.name], wanted, self.again))
             for access, contribution in zip(definition.operands, results, strict=True):
                 if contribution is None or access.source not in self.active:
                     continue

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from polyrhythm.compiler.gradients.rematerialise import Again
 from polyrhythm.compiler.gradients.values import Space, Value
 from polyrhythm.compiler.ir.graph import Access, Definition, Node
 from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.errors import GradientError
 
 
 @dataclass(frozen=True)
@@ -58,34 +57,6 @@ class Step:
 
 Results = Sequence[Value | None]
 Rule = Callable[[Step], Results]
-
-
-def contributions(
-    space: Space, node: Node, definition: Definition, gradient: str, wanted: Sequence[bool], again: Again
-) -> Results:
-    """The gradient of each operand of a definition, or None."""
-    rules = all_rules()
-    if definition.op == "ruled":
-        from polyrhythm.compiler.gradients.custom_vjp import ruled
-
-        return ruled(Step(space, node, definition, gradient, wanted, again))
-    if definition.op not in rules:
-        raise GradientError(
-            f"the gradient of {definition.op} is not known: it leads through something that is not differentiable",
-            fix="keep it out of the loss with pr.detach, or write it with operations that have derivatives",
-            at=definition.at,
-        )
-    return rules[definition.op](Step(space, node, definition, gradient, wanted, again))
-
-
-@cache
-def all_rules() -> dict[str, Rule]:
-    """The rule of every operation that has one. The families import this module, so they are joined late."""
-    from polyrhythm.compiler.gradients.rules_opaque import OPAQUE
-    from polyrhythm.compiler.gradients.rules_structure import STRUCTURE
-    from polyrhythm.compiler.gradients.rules_windows import WINDOWS
-
-    return {**ELEMENTWISE, **STRUCTURE, **WINDOWS, **OPAQUE}
 
 
 def _unary(derivative: Callable[[Step], Value]) -> Rule:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
 
 import numpy as np
 
 from polyrhythm.compiler.ir.dtypes import BOOL, INT32
 from polyrhythm.compiler.ir.ops.checks import show
 from polyrhythm.compiler.ir.terms import ONE, Term, product
-from polyrhythm.errors import AxisError, DeclarationError, ShapeError
-from polyrhythm.language.chunks import Chunk
+from polyrhythm.errors import AxisError, ShapeError
 from polyrhythm.language.functions.quotients import divided
 from polyrhythm.language.functions.reductions import flat
 from polyrhythm.language.functions.spatial import Axes
@@ -288,28 +286,13 @@ def repeat(x: TensorLike, times: Length, axis: int) -> Tensor:
     return _repeated(operand, place, place + 1, times)
 
 
-@overload
-def tile(x: TensorLike, times: Length | Sequence[Length]) -> Tensor: ...
-@overload
-def tile(x: int) -> Chunk: ...
-def tile(x: TensorLike, times: Length | Sequence[Length] | None = None) -> Tensor | Chunk:
+def tile(x: TensorLike, times: Length | Sequence[Length]) -> Tensor:
     """The whole value several times along its axes, as in NumPy.
 
     >>> import polyrhythm as pr
     >>> pr.evaluate(pr.tile(pr.constant([1, 2]), 2))
     array([1, 2, 1, 2], dtype=int32)
-
-    With a number alone, a choice for `pr.compile`: so many steps of a dim run at once, then the next.
-
-    >>> t, T = pr.dim("t")
-    >>> x = pr.input("x", (), (t,))
-    >>> pr.compile(pr.exp(x), schedule={t: pr.tile(2)})(x=[0.0, 0.0, 0.0])
-    array([1., 1., 1.], dtype=float32)
     """
-    if times is None:
-        if not isinstance(x, int) or x < 1:
-            raise DeclarationError(f"a tile of {x} steps", fix="give a number of steps, as in pr.tile(256)")
-        return Chunk(x)
     operand = as_tensor(x)
     given = [index_of(term) for term in as_terms(times)]
     counts: list[Length] = [*[1] * (operand.rank - len(given)), *given]

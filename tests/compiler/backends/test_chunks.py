@@ -38,12 +38,12 @@ def lanes_of(program: pr.Program, monkeypatch: pytest.MonkeyPatch, **inputs: Any
     return np.asarray(program(**inputs)), seen
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [("loop", set()), ("vector", {16}), ("tile", {4})])
+@pytest.mark.parametrize(("chosen", "expected"), [("loop", set()), ("vector", {16}), ("chunk", {4})])
 def test_whatever_runs_at_once_the_values_are_the_same(
     chosen: str, expected: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     t, y = attention()
-    chunk = {"loop": pr.loop(), "vector": pr.vector(), "tile": pr.tile(4)}[chosen]
+    chunk = {"loop": pr.loop(), "vector": pr.vector(), "chunk": pr.chunk(4)}[chosen]
     program = pr.compile(y, schedule={t: chunk})
     for steps in (13, 16):
         arrays = {"x": np.random.default_rng(steps).normal(size=(steps, WIDTH)).astype("float32")}
@@ -159,5 +159,5 @@ def test_a_choice_for_what_is_no_dim_of_the_program() -> None:
     other, _ = pr.dim("other")
     with pytest.raises(DeclarationError, match="does not say how a dim"):
         pr.compile(attention()[1], schedule={other: pr.loop()})
-    with pytest.raises(DeclarationError, match="a tile of 0 steps"):
-        pr.tile(0)
+    with pytest.raises(DeclarationError, match="a chunk of 0 steps"):
+        pr.chunk(0)

@@ -45,7 +45,7 @@ def fastest(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TunedBackend, "_raced", decided)
 
 
-@pytest.mark.parametrize("winner", ["t: pr.tile(16)", pytest.param("the model's choice", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("winner", ["t: pr.chunk(16)", pytest.param("the model's choice", marks=pytest.mark.slow)])
 def test_whatever_wins_the_results_are_those_of_the_oracle(
     winner: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +56,7 @@ def test_whatever_wins_the_results_are_those_of_the_oracle(
     for _ in range(2):
         np.testing.assert_allclose(program(**inputs), pr.evaluate(y, inputs), rtol=1e-4, atol=1e-5)
     (choice,) = program.backend.choices.values()
-    assert set(choice.seconds) == {"the model's choice", "t: pr.loop()", "t: pr.tile(16)"}
+    assert set(choice.seconds) == {"the model's choice", "t: pr.loop()", "t: pr.chunk(16)"}
     chosen = {} if winner.startswith("the") else dict([winner.split(": ")])
     assert {dim: str(chunk) for dim, chunk in choice.chunks.items()} == chosen
     assert f"at T <= 64: {winner if chosen else 'what the cost model chose'}; measured: " in program.explain()
@@ -82,7 +82,7 @@ def test_a_choice_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_user_chose_is_not_measured(folder: Path) -> None:
     t, _ = pr.dim("t")
     x = pr.input("x", (), (t,))
-    program = pr.compile(x * 2, schedule={t: pr.tile(8)}, tune=True)
+    program = pr.compile(x * 2, schedule={t: pr.chunk(8)}, tune=True)
     program(x=np.ones(40, "float32"))
     assert "nothing to choose" in program.explain()
 

@@ -1,0 +1,25 @@
+"""The limits that keep the package readable: size of files, import cycles, number of options."""
+
+from __future__ import annotations
+
+import inspect
+
+import polyrhythm as pr
+from tests.structure import cycles, modules
+
+MOST_LINES = 600
+MOST_OPTIONS = 10
+
+
+def test_no_file_is_too_long() -> None:
+    long = {name: lines for name, path in modules().items() if (lines := path.read_text().count("\n")) > MOST_LINES}
+    assert set(long) <= {"polyrhythm.errors"}, long
+
+
+def test_no_import_cycle_even_inside_functions() -> None:
+    assert list(cycles()) == []
+
+
+def test_few_options_of_compile() -> None:
+    names = [name for name in inspect.signature(pr.compile).parameters if name != "outputs"]
+    assert len(names) <= MOST_OPTIONS, names
