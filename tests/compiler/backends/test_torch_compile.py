@@ -50,4 +50,4 @@ def test_attention_random_numbers_and_a_gradient(compiler: str) -> None:
 def test_it_is_for_torch_alone() -> None:
     for choices in ({"backend": "numpy:inductor"}, {"backend": "torch:inductor", "check_nan": True}):
         with pytest.raises(pr.errors.UnsupportedError, match="torch backend"):
-            pr.compile(pr.input("x"), **choices)  # type: ignore[arg-type]
+            pr.compile(pr.input("x"), **choices)
