@@ -18,7 +18,17 @@ from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplifie
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, maximum, minimum, ordered
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops import ir
-from polyrhythm.compiler.loops.segments import Ranges, Segment, Span, apart, clean_cut, cut, hull, nominal_value
+from polyrhythm.compiler.loops.segments import (
+    Ranges,
+    Segment,
+    Span,
+    apart,
+    clean_cut,
+    cut,
+    hull,
+    large_bounds,
+    nominal_value,
+)
 from polyrhythm.compiler.schedule.blocks import Block, Statement, definition_of, local_source
 from polyrhythm.compiler.schedule.scheduler import Item, Loop, Member
 from polyrhythm.compiler.schedule.storage import Storage
@@ -31,7 +41,7 @@ def build(
     builder = _Builder(graph, blocks, storage)
     required = (requirement.condition for requirement in graph.requirements)
     whole = conjunction(facts(frozenset(s for s in graph.symbols if s.kind != "dim")), *required)
-    body = builder.items(items, {name: {} for name in blocks}, whole, {})
+    body = builder.items(items, {name: {} for name in blocks}, whole, large_bounds(builder.declared))
     return ir.LoopProgram(
         builder.places(),
         {name: node.name for name, node in graph.inputs.items()},
@@ -51,6 +61,8 @@ class _Builder:
     def __init__(self, graph: Graph, blocks: Mapping[str, Block], storage: Mapping[str, Storage]) -> None:
         self.graph, self.blocks, self.storage = graph, blocks, storage
         self.bounds = ordered(s for s in graph.symbols if s.kind != "dim")
+        since = {symbol: declared.serial for declared, symbol in graph.declared.items()}
+        self.declared = sorted(self.bounds, key=lambda bound: since.get(bound, 0))
 
     def places(self) -> dict[str, ir.Place]:
         """Every place that the program uses."""
@@ -99,6 +111,10 @@ class _Builder:
             return
         usual = None
         if clean_cut(loop.counter, ranges, given, nominal) is None:
+            other = {**nominal, **large_bounds(self.declared[::-1])}
+            if clean_cut(loop.counter, self._ranges(loop, inside, given, other), given, other) is not None:
+                yield from self._pieces(loop, inside, self._ranges(loop, inside, given, other), given, other)
+                return
             usual = self._usual(loop, inside, given, nominal)
         if usual is None:
             yield from self._pieces(loop, inside, ranges, given, nominal)

@@ -1,10 +1,11 @@
 """Cutting a fused loop so that no statement needs a guard: prologue, steady state, epilogue.
 
-The members of a loop are active on different ranges of its counter. The loop is cut at the ends of those ranges,
-in the order they have for large bounds. That every member meets all of its iterations for small bounds too is
-proved; where the proof fails the loop stays whole. Guards that remain are added by the builder, for whatever the
-range of a piece does not imply. A member that is active only at both ends of a loop, as what is defined at the borders
-of a stencil is, has two ranges, and what lies in between is left out.
+The members of a loop are active on different ranges of its counter. The loop is cut at the ends of those ranges, in the
+order they have for large bounds: those declared first are the smallest, or the largest if only that cuts cleanly
+(`large_bounds`; names do not matter). That every member meets all of its iterations for small bounds too is proved;
+where the proof fails the loop stays whole. Guards that remain are added by the builder, for whatever the range of a
+piece does not imply. A member that is active only at both ends of a loop, as what is defined at the borders of a
+stencil is, has two ranges, and what lies in between is left out.
 
 Where a piece of an iteration or two does nearly all that the piece beside it does, and that is much, the two stay
 together, and the little that differs gets a guard: code is compiled once instead of twice.
@@ -26,7 +27,9 @@ Span = tuple[Term, Term]
 Ranges = Mapping[str, Sequence[Span]]
 """The spans of the counter in which each member of a loop is active, from early to late."""
 
-LARGE = 10_007
+LARGE, APART = 10_007, 31
+"""A large bound, and how far apart two of them are."""
+
 MOST_SEGMENTS = 12
 
 MUCH = 40
@@ -100,14 +103,23 @@ def apart(spans: Sequence[Span], given: Condition, nominal: Mapping[Symbol, int]
 
 def nominal_value(term: Term, nominal: Mapping[Symbol, int]) -> int:
     """The value of a term when bounds are large."""
-    return term.evaluate(lambda symbol: nominal[symbol] if symbol in nominal else _large(symbol))
+    return term.evaluate(lambda symbol: nominal.get(symbol, LARGE))
 
 
-def _large(symbol: Symbol) -> int:
-    """A large value for a bound, another one for each; well below that of a bound it may not exceed."""
-    apart: int = sum(ord(letter) * 31**place for place, letter in enumerate(symbol.name)) % 997
-    limits: list[int] = [_large(limit) // 4 for limit in symbol.max.symbols] if symbol.max is not None else []
-    return min([LARGE, *limits]) + apart
+def large_bounds(bounds: Sequence[Symbol]) -> dict[Symbol, int]:
+    """A large value for each bound, growing in the order given; well below that of a bound it may not exceed.
+
+    >>> P, Q = Symbol("P", "bound"), Symbol("Q", "bound")
+    >>> large_bounds([P, Q])[P] < large_bounds([P, Q])[Q], large_bounds([Q, P])[P] < large_bounds([Q, P])[Q]
+    (True, False)
+    """
+    place = {bound: APART * number for number, bound in enumerate(bounds)}
+
+    def large(bound: Symbol) -> int:
+        limits = [large(limit) // 4 for limit in bound.max.symbols] if bound.max is not None else []
+        return min([LARGE, *limits]) + place.get(bound, 0)
+
+    return {bound: large(bound) for bound in bounds}
 
 
 def _segments(ranges: Ranges, given: Condition, nominal: Mapping[Symbol, int]) -> list[Segment]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
+import polyrhythm as pr
 from polyrhythm.compiler.ir.conditions import ge
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.segments import Segment, apart, cut
+from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.pipeline import compile_tensors
 
 COUNTER = Symbol("t", "dim", serial=-11)
 BOUND = Symbol("T", "bound")
@@ -97,3 +102,40 @@ def test_a_member_at_both_ends_is_left_out_in_between() -> None:
 def test_spans_with_a_short_gap_are_one() -> None:
     spans = [(T - 1, T), (Term(0), Term(1)), (Term(3), Term(4))]
     assert apart(spans, GIVEN, {}) == [(Term(0), Term(4)), (T - 1, T)]
+
+
+def two_recurrences(first: str, second: str) -> list[pr.Tensor]:
+    """The second follows the first and goes on when that has ended, or ends before it."""
+    (a, A), (b, B) = pr.dim(first), pr.dim(second)
+    x, y = pr.input("x", (), (a,)), pr.input("y", (), (b,))
+    u, v = pr.recurrent((), (a,)), pr.recurrent((), (b,))
+    u[0] = x[0]
+    u[a + 1] = u + x[a + 1]
+    v[0] = y[0]
+    v[b + 1] = v + y[b + 1] + u[pr.min(b, A - 1)]
+    return [v[B - 1], u[A - 1]]
+
+
+def two_marks(first: str, second: str) -> list[pr.Tensor]:
+    """Definitions that begin and end at free sizes."""
+    t, T = pr.dim("t")
+    P, Q = pr.size(first), pr.size(second)
+    x = pr.input("x", (), (t,))
+    u = pr.recurrent((), (t,))
+    u[t < P] = x
+    u[(t >= P) & (t < P + Q)] = u[t - 1] + 1
+    u[pr.otherwise] = u[t - 1] * x
+    return [u[0:T].sum(0)]
+
+
+@pytest.mark.parametrize("build", [two_recurrences, two_marks])
+def test_names_decide_nothing(build: Callable[[str, str], list[pr.Tensor]]) -> None:
+    """A bound was given a large value made from the letters of its name, and loops were cut in the order of these."""
+    found = set()
+    for names in [("p", "q"), ("q", "p"), ("a", "z"), ("z", "a"), ("zz", "b"), ("b", "zz")]:
+        text = show(compile_tensors(build(*names)).loops)
+        for name, other in zip(names, ("first", "second"), strict=True):
+            text = re.sub(rf"\b{name}\b", f"<{other}>", re.sub(rf"\b{name.upper()}\b", f"<{other.upper()}>", text))
+        # A conjunction or an extremum names its parts in alphabetical order.
+        found.add(tuple("".join(sorted(line)) for line in text.splitlines()))
+    assert len(found) == 1
