@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from polyrhythm import llm
@@ -30,6 +31,10 @@ def test_generate_prints_text_or_json(folder: str) -> None:
     model = llm.load(folder, attention=llm.window(4))
     expected = model.generate(["ab", "hello"], 6)
     assert [one["tokens"] for one in found["results"]] == [one.tokens.tolist() for one in expected]
+    assert [one["finish_reason"] for one in found["results"]] == [one.finish_reason for one in expected]
+    assert [one["prompt_tokens"] for one in found["results"]] == [2, 5]
+    assert [one["completion_tokens"] for one in found["results"]] == [len(one.tokens) for one in expected]
+    assert found["tokens_per_second"] > 0
     assert "for t in" in found["schedule"]
     assert "token" in found["memory"]
 
@@ -40,11 +45,46 @@ def test_a_stream_ends_as_the_whole_text(folder: str) -> None:
     assert run(folder, "--prompt", "ab", "-n", "6", "--backend", "numpy", "--stream") == text
 
 
+def test_a_prompt_from_standard_input(folder: str) -> None:
+    options = ["generate", folder, "-n", "6", "--backend", "numpy"]
+    piped = CliRunner().invoke(app, options, input="ab\n")
+    assert piped.exit_code == 0, piped.output
+    assert piped.stdout == run(folder, "--prompt", "ab", "-n", "6", "--backend", "numpy")
+    empty = CliRunner().invoke(app, options, input="")
+    assert empty.exit_code == 2
+    assert "standard input is empty" in empty.stderr
+
+
+def test_a_chat_in_turns(tmp_path: Path) -> None:
+    folder = llm.write_random(tmp_path, num_hidden_layers=1)
+    template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+    options = ["chat", str(folder), "-n", "4", "--backend", "numpy", "--system", "x"]
+    found = json.loads(CliRunner().invoke(app, [*options, "-m", "a", "-m", "b", "--json"]).stdout)
+    model = llm.load(folder, backend="numpy")
+    first = model.generate("s:x;u:a;", 4)
+    second = model.generate(f"s:x;u:a;a:{first.text};u:b;", 4)
+    assert [message["content"] for message in found["messages"]] == ["x", "a", first.text, "b", second.text]
+    assert found["turns"][0]["completion_tokens"] == len(first.tokens)
+    assert found["turns"][0]["finish_reason"] == first.finish_reason
+    assert found["turns"][1]["prompt_tokens"] == second.prompt_tokens
+    piped = CliRunner().invoke(app, options, input="a\n\nb\n")
+    assert piped.stdout == f"{first.text}\n{second.text}\n"
+
+
+def test_info_of_a_model(folder: str) -> None:
+    found = json.loads(CliRunner().invoke(app, ["info", folder, "--json"]).stdout)
+    weights = load_file(f"{folder}/model.safetensors")
+    assert found["parameters"] == sum(weight.size for weight in weights.values())
+    assert (found["family"], found["layers"], found["tokenizer"], found["chat_template"]) == ("llama", 1, True, False)
+    assert "parameters  " in CliRunner().invoke(app, ["info", folder]).stdout
+
+
 def test_a_plan_is_shown_of_what_writes_nothing(folder: str) -> None:
     result = CliRunner().invoke(app, ["generate", folder, "-p", "ab", "-n", "0", "--backend", "numpy", "--plan"])
     assert result.exit_code == 0, result.output
     assert result.stdout == "ab\n"
-    assert "the loops" in result.stderr
+    assert "schedule" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,26 @@
-"""Language models from local Hugging Face folders, as recurrences over layers and steps.
+"""Language models from local Hugging Face folders and GGUF files, as recurrences over layers and steps.
 
-`load(path)` gives a `Model` with `generate`, `stream` and `logits`. There is no cache anywhere: what attention reads is
-an index, and the compiler keeps what that index can still reach.
+`load(path)` gives a `Model` with `generate`, `stream`, `chat` and `logits`. There is no cache anywhere: what attention
+reads is an index, and the compiler keeps what that index can still reach.
 """
 
-from polyrhythm.llm.model import Generated, Model, Piece, load
+from polyrhythm.llm.chat import ChatTemplate
+from polyrhythm.llm.loading import info, load
+from polyrhythm.llm.model import Model
 from polyrhythm.llm.patterns import Seen, causal, window
 from polyrhythm.llm.random_models import write_random
+from polyrhythm.llm.writing import Generated, Piece, TokenLogprob
 
-__all__ = ["Generated", "Model", "Piece", "Seen", "causal", "load", "window", "write_random"]
+__all__ = [
+    "ChatTemplate",
+    "Generated",
+    "Model",
+    "Piece",
+    "Seen",
+    "TokenLogprob",
+    "causal",
+    "info",
+    "load",
+    "window",
+    "write_random",
+]

@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
-from polyrhythm.errors import ContextLengthError, ModelDamagedError, ModelMissingError, PromptError
-from polyrhythm.llm.arguments import integer, whole
-from polyrhythm.llm.checkpoint import Checkpoint, Weights
-from polyrhythm.llm.config import Config, config_of, read_config
-from polyrhythm.llm.decoders import blank_decoder
-from polyrhythm.llm.gguf_file import GGUFFile
-from polyrhythm.llm.gguf_tokenizer import tokenizer_of
-from polyrhythm.llm.joining import Joiner, continuation
-from polyrhythm.llm.patterns import Pattern, causal, window
+from polyrhythm.errors import ContextLengthError, PromptError
+from polyrhythm.llm.arguments import whole
+from polyrhythm.llm.chat import ChatTemplate, Message, needed
+from polyrhythm.llm.config import Config
+from polyrhythm.llm.joining import continuation
+from polyrhythm.llm.patterns import Pattern
 from polyrhythm.llm.programs import Generating, generating, scoring
 from polyrhythm.llm.prompts import Prompt, Reader
-from polyrhythm.llm.sampling import GREEDY, Choice, choice
+from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
+from polyrhythm.llm.writing import Generated, Piece, Row, TokenLogprob
 from polyrhythm.runtime.program import Program
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What a model wrote after a prompt: the new tokens, the one that ended it among them, and their text.
-
-    `text` is what they add to the text of the prompt's tokens; None if the folder has no tokenizer. `ended` is false if
-    the number of tokens was the limit.
-    """
-
-    tokens: np.ndarray
-    text: str | None
-    ended: bool
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One new token of a stream, and the text that it completes. All texts together are that of `Generated`."""
-
-    token: int
-    text: str
 
 
 class Model:
@@ -54,12 +29,25 @@ class Model:
     serves prompts and texts of any length.
     """
 
-    def __init__(self, config: Config, weights: dict[str, Any], tokenizer: Any, pattern: Pattern, backend: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        weights: dict[str, Any],
+        tokenizer: Any,
+        pattern: Pattern,
+        backend: str,
+        chat_template: ChatTemplate | None = None,
+    ) -> None:
         self.config, self.weights, self.tokenizer = config, weights, tokenizer
-        self.pattern, self.backend = pattern, backend
+        self.pattern, self.backend, self.chat_template = pattern, backend, chat_template
         self.reader = Reader(tokenizer, config.vocabulary, config.begin)
         self._generating: dict[tuple[int, Choice], Generating] = {}
         self._scoring: dict[int, Program] = {}
+
+    def __repr__(self) -> str:
+        config = self.config
+        sizes = f"{config.layers} layers of {config.width}, {config.vocabulary:,} tokens"
+        return f"<llm.Model {config.family}: {sizes}, {config.dtype}>"
 
     def attending(self, pattern: Pattern) -> Self:
         """The same model with another pattern of attention, sharing its weights."""
@@ -68,54 +56,77 @@ class Model:
         return changed
 
     def generate(
-        self,
-        prompts: Prompt | Iterable[Prompt],
-        max_new_tokens: int = 128,
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
+        self, prompts: Prompt | Iterable[Prompt], max_new_tokens: int = 128, **options: Unpack[Options]
     ) -> Any:
         """What the model writes after each prompt: one `Generated`, or a list of them for a list of prompts.
 
         Each sequence ends at its end-of-sequence token or after `max_new_tokens`; the run ends when all have. With
-        temperature 0 the likeliest token is taken, otherwise one is drawn.
+        temperature 0, the default, the likeliest token is taken, otherwise one is drawn. `docs/llm.md` has all options.
+        With n samples there is a list of them for each prompt.
         """
         rows, alone = self.reader.rows(prompts)
-        seed = integer(seed, f"a seed of {seed!r}", "give an integer")
-        run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
+        how = sampling(self.config.vocabulary, self.config.ends, **options)
+        rows = [row for row in rows for _ in range(how.n)]
+        run = self._run(rows, max_new_tokens, how)
         if run is None:
-            found = [Generated(np.zeros(0, np.int32), None if self.tokenizer is None else "", False) for _ in rows]
-            return found[0] if alone else found
-        tokens = np.asarray(run.generating.program(bounds=run.bounds, seed=seed, **run.inputs))
-        columns = tokens.reshape(len(tokens), len(rows)).T
-        found = [self._generated(column, row, max_new_tokens) for column, row in zip(columns, rows, strict=True)]
-        return found[0] if alone else found
+            text = None if self.tokenizer is None else ""
+            logprobs = None if how.choice.logprobs is None else ()
+            found = [Generated(np.zeros(0, np.int32), text, "length", len(row), logprobs) for row in rows]
+        elif how.stop:
+            found = self._streamed(run, rows, max_new_tokens, how)
+        else:
+            results = run.generating.program(bounds=run.bounds, seed=how.seed, **run.inputs)
+            columns = _columns(results, len(rows))
+            found = [self._generated(c, row, max_new_tokens, how) for c, row in zip(columns, rows, strict=True)]
+        grouped: list[Any] = [found[n : n + how.n] for n in range(0, len(found), how.n)]
+        grouped = grouped if how.n > 1 else found
+        return grouped[0] if alone else grouped
 
     def stream(
         self,
         prompts: Prompt | Iterable[Prompt],
         max_new_tokens: int = 128,
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
         chunk: int = 1,
+        **options: Unpack[Options],
     ) -> Iterator[Any]:
         """The same token by token: each item is a `Piece`, or a list of them for a list of prompts.
 
         An entry of the list is None while its prompt is still read and after its sequence has ended. `chunk` steps
-        are computed at a time.
+        are computed at a time. With n samples there is an entry for each, those of one prompt after each other.
         """
         rows, alone = self.reader.rows(prompts)
         chunk = whole(chunk, 1, f"chunks of {chunk!r} steps", "give chunk=1 or more, an integer")
-        seed = integer(seed, f"a seed of {seed!r}", "give an integer")
-        run = self._run(rows, max_new_tokens, temperature, top_k, top_p)
+        how = sampling(self.config.vocabulary, self.config.ends, **options)
+        rows = [row for row in rows for _ in range(how.n)]
+        run = self._run(rows, max_new_tokens, how)
         if run is None:
             return iter(())
-        program, t = run.generating.program, run.generating.t
-        steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=seed, **run.inputs)
-        return self._pieces(steps, rows, max_new_tokens, alone)
+        pieces = self._pieces(run, rows, max_new_tokens, how, chunk)
+        return (step[0] for step in pieces) if alone and how.n == 1 else pieces
+
+    def apply_chat_template(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: Any
+    ) -> str:
+        """The text of a conversation as the model was trained on it, up to where the model goes on.
+
+        Further arguments, `tools` among them, are variables of the template.
+        """
+        return needed(self.chat_template).render(messages, add_generation_prompt, **variables)
+
+    def chat(self, messages: Sequence[Message], max_new_tokens: int = 512, **options: Unpack[Options]) -> Any:
+        """What the model answers in a conversation: a list of messages, each with its `role` and `content`."""
+        return self.generate(self.chat_tokens(messages), max_new_tokens, **options)
+
+    def stream_chat(
+        self, messages: Sequence[Message], max_new_tokens: int = 512, chunk: int = 1, **options: Unpack[Options]
+    ) -> Iterator[Any]:
+        """The same token by token, as `stream` does."""
+        return self.stream(self.chat_tokens(messages), max_new_tokens, chunk, **options)
+
+    def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
+        """The tokens of a conversation. The template itself writes what a text begins with."""
+        text = self.apply_chat_template(messages, **variables)
+        return list(self.reader.needed_tokenizer().encode(text, add_special_tokens=False).ids)
 
     def logits(self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
         """The logits after each token of a given text, (length, vocabulary), or of several texts of one length."""
@@ -140,11 +151,8 @@ class Model:
         """The programs that were compiled so far."""
         return [*(made.program for made in self._generating.values()), *self._scoring.values()]
 
-    def _run(
-        self, rows: list[np.ndarray], count: int, temperature: float, top_k: int | None, top_p: float | None
-    ) -> _Run | None:
+    def _run(self, rows: list[np.ndarray], count: int, how: Sampling) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""
-        how = choice(temperature, top_k, top_p, self.config.vocabulary)
         count = whole(count, 0, f"{count!r} new tokens", "give max_new_tokens=0 or more, an integer below 2**31")
         if not count:
             return None
@@ -157,9 +165,9 @@ class Model:
         inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.int32(count)}
         if len(rows) == 1:
             inputs = {name: array[..., 0] for name, array in inputs.items()}
-        found = self.generating(len(rows), how)
+        found = self.generating(len(rows), how.choice)
         bounds = {found.given: int(lengths.min())}
-        return _Run(found, {**self.weights, **inputs, **how.inputs(temperature, top_p)}, bounds)
+        return _Run(found, {**self.weights, **inputs, **how.inputs}, bounds)
 
     def _check_length(self, total: int) -> None:
         """Learnt positions end somewhere."""
@@ -169,27 +177,77 @@ class Model:
                 fix="shorten the prompt or ask for fewer tokens",
             )
 
-    def _generated(self, column: np.ndarray, row: np.ndarray, count: int) -> Generated:
-        new = column[len(row) : len(row) + count]
-        ends = np.flatnonzero(np.isin(new, self.config.ends))
+    def _generated(self, column: _Column, row: np.ndarray, count: int, how: Sampling) -> Generated:
+        new = column.tokens[len(row) : len(row) + count]
+        ends = np.flatnonzero(np.isin(new, how.ends))
         new = new[: ends[0] + 1] if ends.size else new
         text = None if self.tokenizer is None else continuation(self.tokenizer, row.tolist(), new.tolist())
-        return Generated(new, text, bool(ends.size))
+        logprobs = None
+        if how.choice.logprobs is not None:
+            logprobs = tuple(column.logprob(step) for step in range(len(row), len(row) + len(new)))
+        return Generated(new, text, "stop" if ends.size else "length", len(row), logprobs)
 
-    def _pieces(self, steps: Any, rows: list[np.ndarray], count: int, alone: bool) -> Iterator[Any]:
-        left = [count] * len(rows)
-        joiners = [None if self.tokenizer is None else Joiner(self.tokenizer, row.tolist()) for row in rows]
+    def _streamed(self, run: _Run, rows: list[np.ndarray], count: int, how: Sampling) -> list[Generated]:
+        """What `generate` returns where a stop string may end a text: the host reads along, and ends the run."""
+        found: list[list[Piece]] = [[] for _ in rows]
+        for step in self._pieces(run, rows, count, how, chunk=8):
+            for kept, piece in zip(found, step, strict=True):
+                if piece is not None:
+                    kept.append(piece)
+        return [_joined(pieces, row, how, self.tokenizer) for pieces, row in zip(found, rows, strict=True)]
+
+    def _pieces(
+        self, run: _Run, rows: list[np.ndarray], count: int, how: Sampling, chunk: int
+    ) -> Iterator[list[Piece | None]]:
+        texts = [Row(self.tokenizer, row.tolist(), count, how.ends, how.stop) for row in rows]
+        program, t = run.generating.program, run.generating.t
+        steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=how.seed, **run.inputs)
         with steps:
             for number, step in enumerate(steps):
-                tokens = np.asarray(step).reshape(len(rows))
+                columns = _columns(step, len(rows), one=True)
                 pieces: list[Piece | None] = [None] * len(rows)
-                for row, token in enumerate(tokens.tolist()):
-                    if number >= len(rows[row]) and left[row]:
-                        left[row] = 0 if token in self.config.ends else left[row] - 1
-                        joiner = joiners[row]
-                        pieces[row] = Piece(token, "" if joiner is None else joiner.add(token, last=not left[row]))
+                for n, (text, row, column) in enumerate(zip(texts, rows, columns, strict=True)):
+                    if number >= len(row) and text.finish_reason is None:
+                        logprob = None if how.choice.logprobs is None else column.logprob(0)
+                        pieces[n] = text.add(int(column.tokens[0]), logprob)
                 if any(piece is not None for piece in pieces):
-                    yield pieces[0] if alone else pieces
+                    yield pieces
+                if all(text.finish_reason for text in texts):
+                    return
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What a program returns for one sequence, over steps."""
+
+    tokens: np.ndarray
+    own: np.ndarray | None = None
+    top_tokens: np.ndarray | None = None
+    top_logprobs: np.ndarray | None = None
+
+    def logprob(self, step: int) -> TokenLogprob:
+        assert self.own is not None
+        top: tuple[tuple[int, float], ...] = ()
+        if self.top_tokens is not None and self.top_logprobs is not None:
+            top = tuple(zip(self.top_tokens[step].tolist(), self.top_logprobs[step].tolist(), strict=True))
+        return TokenLogprob(int(self.tokens[step]), float(self.own[step]), top)
+
+
+def _columns(results: Any, rows: int, one: bool = False) -> list[_Column]:
+    """The results of a program, or of one step of it, by sequence."""
+    parts = results if isinstance(results, dict) else {"token": results}
+    arrays = {name: np.asarray(part)[None] if one else np.asarray(part) for name, part in parts.items()}
+    if rows == 1:
+        arrays = {name: array[:, None] for name, array in arrays.items()}
+    names = ("token", "logprob", "top_tokens", "top_logprobs")
+    return [_Column(*(arrays[name][:, n] if name in arrays else None for name in names)) for n in range(rows)]  # type: ignore[arg-type]
+
+
+def _joined(pieces: list[Piece], row: np.ndarray, how: Sampling, tokenizer: Any) -> Generated:
+    tokens = np.array([piece.token for piece in pieces], np.int32)
+    text = None if tokenizer is None else "".join(piece.text for piece in pieces)
+    logprobs = None if how.choice.logprobs is None else tuple(p.logprob for p in pieces if p.logprob is not None)
+    return Generated(tokens, text, pieces[-1].finish_reason or "length", len(row), logprobs)
 
 
 @dataclass(frozen=True)
@@ -199,95 +257,3 @@ class _Run:
     generating: Generating
     inputs: dict[str, Any]
     bounds: dict[Any, int]
-
-
-def load(
-    path: str | os.PathLike[str],
-    dtype: Any = None,
-    attention: Pattern | None = None,
-    backend: str = "jax",
-) -> Model:
-    """The model in a Hugging Face folder or a GGUF file on this machine.
-
-    A folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
-    `tokenizer.json`. A GGUF file has all of that in one; quantised weights are dequantised. All of it is checked before
-    anything runs. Weights are converted to `dtype`: float32, bfloat16 or float16, by default what the model says.
-    `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own.
-    """
-    source = Path(path)
-    weights_of: Weights
-    if source.suffix == ".gguf":
-        weights_of = GGUFFile(_there(source))
-        config = config_of(source, weights_of.config(), {}, dtype)
-        tokenizer = tokenizer_of(weights_of.metadata, str(source))
-    else:
-        config = read_config(_folder(source), dtype)
-        weights_of, tokenizer = Checkpoint(source), _tokenizer(source)
-    weights = {name: _placed(array, backend) for name, array in _weights(weights_of, config)}
-    own = causal if config.window is None else window(config.window)
-    return Model(config, weights, tokenizer, attention or own, backend)
-
-
-def _folder(path: Path) -> Path:
-    """A folder that is there."""
-    if not path.is_dir():
-        raise ModelMissingError(
-            f"there is no folder {path}", fix="give the folder of a Hugging Face checkpoint, or a GGUF file"
-        )
-    return path
-
-
-def _there(path: Path) -> Path:
-    if not path.is_file():
-        raise ModelMissingError(f"there is no file {path}", fix="give a GGUF file on this machine")
-    return path
-
-
-def _weights(checkpoint: Weights, config: Config) -> Iterator[tuple[str, np.ndarray]]:
-    """The weights under the names of the program; all are checked before the first is read."""
-    decoder = blank_decoder(config)
-    names = set(checkpoint.names())
-    # Older files of GPT-2 hold the model without its head, and leave the prefix out.
-    prefix = "" if "wte.weight" not in names else "transformer."
-    files: dict[str, list[str]] = {}
-    needed: dict[str, tuple[int, ...]] = {}
-    for name, blank in decoder.weights().items():
-        path = name.removeprefix(prefix)
-        at = decoder.layers_at.removeprefix(prefix)
-        if path.startswith(at):
-            files[name] = [f"{at}{number}.{path.removeprefix(at)}" for number in range(config.layers)]
-        else:
-            files[name] = [path]
-        needed |= {file: tuple(blank.shape) for file in files[name]}
-    checkpoint.check(needed, frozenset({"lm_head.weight"} if config.tied else ()))
-    for name, paths in files.items():
-        stack = checkpoint.stacked(paths, config.dtype)
-        yield name, stack if name.startswith(decoder.layers_at) else stack[0]
-
-
-def _placed(array: np.ndarray, backend: str) -> Any:
-    """A weight where the backend computes."""
-    if backend == "jax":
-        import jax
-
-        return jax.device_put(array)
-    return array
-
-
-def _tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder, if it has one. Every token it makes counts: it neither fills up nor cuts off."""
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more specific
-        raise ModelDamagedError(f"{path} is not a tokenizer: {error}", fix="copy the file again") from None
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-__all__ = ["Generated", "Model", "Piece", "Prompt", "load"]

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from polyrhythm.language.functions import any as any_of
-from polyrhythm.language.functions import value, where
+from polyrhythm.language.functions import gather, log_softmax, one_hot, squeeze, topk, value, where
 from polyrhythm.language.index import Bound, Dim, dim, size
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
@@ -24,7 +22,7 @@ from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config
 from polyrhythm.llm.decoders import blank_decoder
 from polyrhythm.llm.patterns import Pattern
-from polyrhythm.llm.sampling import Choice, chosen
+from polyrhythm.llm.sampling import Choice, chosen, penalised
 from polyrhythm.runtime.program import Program, compile
 
 
@@ -53,7 +51,10 @@ def scores_of(config: Config, token: Tensor, t: Dim, pattern: Pattern) -> tuple[
 
 
 def generating(config: Config, batch: int, how: Choice, pattern: Pattern, backend: str) -> Generating:
-    """The program that writes: inputs `prompt` over t, `lengths` and `limits` of the sequences; output the tokens."""
+    """The program that writes: inputs `prompt` over t, `lengths` and `limits` of the sequences, and `ends` if any.
+
+    The output is the tokens; where log-probabilities are asked for, a dict of them and those.
+    """
     rows = () if batch == 1 else (batch,)
     t, T = dim("t")
     P = size("P", max=T)
@@ -63,22 +64,62 @@ def generating(config: Config, batch: int, how: Choice, pattern: Pattern, backen
     ended = recurrent(rows, (t,), "bool", name="ended")
     scores, L = scores_of(config, token, t, pattern)
     last = value(t) + 1 >= limits
-    if config.ends:
-        is_end = any_of(token.unsqueeze(-1) == np.array(config.ends, np.int32), -1)
-        last = last | (is_end & (value(t) >= lengths))
+    filler: Tensor | int = 0
+    if how.ends:
+        ends = input("ends", (how.ends,), (), "int32")
+        filler = ends.axes[0]
+        last = last | (any_of(token.unsqueeze(-1) == ends, -1) & (value(t) >= lengths))
     ended[t < P] = False  # a constant, so that nothing in the prompt waits for the step before
     ended[t >= P] = ended[t - 1] | last
-    following = where(ended, config.ends[0] if config.ends else 0, chosen(scores, how))
+    following = where(ended, filler, chosen(_adjusted(scores, how, token, lengths, t), how))
     token[t < P] = prompt
     token[t >= P] = where(value(t) < lengths, prompt, following[t - 1])
     program = compile(
-        token,
+        token if how.logprobs is None else {"token": token, **_logprobs(scores, token, how.logprobs, t, P)},
         bounds={L: config.layers},
         until={t: where(t < P, False, ended.all(0) if rows else ended)},
         backend=backend,
         progress=False,
     )
     return Generating(program, t, P)
+
+
+def _adjusted(scores: Tensor, how: Choice, token: Tensor, lengths: Tensor, t: Dim) -> Tensor:
+    """Logits after penalties, processors and bias. What was seen so far is a recurrence over steps."""
+    rows, vocabulary = token.shape, scores.shape[-1]
+    seen = written = None
+    if how.repetition:
+        there = one_hot(token, vocabulary, "bool")
+        seen = recurrent((*rows, vocabulary), (t,), "bool", name="seen")
+        seen[t < 1] = there
+        seen[t >= 1] = seen[t - 1] | there
+    if how.counted:
+        new = one_hot(token, vocabulary) * (value(t) >= lengths).unsqueeze(-1).cast("float32")
+        written = recurrent((*rows, vocabulary), (t,), "float32", name="written")
+        written[t < 1] = new
+        written[t >= 1] = written[t - 1] + new
+    scores = penalised(scores, how, seen, written)
+    for processor in how.processors:
+        scores = processor(scores, token, t)
+    return scores
+
+
+def _logprobs(scores: Tensor, token: Tensor, count: int, t: Dim, P: Bound) -> dict[str, Tensor]:
+    """The log-probability of each written token, and those of the likeliest: 0 for what is given to all."""
+    normal = log_softmax(scores, -1)
+    own = recurrent(token.shape, (t,), "float32", name="logprob")
+    own[t < P] = 0.0
+    own[t >= P] = squeeze(gather(normal[t - 1], token.unsqueeze(-1), -1), -1)
+    found: dict[str, Tensor] = {"logprob": own}
+    if not count:
+        return found
+    values, tokens = topk(normal, count)
+    for name, tensor in (("top_logprobs", values), ("top_tokens", tokens.cast("int32"))):
+        kept = recurrent(tensor.shape, (t,), tensor.dtype, name=name)
+        kept[t < P] = 0
+        kept[t >= P] = tensor[t - 1]
+        found[name] = kept
+    return found
 
 
 def scoring(config: Config, batch: int, pattern: Pattern, backend: str) -> Program:

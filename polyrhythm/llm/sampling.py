@@ -1,58 +1,156 @@
-"""The choice of the next token from the logits: the likeliest, or a draw."""
+"""The choice of the next token from the logits: the likeliest, or a draw.
+
+Logits get the bias, the penalties for tokens that are already there and the user's own processors, then, for a draw,
+temperature, top-k, top-p, min-p and typical-p, in the order of Hugging Face. What decides the program is in `Choice`;
+the numbers are inputs, so that other numbers need no other program.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
 
 from polyrhythm.errors import PromptError
-from polyrhythm.language.functions import argmax, categorical, cumsum, gather, softmax, squeeze, topk, unsqueeze, where
+from polyrhythm.language.functions import abs as absolute
+from polyrhythm.language.functions import (
+    argmax,
+    categorical,
+    cumsum,
+    exp,
+    gather,
+    log,
+    log_softmax,
+    softmax,
+    squeeze,
+    sum,
+    topk,
+    unsqueeze,
+    where,
+)
+from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import input
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.llm.arguments import whole
+from polyrhythm.llm.arguments import integer, whole
 
 SMALLEST, LARGEST = 1e-30, 1e30
 """Between these a number is what it is in float32 too. A temperature below is greedy."""
+
+Processor = Callable[[Tensor, Tensor, Dim], Tensor]
+"""A user's own step: the logits after step t, the tokens over t, and t; the logits that count instead."""
+
+
+class Options(TypedDict, total=False):
+    """How tokens are chosen, and where a text ends; each is explained in `docs/llm.md`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float] | None
+    processors: Sequence[Processor]
+    stop: str | Sequence[str] | None
+    stop_token_ids: Sequence[int] | None
+    ignore_eos: bool
+    logprobs: int | None
+    n: int
+    seed: int
 
 
 @dataclass(frozen=True)
 class Choice:
     """How tokens are chosen, as far as it decides the program; the numbers themselves are inputs.
 
-    Greedy unless `draws`. A draw is among the `top_k` likeliest tokens, and with `nucleus` among the likeliest ones
-    that together have the probability `top_p` (Holtzman et al., 2020).
+    Greedy unless `draws`. A draw is among the `top_k` likeliest tokens; with `top_p` among the likeliest ones that
+    together have that probability (Holtzman et al., 2020); with `min_p` among those at least that part as likely as the
+    likeliest (Nguyen et al., 2024); with `typical_p` among those whose surprise is nearest to the entropy (Meister et
+    al., 2023). `logprobs` is how many alternatives are reported for each token, None if not even its own probability.
     """
 
     draws: bool = False
     top_k: int | None = None
-    nucleus: bool = False
-
-    def inputs(self, temperature: float, top_p: float | None) -> dict[str, float]:
-        """The inputs of a program that chooses so."""
-        given = {"temperature": float(temperature)} if self.draws else {}
-        return given | ({"top_p": max(float(top_p or 0.0), SMALLEST)} if self.nucleus else {})
+    top_p: bool = False
+    min_p: bool = False
+    typical_p: bool = False
+    repetition: bool = False
+    counted: bool = False
+    biased: bool = False
+    ends: int = 0
+    logprobs: int | None = None
+    processors: tuple[Processor, ...] = ()
 
 
 GREEDY = Choice()
 
 
-def choice(temperature: float, top_k: int | None, top_p: float | None, vocabulary: int) -> Choice:
-    """The choice that some arguments ask for, checked.
+@dataclass(frozen=True)
+class Sampling:
+    """All options of a call, checked: the program they need, its inputs, and what is decided outside of it."""
 
-    >>> choice(0.0, None, None, 100), choice(0.7, 40, 0.9, 100)
-    (Choice(draws=False, top_k=None, nucleus=False), Choice(draws=True, top_k=40, nucleus=True))
+    choice: Choice
+    inputs: Mapping[str, Any]
+    ends: tuple[int, ...]
+    stop: tuple[str, ...]
+    n: int
+    seed: int
+
+
+def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -> Sampling:
+    """The options of a call, checked, for a model with so many tokens that ends a text at some of them.
+
+    >>> sampling(100, [2], temperature=0.7, top_k=40, top_p=0.9).inputs["temperature"]
+    0.7
     """
-    if not isinstance(temperature, Real) or not 0 <= temperature <= LARGEST:
-        raise PromptError(f"a temperature of {temperature}", fix="give 0 for the likeliest token, or more to draw")
+    unknown = sorted(options.keys() - Options.__annotations__.keys())
+    if unknown:
+        raise PromptError(
+            f"an option {unknown[0]!r}, which is not known", fix=f"known: {', '.join(Options.__annotations__)}"
+        )
+    temperature = _real(options, "temperature", 0.0, 0, LARGEST, "give 0 for the likeliest token, or more to draw")
+    top_k = options.get("top_k")
     if top_k is not None:
-        fix = "give top_k=1 or more, or None for all"
-        top_k = whole(top_k, 1, f"a draw among the top {top_k} tokens", fix)
-    if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
-        raise PromptError(f"a draw among tokens of probability {top_p}", fix="give top_p above 0, at most 1")
-    if temperature < SMALLEST:
-        return Choice()
-    few = None if top_k is None or top_k >= vocabulary else top_k
-    return Choice(True, few, top_p is not None and top_p < 1)
+        top_k = whole(top_k, 1, f"a draw among the top {top_k} tokens", "give top_k=1 or more, or None for all")
+    inputs: dict[str, Any] = {}
+    for key, least in (("top_p", SMALLEST), ("min_p", 0.0), ("typical_p", SMALLEST)):
+        value: Any = options.get(key)
+        if value is not None and not (_is_real(value) and least <= value <= 1):
+            raise PromptError(f"a draw with {key} = {value}", fix=f"give {key} above 0, at most 1")
+        if value is not None and (value > 0 if key == "min_p" else value < 1):
+            inputs[key] = float(value)
+    repetition = _real(options, "repetition_penalty", 1.0, SMALLEST, LARGEST, "give 1 for none, or more")
+    presence = _real(options, "presence_penalty", 0.0, -LARGEST, LARGEST, "give 0 for none")
+    frequency = _real(options, "frequency_penalty", 0.0, -LARGEST, LARGEST, "give 0 for none")
+    draws = temperature >= SMALLEST
+    inputs = {"temperature": temperature, **inputs} if draws else {}
+    stops = _ends(ends, vocabulary, options)
+    choice = Choice(
+        draws=draws,
+        top_k=top_k if draws and top_k is not None and top_k < vocabulary else None,
+        top_p="top_p" in inputs,
+        min_p="min_p" in inputs,
+        typical_p="typical_p" in inputs,
+        repetition=repetition != 1,
+        counted=presence != 0 or frequency != 0,
+        biased=bool(options.get("logit_bias")),
+        ends=len(stops),
+        logprobs=_alternatives(options, vocabulary),
+        processors=tuple(options.get("processors") or ()),
+    )
+    inputs |= {"repetition_penalty": repetition} if choice.repetition else {}
+    inputs |= {"presence_penalty": presence, "frequency_penalty": frequency} if choice.counted else {}
+    inputs |= {"logit_bias": _bias(options.get("logit_bias") or {}, vocabulary)} if choice.biased else {}
+    inputs |= {"ends": np.array(stops, np.int32)} if stops else {}
+    n = whole(options.get("n", 1), 1, f"{options.get('n')!r} samples", "give n=1 or more, an integer")
+    seed = options.get("seed", 0)
+    seed = integer(seed, f"a seed of {seed!r}", "give an integer")
+    return Sampling(choice, inputs, stops, _strings(options.get("stop")), n, seed)
 
 
 def chosen(logits: Tensor, how: Choice) -> Tensor:
@@ -60,12 +158,91 @@ def chosen(logits: Tensor, how: Choice) -> Tensor:
     if not how.draws:
         return argmax(logits, -1).cast("int32")
     # The likeliest has 0, so that a small temperature cannot make infinities of several.
-    scaled = (logits - logits.max(-1, keepdims=True)) / input("temperature", ())
-    if how.top_k is None and not how.nucleus:
-        return categorical(scaled, name="token")
-    likeliest, tokens = topk(scaled, how.top_k or logits.shape[-1])
-    if how.nucleus:
+    likeliest = (logits - logits.max(-1, keepdims=True)) / input("temperature", ())
+    tokens: Tensor | None = None
+    if how.top_k is not None or how.top_p:
+        likeliest, tokens = topk(likeliest, how.top_k or logits.shape[-1])
+    if how.top_p:
         shares = softmax(likeliest, -1)
         likeliest = where(cumsum(shares, -1) - shares < input("top_p", ()), likeliest, float("-inf"))
+    if how.min_p:
+        likeliest = where(likeliest >= log(input("min_p", ())), likeliest, float("-inf"))
+    if how.typical_p:
+        likeliest, order = _typical(likeliest)
+        tokens = order if tokens is None else gather(tokens, order, -1)
     drawn = categorical(likeliest, name="token")
+    if tokens is None:
+        return drawn
     return squeeze(gather(tokens, unsqueeze(drawn, -1), -1), -1).cast("int32")
+
+
+def _typical(scaled: Tensor) -> tuple[Tensor, Tensor]:
+    """Those whose surprise is nearest to the entropy, in that order, until they have the probability `typical_p`."""
+    normal = log_softmax(scaled, -1)
+    shares = exp(normal)
+    surprise = -where(shares > 0, normal, 0.0)
+    distance = absolute(surprise - sum(shares * surprise, -1, keepdims=True))
+    _, order = topk(where(shares > 0, -distance, float("-inf")), scaled.shape[-1])
+    ordered = gather(shares, order, -1)
+    kept = cumsum(ordered, -1) - ordered < input("typical_p", ())
+    return where(kept, gather(scaled, order, -1), float("-inf")), order
+
+
+def penalised(logits: Tensor, how: Choice, seen: Tensor | None, written: Tensor | None) -> Tensor:
+    """Logits with the penalties and the bias of a choice: `seen` are all tokens so far, `written` counts the new."""
+    if how.biased:
+        logits = logits + input("logit_bias", (logits.shape[-1],))
+    if seen is not None:  # Keskar et al., 2019
+        penalty = input("repetition_penalty", ())
+        logits = where(seen, where(logits < 0, logits * penalty, logits / penalty), logits)
+    if written is not None:
+        there = where(written > 0, input("presence_penalty", ()), 0.0)
+        logits = logits - there - written * input("frequency_penalty", ())
+    return logits
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _real(options: Mapping[str, Any], key: str, default: float, low: float, high: float, fix: str) -> float:
+    value = options.get(key, default)
+    if not _is_real(value) or not low <= value <= high:
+        raise PromptError(f"a {key.replace('_', ' ')} of {value}", fix=fix)
+    return float(value)
+
+
+def _ends(ends: Sequence[int], vocabulary: int, options: Mapping[str, Any]) -> tuple[int, ...]:
+    """The tokens that end a text: those of the model, unless they are ignored, and those of the call."""
+    given = options.get("stop_token_ids") or ()
+    own = [whole(token, 0, f"a stop token {token!r}", f"give integers from 0 to {vocabulary - 1}") for token in given]
+    if any(token >= vocabulary for token in own):
+        raise PromptError(f"a stop token {max(own)}", fix=f"give integers from 0 to {vocabulary - 1}")
+    return tuple(dict.fromkeys([*(() if options.get("ignore_eos") else ends), *own]))
+
+
+def _alternatives(options: Mapping[str, Any], vocabulary: int) -> int | None:
+    count = options.get("logprobs")
+    if count is None:
+        return None
+    number = whole(count, 0, f"log-probabilities of {count!r} alternatives", "give logprobs=0 or more, an integer")
+    return min(number, vocabulary)
+
+
+def _bias(given: Mapping[int, float], vocabulary: int) -> np.ndarray:
+    bias = np.zeros(vocabulary, np.float32)
+    for token, value in given.items():
+        number = whole(token, 0, f"a bias for the token {token!r}", "give tokens as integers")
+        if number >= vocabulary or not _is_real(value) or not abs(value) <= LARGEST:
+            raise PromptError(
+                f"a bias of {value!r} for the token {number}", fix=f"give numbers for 0 to {vocabulary - 1}"
+            )
+        bias[number] = value
+    return bias
+
+
+def _strings(stop: Any) -> tuple[str, ...]:
+    listed = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    if not all(isinstance(text, str) and text for text in listed):
+        raise PromptError(f"a text ended by {stop!r}", fix="give a string, or a list of strings, none of them empty")
+    return listed

@@ -10,7 +10,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import llm
-from polyrhythm.llm.sampling import Choice, choice, chosen
+from polyrhythm.llm.sampling import Choice, chosen, sampling
 from tests.llm.references import PROMPTS, Reference
 
 
@@ -34,9 +34,10 @@ def test_a_text_ends_at_its_end_and_the_run_with_the_last(model: llm.Model, tmp_
     assert [len(one.tokens) for one in found] == expected
     for one, text in zip(found, free, strict=True):
         assert one.tokens.tolist() == text[: len(one.tokens)]
-        assert one.ended
-    made = stopping.generating(3)
-    run = stopping._run([np.array(prompt) for prompt in PROMPTS], 40, 0.0, None, None)
+        assert one.finish_reason == "stop"
+    made = stopping.generating(3, Choice(ends=3))
+    how = sampling(260, ends)
+    run = stopping._run([np.array(prompt) for prompt in PROMPTS], 40, how)
     assert run is not None
     steps = made.program(bounds=run.bounds, **run.inputs)
     assert len(steps) == max(len(p) + n for p, n in zip(PROMPTS, expected, strict=True)), "the loop itself stops"
@@ -110,20 +111,25 @@ def test_tokens_are_drawn_as_often_as_they_should(how: Choice, given: dict[str, 
     assert (shares[np.array(expected) == 0] == 0).all()
 
 
-@pytest.mark.parametrize("how", [Choice(True), Choice(True, 2), Choice(True, None, True)])
+@pytest.mark.parametrize("how", [Choice(True), Choice(True, 2), Choice(True, None, True), Choice(True, typical_p=True)])
 def test_a_draw_of_large_logits_at_a_small_temperature(how: Choice) -> None:
     """Divided as they are, several of them would be infinite."""
     logits = pr.constant(np.array([9000.0, 8999.0, 9001.0, -9000.0], "float32"))
-    assert pr.evaluate(chosen(logits, how), how.inputs(1e-30, 0.9)) == 2
+    given = (
+        {"temperature": 1e-30} | ({"top_p": 0.9} if how.top_p else {}) | ({"typical_p": 0.9} if how.typical_p else {})
+    )
+    assert pr.evaluate(chosen(logits, how), given) == 2
 
 
 def test_numbers_that_choose() -> None:
-    assert choice(1e-31, 5, 0.5, 100) == choice(0, None, None, 100) == Choice()
-    drawn = choice(np.int64(1), np.int64(5), np.float32(0.5), 100)  # type: ignore[arg-type]
-    assert drawn == Choice(True, 5, True)
-    given = drawn.inputs(np.int64(1), np.float32(0.5))  # type: ignore[arg-type]
-    assert given == {"temperature": 1.0, "top_p": 0.5}
-    assert {type(number) for number in given.values()} == {float}
+    plain = sampling(100, [])
+    assert sampling(100, [], temperature=1e-31, top_k=5, top_p=0.5) == plain
+    assert plain.choice == Choice()
+    numbers: Any = {"temperature": np.int64(1), "top_k": np.int64(5), "top_p": np.float32(0.5)}
+    drawn = sampling(100, [], **numbers)
+    assert drawn.choice == Choice(True, 5, True)
+    assert drawn.inputs == {"temperature": 1.0, "top_p": 0.5}
+    assert {type(number) for number in drawn.inputs.values()} == {float}
 
 
 def strided(t: pr.Dim) -> slice:

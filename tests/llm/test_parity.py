@@ -29,7 +29,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> N
     found = model.generate(PROMPTS, STEPS)
     for one, tokens in zip(found, expected, strict=True):
         assert one.tokens.tolist() == tokens
-        assert not one.ended
+        assert one.finish_reason == "length"
 
 
 @pytest.mark.parametrize("name", every("gpt2", "mistral, window 16"))

@@ -1,0 +1,254 @@
+"""The commands of `polyrhythm` for language models: `generate`, `chat` and `info`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+
+from polyrhythm.errors import PolyrhythmError
+
+Path = Annotated[str, typer.Argument(help="A Hugging Face folder or a GGUF file on this machine.")]
+MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", "-n", help="Maximum number of tokens to generate.")]
+Temperature = Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy decoding.")]
+TopK = Annotated[int | None, typer.Option(help="Sample among the k most likely tokens.")]
+TopP = Annotated[float | None, typer.Option(help="Nucleus sampling: the most likely tokens with this probability.")]
+MinP = Annotated[float | None, typer.Option(help="Drop tokens below this fraction of the best probability.")]
+TypicalP = Annotated[float | None, typer.Option(help="Locally typical sampling with this probability mass.")]
+Repetition = Annotated[float, typer.Option(help="Penalty on tokens of the prompt and the text; 1 is none.")]
+Presence = Annotated[float, typer.Option(help="Penalty on tokens that were generated before.")]
+Frequency = Annotated[float, typer.Option(help="Penalty on tokens for each time they were generated.")]
+Stop = Annotated[list[str] | None, typer.Option(help="Stop at this string; may be repeated.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+DType = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; the model's own by default.")]
+Window = Annotated[int | None, typer.Option(min=1, help="Sliding-window attention over this many tokens.")]
+Backend = Annotated[str, typer.Option(help="jax, torch or numpy.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def reporting(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose errors are one message and a fix."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except PolyrhythmError as error:
+            print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+    return run
+
+
+@reporting
+def generate(
+    path: Path,
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", "-p", help="A prompt; may be repeated. Otherwise standard input.")
+    ] = None,
+    max_new_tokens: MaxNewTokens = 128,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    typical_p: TypicalP = None,
+    repetition_penalty: Repetition = 1.0,
+    presence_penalty: Presence = 0.0,
+    frequency_penalty: Frequency = 0.0,
+    stop: Stop = None,
+    logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities, and of so many others.")] = None,
+    seed: Seed = 0,
+    dtype: DType = None,
+    window: Window = None,
+    backend: Backend = "jax",
+    stream: Annotated[bool, typer.Option("--stream", help="Print tokens as they are generated.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the schedule and the memory plan.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Generate text with a language model."""
+    from polyrhythm import llm
+    from polyrhythm.llm.sampling import sampling
+
+    if stream and as_json:
+        raise typer.BadParameter("--json prints one object at the end; give it or --stream", param_hint="--stream")
+    prompts = prompt or [_standard_input("--prompt")]
+    began = time.perf_counter()
+    model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
+    loaded = time.perf_counter()
+    options: Any = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "typical_p": typical_p,
+        "repetition_penalty": repetition_penalty,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "stop": stop,
+        "seed": seed,
+        "logprobs": logprobs,
+    }
+    found = []
+    if stream:
+        _stream(model, prompts, max_new_tokens, options)
+    else:
+        found = model.generate(prompts, max_new_tokens, **options)
+    ended = time.perf_counter()
+    how = sampling(model.config.vocabulary, model.config.ends, **options)
+    made = model.generating(len(prompts), how.choice).program if plan else None
+    if as_json:
+        print(json.dumps(_report(prompts, found, made, loaded - began, ended - loaded)))
+        return
+    if not stream:
+        for given, one in zip(prompts, found, strict=True):
+            print(given + one.text)
+    if made is not None:
+        _show_plan(made)
+
+
+@reporting
+def chat(
+    path: Path,
+    message: Annotated[
+        list[str] | None, typer.Option("--message", "-m", help="Ask this and exit; may be repeated for several turns.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
+    max_new_tokens: MaxNewTokens = 512,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Repetition = 1.0,
+    stop: Stop = None,
+    seed: Seed = 0,
+    dtype: DType = None,
+    window: Window = None,
+    backend: Backend = "jax",
+    as_json: Json = False,
+) -> None:
+    """Chat with a language model: type messages, or pipe one message per line."""
+    from polyrhythm import llm
+
+    model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
+    options: Any = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "stop": stop,
+        "seed": seed,
+    }
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    typed = message is None and sys.stdin.isatty()
+    turns: list[dict[str, Any]] = []
+    for asked in message if message is not None else _lines(typed):
+        messages.append({"role": "user", "content": asked})
+        answer, began, pieces = "", time.perf_counter(), []
+        for piece in model.stream_chat(messages, max_new_tokens, **options):
+            pieces.append(piece)
+            answer += piece.text
+            if not as_json:
+                print(piece.text, end="", flush=True)
+        messages.append({"role": "assistant", "content": answer})
+        if not as_json:
+            print(flush=True)
+        turns.append(
+            {
+                "finish_reason": pieces[-1].finish_reason if pieces else "length",
+                "prompt_tokens": len(model.chat_tokens(messages[:-1])),
+                "completion_tokens": len(pieces),
+                "seconds": time.perf_counter() - began,
+            }
+        )
+    if as_json:
+        print(json.dumps({"messages": messages, "turns": turns}))
+
+
+@reporting
+def info(path: Path, as_json: Json = False) -> None:
+    """Show the architecture and the sizes of a language model."""
+    from polyrhythm import llm
+
+    found = llm.info(path)
+    if as_json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        print(f"{name.replace('_', ' '):>24}  {shown}")
+
+
+def _lines(typed: bool) -> Any:
+    """The lines of standard input, asked for with a prompt where a person types them."""
+    while True:
+        try:
+            line = input("> " if typed else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line
+
+
+def _standard_input(option: str) -> str:
+    if sys.stdin.isatty():
+        raise typer.BadParameter("give a prompt, or pipe one to standard input", param_hint=option)
+    text = sys.stdin.read().rstrip("\n")
+    if not text:
+        raise typer.BadParameter("standard input is empty", param_hint=option)
+    return text
+
+
+def _stream(model: Any, prompts: list[str], count: int, options: Any) -> None:
+    """Show text as it comes: of one prompt as running text, of several line by line with the number of the prompt."""
+    if len(prompts) == 1:
+        print(prompts[0], end="", flush=True)
+    for pieces in model.stream(prompts, count, **options):
+        for number, piece in enumerate(pieces):
+            if piece is not None:
+                if len(prompts) == 1:
+                    print(piece.text, end="", flush=True)
+                elif piece.text:
+                    print(f"{number}: {piece.text!r}", flush=True)
+    if len(prompts) == 1:
+        print()
+
+
+def _report(prompts: list[str], found: list[Any], made: Any, load: float, run: float) -> dict[str, Any]:
+    """What was generated, and how long it took."""
+    results = []
+    for prompt, one in zip(prompts, found, strict=True):
+        result = {
+            "prompt": prompt,
+            "text": one.text,
+            "tokens": one.tokens.tolist(),
+            "finish_reason": one.finish_reason,
+            "prompt_tokens": one.prompt_tokens,
+            "completion_tokens": len(one.tokens),
+        }
+        if one.logprobs is not None:
+            result["logprobs"] = [
+                {"token": entry.token, "logprob": entry.logprob, "top": [list(pair) for pair in entry.top]}
+                for entry in one.logprobs
+            ]
+        results.append(result)
+    count = sum(len(one.tokens) for one in found)
+    report: dict[str, Any] = {"results": results, "load_seconds": load, "generate_seconds": run}
+    report["tokens_per_second"] = count / run if run else 0.0
+    if made is not None:
+        report |= {"schedule": made.schedule, "memory": str(made.memory)}
+    return report
+
+
+def _show_plan(program: Any) -> None:
+    console = Console(stderr=True)
+    console.print(Panel(escape(program.schedule.rstrip()), title="schedule", expand=False))
+    console.print(Panel(escape(str(program.memory).rstrip()), title="memory plan", expand=False))
