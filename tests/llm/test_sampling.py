@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> llm.Model:
 @pytest.fixture(scope="module")
 def repeating(tmp_path_factory: pytest.TempPathFactory) -> llm.Model:
     """A model of few tokens, which repeats them."""
-    small: dict[str, Any] = {"num_hidden_layers": 1, "eos_token_id": None, "vocab_size": 12, "tie_word_embeddings": True}
+    small: Any = {"num_hidden_layers": 1, "eos_token_id": None, "vocab_size": 12, "tie_word_embeddings": True}
     return llm.load(llm.write_random(tmp_path_factory.mktemp("model"), seed=4, **small), backend="numpy")
 
 
