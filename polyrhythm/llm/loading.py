@@ -49,7 +49,7 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = llm.info(llm.write_random(folder))
     >>> found["family"], found["parameters"], found["layers"]
-    ('llama', 107072, 2)
+    ('llama', 107328, 2)
     """
     source = _opened(Path(path), None)
     config, decoder = source.config, blank_decoder(source.config)
