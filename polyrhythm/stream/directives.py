@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from polyrhythm.language.index import Dim
-from polyrhythm.stream.errors import StreamError
+from polyrhythm.stream.errors import DirectiveMismatch
 
 Policy = Literal["coarse", "interleave", "dynamic"]
 
@@ -63,10 +63,13 @@ def tile(dim: str | Dim, size: int | None = None, *, dynamic: bool = False) -> T
     (True, 16)
     """
     if (size is None) != dynamic:
-        raise StreamError(
+        raise DirectiveMismatch(
             f"tile({dim!r}, {size}, dynamic={dynamic})", fix="give either a size or dynamic=True, not both"
         )
-    return TileDirective(dim, size, dynamic)
+    found = TileDirective(dim, size, dynamic)
+    if not dynamic:
+        _check_count(found, "size", size)
+    return found
 
 
 def time_multiplex(dim: str | Dim, regions: int) -> TimeMultiplexDirective:
@@ -75,7 +78,9 @@ def time_multiplex(dim: str | Dim, regions: int) -> TimeMultiplexDirective:
     >>> time_multiplex("expert", regions=8).regions
     8
     """
-    return TimeMultiplexDirective(dim, regions)
+    found = TimeMultiplexDirective(dim, regions)
+    _check_count(found, "number of regions", regions)
+    return found
 
 
 def parallelize(dim: str | Dim, regions: int, policy: Policy = "dynamic", block: int = 16) -> ParallelizeDirective:
@@ -87,8 +92,24 @@ def parallelize(dim: str | Dim, regions: int, policy: Policy = "dynamic", block:
     'dynamic'
     """
     if policy not in ("coarse", "interleave", "dynamic"):
-        raise StreamError(f"parallelize: policy {policy!r}", fix="choose coarse, interleave or dynamic")
-    return ParallelizeDirective(dim, regions, policy, block)
+        raise DirectiveMismatch(
+            f"parallelize({str(dim)!r}, ..., {policy!r}): there is no such policy",
+            fix="choose coarse, interleave or dynamic",
+        )
+    found = ParallelizeDirective(dim, regions, policy, block)
+    _check_count(found, "number of regions", regions)
+    _check_count(found, "block", block)
+    return found
+
+
+def _check_count(directive: Directive, what: str, count: object) -> None:
+    """Sizes and numbers of regions are whole numbers from one on, and dims are dims or their names."""
+    if not isinstance(directive.dim, str | Dim):
+        raise DirectiveMismatch(
+            f"{directive}: {directive.dim!r} is no dim", fix="give a dim of the program or its name"
+        )
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise DirectiveMismatch(f"{directive}: the {what} is {count!r}", fix="give a whole number of at least 1")
 
 
 def find(directives: Iterable[Directive], kind: type[DirectiveKind], dim: str) -> DirectiveKind | None:

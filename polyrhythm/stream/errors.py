@@ -9,20 +9,14 @@ from polyrhythm.errors import PolyrhythmError
 
 
 class StreamError(PolyrhythmError):
-    """Base of every error of the stream package. Raised itself when a directive or an option makes no sense.
+    """Base of every error of the stream package.
 
     >>> from polyrhythm.stream import tile
-    >>> tile("token")
-    Traceback (most recent call last):
-    ...
-    polyrhythm.stream.errors.StreamError: tile('token', None, dynamic=False)
-    ...
-      fix: give either a size or dynamic=True, not both
-
-    Corrected:
-
-    >>> tile("token", dynamic=True).dynamic
-    True
+    >>> try:
+    ...     tile("token", 0)
+    ... except StreamError as error:
+    ...     print(type(error).__name__, error.fix, sep=": ")
+    DirectiveMismatch: give a whole number of at least 1
     """
 
 
@@ -209,7 +203,9 @@ class AccessNotStreamable(StreamError):
 
 
 class DirectiveMismatch(StreamError):
-    """A schedule directive names a dim that the program does not have, or does not fit how the dim is used.
+    """A directive that makes no sense, names no dim of the program, or does not fit how the dim is used.
+
+    A schedule gives the values of the program or is refused. `works` lists the directives of it that lower together.
 
     >>> import polyrhythm as pr
     >>> from polyrhythm.stream import lower, tile
@@ -226,3 +222,5 @@ class DirectiveMismatch(StreamError):
     >>> lower(x[0:T].sum(0), [tile(t, 4)], {"x": [1.0, 2.0, 3.0, 4.0]})().item()
     10.0
     """
+
+    works: tuple[object, ...] | None = None

@@ -231,12 +231,12 @@ def as_expr(value: ExprLike) -> Expr:
 
 
 def symbol(name: str, size: int | None = None) -> Expr:
-    """A named unknown, indexed when `size` is given.
+    """A named unknown, indexed when there are several.
 
-    >>> print(symbol("tokens", 8))
-    tokens[i]
+    >>> print(symbol("tokens", 8), symbol("tokens", 1))
+    tokens[i] tokens
     """
-    return from_atom(Symbol(name, size))
+    return from_atom(Symbol(name, None if size == 1 else size))
 
 
 def ceil_div(numerator: ExprLike, denominator: ExprLike) -> Expr:
@@ -344,7 +344,7 @@ def _evaluate_atom(atom: Atom, bindings: Bindings) -> Number:
                 f"the symbol {atom.name} has no value", fix=f"add {atom.name!r} to the bindings of evaluate"
             )
         value = bindings[atom.name]
-        return np.asarray(value, dtype=np.int64) if atom.size is not None else int(value)  # type: ignore[arg-type]
+        return np.asarray(value, dtype=np.int64) if atom.size is not None else int(np.asarray(value).item())
     if isinstance(atom, CeilDiv):
         return -(-atom.numerator.evaluate(bindings) // atom.denominator.evaluate(bindings))
     if isinstance(atom, Varying):

@@ -202,10 +202,10 @@ def simulate(
 
 def _load_arrays(engine: Engine, node: Node) -> None:
     tensor = getattr(node.operator, "tensor", None)
-    if isinstance(tensor, OffChip) and tensor.name not in engine.arrays:
+    if isinstance(tensor, OffChip) and tensor.key not in engine.arrays:
         shape = (tensor.rows, tensor.cols) if tensor.slabs == 1 else (tensor.slabs, tensor.rows, tensor.cols)
         initial = np.zeros(shape) if tensor.data is None else np.array(tensor.data).reshape(shape)
-        engine.arrays[tensor.name] = initial
+        engine.arrays[tensor.key] = initial
 
 
 def _add_process(engine: Engine, wiring: _Wiring, node: Node, copy: int) -> None:

@@ -51,7 +51,7 @@ def recurrence_from_the_end() -> None:
     lower(rest, inputs=X)
 
 
-@refused(AccessNotStreamable)
+@refused(DirectiveMismatch)
 def tiles_of_a_recurrence() -> None:
     total = pr.recurrent((), (t,))
     total[0] = x[0]
@@ -59,7 +59,7 @@ def tiles_of_a_recurrence() -> None:
     lower(total, [tile(t, 2)], X)
 
 
-@refused(AccessNotStreamable)
+@refused(DirectiveMismatch)
 def shift_across_tiles() -> None:
     before = pr.where(t > 0, x[t - 1], 0.0)
     lower(before, [tile(t, 2)], X)
@@ -71,16 +71,10 @@ def output_of_changing_length() -> None:
     lower(prefixes, inputs=X)
 
 
-@refused(AccessNotStreamable)
+@refused(DirectiveMismatch)
 def sum_over_dealt_entries() -> None:
     total = rows[0:B].sum(0)
     lower(total[0:T].sum(0), [parallelize(b, 2)], ROWS)
-
-
-@refused(AccessNotStreamable)
-def dealt_output_along_a_walked_dim() -> None:
-    doubled = rows * 2
-    lower(doubled, [parallelize(b, 2)], ROWS)
 
 
 @refused(OperationNotStreamable)

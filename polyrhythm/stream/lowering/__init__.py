@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.language.trees import flattened
-from polyrhythm.stream.directives import Directive
+from polyrhythm.stream.directives import Directive, ParallelizeDirective
+from polyrhythm.stream.errors import StreamError
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering.core import Lowering
 from polyrhythm.stream.lowering.onehot import gathers_for_one_hots
-from polyrhythm.stream.lowering.problem import prepared
+from polyrhythm.stream.lowering.problem import Problem, prepared
+from polyrhythm.stream.lowering.refusals import check_schedule, refusal, streams_of, without_effect
 from polyrhythm.stream.lowering.stores import Stored, stored
 from polyrhythm.stream.simulate import Run, simulate
 from polyrhythm.stream.types import F32, DataType
@@ -57,15 +59,31 @@ def lower(
     [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
     tensors, rebuild = flattened(outputs)
+    schedule = check_schedule(schedule)
     problem = gathers_for_one_hots(prepared(tensors, schedule, inputs or {}, bounds or {}, storage))
+    try:
+        program, results = _lowered(problem)
+    except StreamError as error:
+        raise refusal(error, schedule, lambda part: _lowered(problem.scheduled(part))) from error
+    return Lowered(program, results, rebuild)
+
+
+def _lowered(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
+    """The streams of a program, and where its outputs are."""
     lowering = Lowering(problem)
     lowering.run()
     ends: list[Node | Stream] = []
     results = []
     for number, name in enumerate(problem.graph.outputs):
-        result, end = stored(lowering, name, number)
+        with streams_of(problem.graph[name]):
+            result, end = stored(lowering, name, number)
         results.append(result)
         ends.extend(end)
     if lowering.dealing is not None:
         lowering.dealing.finish()
-    return Lowered(Program(*ends), tuple(results), rebuild)
+        if lowering.dealing.effective:
+            lowering.used.add((ParallelizeDirective, lowering.dealing.entry))
+    for key, directive in problem.directives.items():
+        if key not in lowering.used:
+            raise without_effect(directive)
+    return Program(*ends), tuple(results)

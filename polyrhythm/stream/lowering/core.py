@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.ir.graph import Definition, Node
+from polyrhythm.compiler.ir.graph import Access, Definition, Node
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.directives import TileDirective
-from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
+from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
 from polyrhythm.stream.lowering.cycles import check_order, components, inner_order, reads_itself
@@ -29,6 +29,7 @@ from polyrhythm.stream.lowering.online import shifted_exponential
 from polyrhythm.stream.lowering.operations import lower_online, lower_operation
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.refusals import streams_of
 from polyrhythm.stream.lowering.routed import Routing, find_routings, in_branches
 from polyrhythm.stream.lowering.values import (
     ROOT,
@@ -56,18 +57,21 @@ class Lowering:
         self.graph = problem.graph
         self.operands: dict[str, Operand] = {}
         self.memo: dict[Any, Stream] = {}
-        self.taken = find_routings(problem)
-        self.routing = {name: r for r in self.taken.values() for name in r.nodes}
-        self.dealing = find_dealing(problem)
+        self.routings = find_routings(problem)
+        self.taken, self.routing = self.routings.taken, self.routings.owner
+        self.used = self.routings.used()
+        self.parts: dict[str, Value] = {}
+        self.dealing = find_dealing(problem, self.routings)
 
     def run(self) -> None:
         """Lower every node, what it depends on first."""
         for component in components(self.graph):
             nodes = [self.graph[name] for name in component]
-            if len(nodes) == 1 and not reads_itself(nodes[0]):
-                self.operands[nodes[0].name] = self.lower(nodes[0])
-            else:
-                self._lower_cycle(nodes)
+            with streams_of(nodes[0]):
+                if len(nodes) == 1 and not reads_itself(nodes[0]):
+                    self.operands[nodes[0].name] = self.lower(nodes[0])
+                else:
+                    self._lower_cycle(nodes)
 
     def _deals(self, node: Node) -> bool:
         return self.dealing is not None and node.name in self.dealing.nodes
@@ -87,12 +91,16 @@ class Lowering:
         if len(node.definitions) == 1:
             (definition,) = node.definitions
             if definition.op == "input":
-                return load_of(self.problem, node, definition.attributes["name"], self.inside(node))
+                # A table that only gathers read has the tiles that they give it.
+                used = set(self.used)
+                load = load_of(self.problem, node, definition.attributes["name"], self.inside(node))
+                self.used = self.used if self._is_read(node) else used
+                return load
             if node.name in self.taken:
                 part = part_load(self.problem, node, self._table_tiles(node), slab=True)
                 return replace(part, branch=self.taken[node.name].single)
             if definition.op == "take":
-                value = gathered(self.problem, node, self._table_tiles(node))
+                value = gathered(self.problem, node, {**self._table_tiles(node), **self.inside(node)})
                 if value is not None:
                     return value
             return self.define(node, definition, levels)
@@ -101,51 +109,76 @@ class Lowering:
     def _lower_dealt(self, dealing: Dealing, node: Node) -> Operand:
         """A node that belongs to the entries of a dim that is dealt out."""
         if self.problem.is_metadata(node.name):
-            return dealing.metadata(node)
-        (definition, *others) = node.definitions
-        if others or node.name in {a.source for a in definition.operands} or self.problem.levels(node) is not None:
-            raise AccessNotStreamable(
-                f"{described(node)} has several definitions, and {dealing.entry}s are dealt out",
-                fix="use pr.where on values, or leave the parallelize directive out",
-                at=node.at,
-            )
+            return dealing.metadata(node, self.inside(node))
+        (definition,) = node.definitions
         if definition.op == "input":
             load = self._dealt_load(dealing, node)
-            return dealing.walk(load) if dealing.walked in node.symbols else load
+            return dealing.walk(load) if len(load.axes) > 1 else load
         if dealing.changes_what_is_walked(node):
             load = self._dealt_load(dealing, self.graph[definition.operands[2].source])
-            reader = Reader(self.problem, node, definition, None)
-            new = reader.read(definition.operands[1], self.operands[definition.operands[1].source])
-            return dealing.updated(node, load, dealing.dealt(new, 0) if isinstance(new, Load) else new)  # type: ignore[arg-type]
+            read = definition.operands[1]
+            found = self._read(Reader(self.problem, node, definition, None), 1)
+            new = self._to_entries(dealing, self.graph[read.source], read, found, 0)
+            assert isinstance(new, Value)
+            return dealing.updated(node, load, new)
         return self.define(node, definition, None)
 
     def _dealt_load(self, dealing: Dealing, node: Node) -> Load:
         inside = self.inside(node)
         if dealing.walked in node.symbols:
             inside = {dealing.walked: dealing.chunk, **inside}
-        return load_of(self.problem, node, node.definitions[0].attributes["name"], inside, None, dealing.walked)
+        name = node.definitions[0].attributes["name"]
+        return load_of(self.problem, node, name, inside, None, (dealing.entry, dealing.walked))
 
-    def inside(self, node: Node) -> dict[Symbol, int]:
-        """The chunk of each tiled dim of a node."""
+    def outside(self, node: Node) -> Operand:
+        """A node as the whole program sees it, out of the branches or regions that it lives in."""
+        operand = self.operands[node.name]
+        if node.name in self.taken:
+            return self._part(node.name)
+        if isinstance(operand, Value) and node.name in self.routing and operand.lead is not ROOT:
+            return self.routing[node.name].left(operand)
+        if self.dealing is None or not self._deals(node) or isinstance(operand, np.ndarray):
+            return operand
+        if self.problem.is_metadata(node.name):
+            return metadata_value(self.problem, node, self.inside(node))
+        if node.definitions[0].op == "input":
+            return load_of(self.problem, node, node.definitions[0].attributes["name"], self.inside(node))
+        return self.dealing.left(operand) if isinstance(operand, Value) and operand.lead is not ROOT else operand
+
+    def inside(self, node: Node, slab: Symbol | None = None) -> dict[Symbol, int]:
+        """The chunk of each tiled dim of a node; a dim that counts slabs is never in a tile."""
         found: dict[Symbol, int] = {}
-        routed = {symbol for routing in self.taken.values() for symbol in routing.dims}
         for symbol in node.symbols:
-            tiled = self.problem.directive(TileDirective, symbol)
-            if tiled is not None and symbol not in routed:
-                steps = self.problem.extent(node, symbol)
-                found[symbol] = steps if tiled.size is None else tiled.size
-                if steps % found[symbol]:
-                    raise DirectiveMismatch(
-                        f"{tiled}: the {steps} steps of {described(node)} along {symbol} are no whole tiles",
-                        fix="choose a tile that divides the dim",
-                        at=node.at,
-                    )
+            chunk = self.problem.chunk(node, symbol) if symbol not in self.routings.dims else None
+            if chunk is not None and symbol is not slab:
+                self.used.add((TileDirective, symbol))
+                found[symbol] = chunk
         return found
 
     def _table_tiles(self, node: Node) -> dict[Symbol, int]:
         """The tiles of the input that a node takes parts of."""
         part = taken_part(self.problem, node)
-        return {} if part is None else self.inside(part[0])
+        return {} if part is None else self.inside(part[0], part[2] if node.name in self.taken else None)
+
+    def _is_read(self, node: Node) -> bool:
+        """Whether something reads a node other than as the table of a gather."""
+        gathers = {
+            other.name
+            for other in self.graph
+            if (part := taken_part(self.problem, other)) is not None and part[0] is node
+        }
+        readers = {
+            other.name for other in self.graph for d in other.definitions for a in d.operands if a.source == node.name
+        }
+        return bool(readers - gathers) or node.name in self.graph.outputs
+
+    def _part(self, name: str) -> Value:
+        """A part that is wanted outside the branches: read for every step by itself."""
+        if name not in self.parts:
+            value = gathered(self.problem, self.graph[name], self._table_tiles(self.graph[name]))
+            assert value is not None, "branches are made for gathers without missing points"
+            self.parts[name] = value
+        return self.parts[name]
 
     def define(self, node: Node, definition: Definition, levels: Levels | None) -> Operand:
         """One definition, at the points where it holds."""
@@ -174,43 +207,45 @@ class Lowering:
         if routing is not None:
             return tuple(in_branches(routing, operand, node.name) for operand in operands), routing
         if self.dealing is not None and self._deals(node):
-            dealing = self.dealing
             ones = int(any(isinstance(o, Value) and None in o.sizes for o in operands))
-            return tuple(self._to_entries(dealing, node, definition, o, ones) for o in operands), dealing
+            dealt = [
+                self._to_entries(self.dealing, self.graph[access.source], access, operand, ones)
+                for access, operand in zip(definition.operands, operands, strict=True)
+            ]
+            return tuple(dealt), self.dealing
         return operands, None
 
-    def _to_entries(self, dealing: Dealing, node: Node, definition: Definition, operand: Operand, ones: int) -> Operand:
-        """An operand of a node that belongs to entries; what all of them share is read again for each."""
-        if isinstance(operand, Load) and dealing.entry in operand.axes:
-            return dealing.dealt(operand, ones)
-        if isinstance(operand, Value) and operand.lead is not dealing.lead:
-            raise AccessNotStreamable(
-                f"{described(node)} combines {dealing.entry}s, which are dealt out, with a value that all share",
-                fix="pass the value as an input, or compute it for every entry",
-                at=definition.at or node.at,
-            )
-        return operand
+    def _to_entries(self, dealing: Dealing, node: Node, access: Access, operand: Operand, ones: int) -> Operand:
+        """An operand of a node that belongs to entries; a tensor in memory that all share is read again for each."""
+        if isinstance(operand, Load) and (dealing.entry in operand.axes or dealing.entry in operand.block.axes):
+            return dealing.dealt(operand, ones) if self._deals(node) else dealing.entered(loaded(operand), ones)
+        if not isinstance(operand, Value) or operand.lead is dealing.lead:
+            return operand
+        current = all(step is Term.of(symbol) for symbol, step in node.steps(access).items())
+        if operand.metadata and current and self.problem.levels(node) is None:
+            return dealing.metadata(node, self.inside(node))
+        return dealing.entered(operand, ones)
 
     def _read(self, reader: Reader, number: int) -> Operand:
-        """One operand of a definition; what it reads out of branches comes back from them first."""
+        """One operand of a definition; what it reads out of branches or regions comes back from them first."""
         access = reader.definition.operands[number]
         operand = self.operands[access.source]
         source_node = self.graph[access.source]
         if self.dealing is not None and self._deals(source_node):
-            step = source_node.steps(access)[self.dealing.entry]
-            if step is not Term.of(self.dealing.entry):
-                raise AccessNotStreamable(
-                    f"{described(reader.node)} reads other {self.dealing.entry}s, which are dealt out to regions",
-                    fix="work on each entry alone, or leave the parallelize directive out",
-                    at=reader.definition.at or reader.node.at,
-                )
-        routing = self.routing.get(access.source)
-        if routing is None or not isinstance(operand, Value) or operand.lead is ROOT:
+            here = source_node.steps(access)[self.dealing.entry] is Term.of(self.dealing.entry)
+            if here and self._deals(reader.node):
+                return reader.read(access, operand)
+            return reader.read(access, self.outside(source_node))
+        routing = self.routing.get(access.source, self.taken.get(access.source))
+        if routing is None:
             return reader.read(access, operand)
         if self.routing.get(reader.node.name) is routing and routing.at_same_step(access):
             return reader.read(access, operand)
-        together = routing.read_together(access, operand, reader.node, reader.definition, number)
-        return together if together is not None else reader.read(access, routing.left(operand))
+        if isinstance(operand, Value) and operand.lead is not ROOT:
+            together = routing.read_together(access, operand, reader.node, reader.definition, number)
+            if together is not None:
+                return together
+        return reader.read(access, self.outside(source_node))
 
     def _shape(self, node: Node, operand: Value | Load) -> dict[int, int]:
         walked = {axis for axis in operand.axes if isinstance(axis, int)}
@@ -219,7 +254,7 @@ class Lowering:
 
     def value(self, name: str) -> Value:
         """A node as a stream over all of its points."""
-        return self.full(self.graph[name], self.operands[name], self.problem.levels(self.graph[name]))
+        return self.full(self.graph[name], self.outside(self.graph[name]), self.problem.levels(self.graph[name]))
 
     def full(self, node: Node, operand: Operand, levels: Levels | None) -> Value:
         """An operand as a stream with all dims of a node, at the given points."""
@@ -228,8 +263,6 @@ class Lowering:
         if isinstance(operand, np.ndarray):
             return self._literal(node, operand, levels)
         value = loaded(operand) if isinstance(operand, Load) else operand
-        if value.lead is not ROOT and node.name in self.routing:
-            value = self.routing[node.name].left(value)
         own = {axis for axis in (*value.axes, *value.inside.axes) if isinstance(axis, Symbol)}
         if levels is not None and not value.streamed:
             return aligned(value, dims, sizes, levels)

@@ -1,9 +1,11 @@
 """Dealing a dim out to regions: `parallelize(dim, regions, policy)`.
 
-Every region gets the entries of a dim one after the other, with all that belongs to them. Inputs over the dim alone are
-dealt out as tiles. Those over a further dim are walked by addresses, which a region makes from the number of its entry,
-only as far as lengths that are data ask for. Entries reach regions in blocks (coarse), in strict rotation (interleave),
-or when a region says that it has read all of the first tensor that it walks (dynamic), through a feedback loop.
+Every region gets the entries of a dim one after the other, with all that belongs to them. An entry is a step of the dim
+or a tile of steps. Inputs over the dim alone are dealt out as tiles. Those over further dims are walked by
+addresses, which a region makes from the number of its entry, only as far as lengths that are data ask for. Entries
+reach regions in blocks (coarse), in strict rotation (interleave), or when a region says that it has read all of the
+first tensor that it walks (dynamic), through a feedback loop. Other values come in and go out in the order of the
+entries, by the same choices.
 
 An output that is an input with some tile replaced is updated in place: the tile that changes is split off, changed,
 written back, and put into its place again. A region starts its next entry when the write of the last is acknowledged.
@@ -11,29 +13,35 @@ written back, and put into its place again. A region starts its next entry when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.ir.graph import Definition, Node
+from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import Dim, Shape, dynamic, ragged, static
 from polyrhythm.stream.directives import ParallelizeDirective, TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.accesses import aligned, spread
+from polyrhythm.stream.lowering.cycles import components, reads_itself
 from polyrhythm.stream.lowering.fusing import materialised
-from polyrhythm.stream.lowering.grids import metadata_grid
+from polyrhythm.stream.lowering.gathers import taken_part
+from polyrhythm.stream.lowering.grids import metadata_array
 from polyrhythm.stream.lowering.lengths import walked_lengths
 from polyrhythm.stream.lowering.loads import loaded_by
 from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.routed import Routings
 from polyrhythm.stream.lowering.tiles import map_function
-from polyrhythm.stream.lowering.values import Block, Lead, Load, Value, data_type
+from polyrhythm.stream.lowering.updates import changed_input, hit_tiles, output_roots
+from polyrhythm.stream.lowering.values import ROOT, Axis, Block, Lead, Load, Value, data_type
+from polyrhythm.stream.operators.common import affine_walk
 from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles
-from polyrhythm.stream.operators.offchip import ACK, linear_load, random_load, random_store
+from polyrhythm.stream.operators.offchip import ACK, OffChip, linear_load, random_load, random_store
 from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
 from polyrhythm.stream.operators.shapes import flatten, promote, zip_streams
 from polyrhythm.stream.operators.structure import feedback, restate, source, stack, unstack
@@ -47,13 +55,22 @@ METADATA, WRITE_BACK = "metadata", "write back"
 class Dealing:
     """One dim dealt out to regions, and everything that belongs to its entries."""
 
-    def __init__(self, problem: Problem, entry: Symbol, directive: ParallelizeDirective) -> None:
-        self.problem, self.entry, self.directive = problem, entry, directive
+    def __init__(
+        self,
+        problem: Problem,
+        entry: Symbol,
+        directive: ParallelizeDirective,
+        nodes: set[str],
+        routed: Collection[Symbol],
+    ) -> None:
+        self.problem, self.entry, self.directive, self.nodes, self.routed = problem, entry, directive, nodes, routed
         self.branch = entry
-        graph = problem.graph
-        self.nodes = {node.name for node in graph if entry in node.symbols}
-        self.count = max(problem.extent(graph[name], entry) for name in self.nodes)
+        some = problem.graph[next(iter(nodes))]
+        self.size = problem.chunk(some, entry)
+        self.count = problem.extent(some, entry) // (self.size or 1)
         self.regions = directive.regions
+        # A single region takes everything in order, whatever the policy.
+        self.policy = directive.policy if self.regions > 1 else "coarse"
         self.roots = output_roots(problem)
         self.entries: Dim = dynamic(named(f"{entry}s_of_region", self.regions))
         self.lead = Lead("region", frozenset({entry}), (self.entries,), self.regions)
@@ -74,30 +91,36 @@ class Dealing:
     # What there is to walk.
 
     def _walked_dim(self) -> Symbol | None:
-        """The one further dim that inputs of the entries are walked along."""
-        found: dict[Symbol, Node] = {}
+        """The further dim of inputs that is walked as far as lengths ask for; others are walked as a whole."""
+        found: list[Symbol] = []
         for node in self.problem.graph.inputs.values():
-            if self.entry in node.symbols and not self.problem.is_metadata(node.name):
+            if node.name in self.nodes and not self.problem.is_metadata(node.name):
                 for symbol in node.symbols:
-                    tiled = self.problem.directive(TileDirective, symbol)
-                    if symbol is not self.entry and (tiled is None or tiled.size is not None):
-                        found[symbol] = node
-        if len(found) > 1:
-            (_, *others) = found
-            raise DirectiveMismatch(
-                f"{self.directive}: the {self.entry}s have inputs along {', '.join(map(str, found))}",
-                fix="walk one dim, and put the others whole into tiles with tile(dim, dynamic=True)",
-                at=found[others[0]].at,
-            )
-        return next(iter(found), None)
+                    tiled = self._tiled(symbol)
+                    if symbol is not self.entry and symbol not in found and (tiled is None or tiled.size is not None):
+                        found.append(symbol)
+        changed = [root for root in self.roots.values() if self.problem.graph[root].definitions[0].op == "select"]
+        limited = [symbol for symbol in found if self._lengths(symbol, changed).min() < self._steps(symbol)]
+        if not limited and len(found) == 1 and changed:
+            return found[0]
+        return limited[0] if limited else None
+
+    def _tiled(self, symbol: Symbol) -> TileDirective | None:
+        """The tile of a dim; steps that go to branches are packed there, and not here."""
+        return None if symbol in self.routed else self.problem.directive(TileDirective, symbol)
+
+    def _steps(self, symbol: Symbol) -> int:
+        return max(self.problem.extent(node, symbol) for node in self.problem.graph if symbol in node.symbols)
+
+    def _lengths(self, walked: Symbol, updates: Sequence[str]) -> np.ndarray:
+        """How many steps of a dim matter for each entry."""
+        each = walked_lengths(self.problem, self.entry, walked, updates)
+        return np.asarray(each.reshape(self.count, -1).max(1))
 
     def _measure_walk(self, walked: Symbol) -> None:
-        tiled = self.problem.directive(TileDirective, walked)
+        tiled = self._tiled(walked)
         self.chunk = 1 if tiled is None or tiled.size is None else tiled.size
-        lengths = walked_lengths(self.problem, self.entry, walked, self._output_updates())
-        self.tiles = -(-lengths // self.chunk)
-        name = f"{walked}_tiles"
-        self.shape: Shape = (self.entries, ragged(name, named(f"{name}_of_region", self.regions)))
+        self.tiles = -(-self._lengths(walked, self._output_updates()) // self.chunk)
 
     def _output_updates(self) -> list[str]:
         return [output for output, root in self.roots.items() if root in self.updates]
@@ -107,35 +130,78 @@ class Dealing:
         found: dict[str, str] = {}
         for root in self.roots.values():
             node = self.problem.graph[root]
-            if self.walked is not None and changed_input(self.problem, node, self.entry, self.walked) is not None:
-                found[root] = node.definitions[0].operands[2].source
+            if root in self.nodes and self._changed_input(node):
+                old = node.definitions[0].operands[2].source
+                # Another reader wants what was there before, which is written over.
+                readers = [
+                    n.name for n in self.problem.graph for d in n.definitions for a in d.operands if a.source == old
+                ]
+                if readers == [root] and old not in self.problem.graph.outputs:
+                    found[root] = old
         return found
 
-    # Entries on their way to the regions.
+    def _changed_input(self, node: Node) -> bool:
+        return (
+            self.walked is not None
+            and self.size is None
+            and changed_input(self.problem, node, self.entry, self.walked) is not None
+        )
+
+    def shape(self, axes: Sequence[Axis], sizes: Sequence[int | None]) -> Shape:
+        """The dims of a stream of the regions with some axes."""
+        dims: list[Dim] = [self.entries]
+        for place, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+            outer = "".join(f"{axis}." for axis in axes[:place])
+            name = f"{outer}{axis}_tiles"
+            dims.append(ragged(name, named(f"{name}_of_region", self.regions)) if size is None else static(size))
+        return tuple(dims)
+
+    def sizes(self, axes: Sequence[Axis], sizes: Sequence[int]) -> tuple[int | None, ...]:
+        """The lengths of axes; None for the one that is walked as far as lengths ask for."""
+        return tuple(None if axis is self.walked else size for axis, size in zip(axes, sizes, strict=True))
+
+    # Entries on their way to the regions and back.
 
     def _which(self) -> Stream:
         """The numbers of the entries of every region."""
         numbers = list(range(self.count))
-        if self.directive.policy == "coarse":
-            block = max(self.directive.block, -(-self.count // self.regions))
-            blocks = [numbers[region * block : (region + 1) * block] for region in range(self.regions)]
-            return source(f"{self.entry}s", _own(blocks), (self.entries,), ADDRESS, self.regions, METADATA)
+        if self.policy == "coarse":
+            blocks = [[n for n in numbers if self._region(n) == region] for region in range(self.regions)]
+            own = blocks if self.regions > 1 else blocks[0]
+            return source(f"{self.entry}s", own, (self.entries,), ADDRESS, self.regions, METADATA)
         return self._deal(source(f"{self.entry}s", numbers, (static(self.count),), ADDRESS, role=METADATA))
+
+    def _region(self, number: int) -> int:
+        """The region of an entry, where that is fixed beforehand."""
+        if self.policy == "interleave":
+            return number % self.regions
+        return number // self.directive.block % self.regions
 
     def _deal(self, stream: Stream) -> Stream:
         """Groups of the outermost dim, to whoever is next."""
-        if self.directive.policy == "interleave":
+        if self.policy == "interleave":
             dealt = parallelize_stream(stream, self.regions, name=f"deal {stream.name}", role=stream.role)
             return restate(dealt, (self.entries, *dealt.shape[1:]))
-        if "origin" not in self.memo:
-            _, origin = eager_merge(
-                self.free.stream, selector=f"{self.entry}s_of_region", name="next region", role=METADATA
-            )
-            self.memo["origin"] = restate(origin, (static(self.count),))
-        return partition(stream, self.memo["origin"], stream.rank, name=f"deal {stream.name}", role=stream.role)
+        return partition(stream, self._choices(), stream.rank, name=f"deal {stream.name}", role=stream.role)
+
+    def _choices(self) -> Stream:
+        """The region of every entry."""
+        if "choices" not in self.memo:
+            if self.policy == "dynamic":
+                _, origin = eager_merge(
+                    self.free.stream, selector=f"{self.entry}s_of_region", name="next region", role=METADATA
+                )
+                self.memo["choices"] = restate(origin, (static(self.count),))
+            else:
+                kind = Selector(f"{self.entry}s_of_region", self.regions, 1)
+                chosen = [(self._region(number),) for number in range(self.count)]
+                self.memo["choices"] = source("regions", chosen, (static(self.count),), kind, role=METADATA)
+        return self.memo["choices"]
 
     def dealt(self, load: Load, ones: int) -> Value:
         """The tiles of an input for the entries of each region, with `ones` dims to be repeated along."""
+        if any(axis is not self.entry for axis in load.axes):
+            return self.walk(load)
         key = (load.tensor.name, ones)
         if key not in self.memo:
             self.memo[key] = self._dealt(load, ones)
@@ -144,7 +210,7 @@ class Dealing:
 
     def _dealt(self, load: Load, ones: int) -> Stream:
         # The inner dims are made here and not in the region, where they would add places to wait.
-        if self.directive.policy == "coarse":
+        if self.policy == "coarse":
             stride = load.strides[load.axes.index(self.entry)]
             own = self._metadata_stream(lambda entry: entry * stride, f"{self.entry} number")
             stream = random_load(load.tensor, load.tile, own)
@@ -154,7 +220,71 @@ class Dealing:
             )
         for _ in range(ones):
             stream = promote(stream, 0, name=load.tensor.name)
-        return stream if self.directive.policy == "coarse" else self._deal(stream)
+        return stream if self.policy == "coarse" else self._deal(stream)
+
+    def entered(self, value: Value, ones: int) -> Value:
+        """A value of the whole program, dealt out; what all entries share goes to each of them."""
+        if value.levels is not None or None in value.sizes:
+            raise AccessNotStreamable(
+                f"{value.base.name} has a length that differs from step to step, and {self.entry}s are dealt out",
+                fix="reduce it first",
+            )
+        inside = self.entry in value.inside.axes
+        if self.entry not in value.axes and not inside:
+            dims = (self.entry, *(axis for axis in value.axes if isinstance(axis, Symbol)))
+            value = spread(value, dims, {self.entry: self.count})
+        elif self.entry in value.axes and value.axes[0] is not self.entry:
+            order: tuple[Axis, ...] = (self.entry, *(axis for axis in value.axes if axis is not self.entry))
+            value = aligned(value, order, tuple(map(value.size, order)), None)
+        axes = tuple(axis for axis in value.axes if axis is not self.entry)
+        key = ("entered", materialised(value), ones if not axes else 0)
+        if key not in self.memo:
+            stream = key[1]
+            if self.entry in value.axes:
+                stream = flatten(stream, len(axes), len(axes) + 1)
+            for _ in range(key[2]):
+                stream = promote(stream, 0)
+            self.memo[key] = self._deal(stream)
+        sizes = tuple(value.size(axis) for axis in axes)
+        return Value(self.lead, self.memo[key], axes, sizes, value.inside, value.dtype, ones=key[2])
+
+    def left(self, value: Value) -> Value:
+        """A value of the regions, back in the order of the entries."""
+        if None in value.sizes:
+            raise AccessNotStreamable(
+                f"{value.base.name} has a length that differs from {self.entry} to {self.entry}, and is read elsewhere",
+                fix=f"reduce it first, or leave out {self.directive}",
+            )
+        stream = materialised(value)
+        key = ("left", stream)
+        if key not in self.memo:
+            self.result = self.result or stream
+            joined = reassemble(stream, self._known_choices(), len(value.axes), name=f"by {self.entry}")
+            self.memo[key] = promote(flatten(joined, len(value.axes), len(value.axes) + 1))
+        stream = self.memo[key]
+        axes: tuple[Axis, ...] = (self.entry, *value.axes)
+        if self.size is not None and self.count == 1:
+            stream, axes = flatten(stream, len(value.axes), len(value.axes) + 1), value.axes
+        sizes = (self.count, *value.sizes) if self.entry in axes else value.sizes
+        return Value(ROOT, stream, axes, sizes, value.inside, value.dtype)
+
+    def _known_choices(self) -> Stream:
+        """The region of every entry, without the choices that are made ahead of entries that never come."""
+        chosen = self._choices()
+        if self.policy != "dynamic":
+            return chosen
+        if "known choices" not in self.memo:
+            numbers = source("entries", list(range(self.count)), (static(self.count),), ADDRESS, role=METADATA)
+            both = zip_streams(numbers, chosen, name="chosen")
+            self.memo["known choices"] = flat_map(
+                lambda pair, _: [(pair[1], 0)],
+                both,
+                (static(self.count),),
+                chosen.element,
+                name="regions",
+                role=METADATA,
+            )
+        return self.memo["known choices"]
 
     def _metadata_stream(self, number: Any, name: str) -> Stream:
         def expand(value: TileValue, region: int) -> Sequence[Token]:
@@ -168,39 +298,50 @@ class Dealing:
 
     # Values of the regions.
 
-    def metadata(self, node: Node) -> Value:
-        """Whole numbers and conditions, made from the number of the entry."""
-        if self.walked not in node.symbols:
-            block = Block()
-
-            def expand(value: TileValue, region: int) -> Sequence[Token]:
-                found = self.problem.metadata(node.name, {self.entry: _entry(value)})
-                return [(_tile(np.asarray(found).reshape(1, 1)), 0)]
-
-            shape: Shape = (self.entries,)
-        else:
-            grid = self._grid(node)
-            block = Block((self.walked,), (self.chunk,))
-
-            def expand(value: TileValue, region: int) -> Sequence[Token]:
-                entry = _entry(value)
-                count = int(self.tiles[entry])
-                rows = grid[entry].reshape(-1, self.chunk, 1)
-                return _group([_tile(rows[at]) for at in range(count)])
-
-            shape = self.shape
+    def metadata(self, node: Node, chunks: Mapping[Symbol, int]) -> Value:
+        """Whole numbers and conditions, made from the number of the entry. `chunks` gives what lies in a tile."""
+        problem = self.problem
+        others = tuple(symbol for symbol in problem.ordered(node.symbols) if symbol is not self.entry)
+        extents = {symbol: problem.extent(node, symbol) for symbol in others}
+        if self.walked in others:
+            chunks = {**chunks, self.walked: self.chunk}
+        boxed = [symbol for symbol in (self.entry, *others) if symbol in chunks]
+        counts = {symbol: extents[symbol] // chunks.get(symbol, 1) for symbol in others}
+        axes = tuple(s for s in others if s not in chunks or counts[s] > 1 or s is self.walked)
+        lengths = tuple(problem.number(n) for n in node.shape)
+        array = metadata_array(problem, node, (self.entry, *others), {self.entry: self.count * (self.size or 1)})
+        split = [n for s in (self.entry, *others) for n in (self._parts(s, counts), chunks.get(s, 1))]
+        order = [*range(0, len(split), 2), *range(1, len(split), 2), *range(len(split), len(split) + len(lengths))]
+        block = Block((*boxed, *range(len(lengths))), (*(chunks[symbol] for symbol in boxed), *lengths))
         rows, cols = block.sides
         assert rows is not None
-        kind = tile_type(rows, cols, data_type(node.dtype))
-        stream = flat_map(expand, self.which, shape, kind, name=node.name, role=METADATA)
-        axes, sizes = ((self.walked,), (None,)) if shape is not None and len(shape) == 2 else ((), ())
-        return Value(self.lead, stream, axes, sizes, block, node.dtype, metadata=True)  # type: ignore[arg-type]
+        grid = array.reshape(*split, *lengths).transpose(order).reshape(
+            self.count, *(counts[axis] for axis in axes), rows, cols
+        )  # fmt: skip
 
-    def _grid(self, node: Node) -> np.ndarray:
-        assert self.walked is not None
-        steps = self.problem.extent(node, self.walked)
-        grid = metadata_grid(self.problem, node, (self.entry, self.walked))
-        return np.broadcast_to(grid, (self.count, steps))
+        def expand(value: TileValue, region: int) -> Sequence[Token]:
+            entry = _entry(value)
+            return self._group(entry, axes, lambda at: _tile(grid[(entry, *at)]), counts)
+
+        sizes = self.sizes(axes, [counts[axis] for axis in axes])
+        kind = tile_type(rows, cols, data_type(node.dtype))
+        stream = flat_map(expand, self.which, self.shape(axes, sizes), kind, name=node.name, role=METADATA)
+        return Value(self.lead, stream, axes, sizes, block, node.dtype, metadata=True)
+
+    def _parts(self, symbol: Symbol, counts: Mapping[Symbol, int]) -> int:
+        return self.count if symbol is self.entry else counts[symbol]
+
+    def _group(self, entry: int, axes: Sequence[Axis], make: Any, counts: Mapping[Any, int]) -> Sequence[Token]:
+        """The tokens of one entry: nested groups along some axes, which may be empty."""
+
+        def nested(at: tuple[int, ...]) -> Any:
+            if len(at) == len(axes):
+                return make(at)
+            axis = axes[len(at)]
+            count = int(self.tiles[entry]) if axis is self.walked else counts[axis]
+            return [nested((*at, step)) for step in range(count)]
+
+        return encode([nested(())], len(axes))
 
     def walk(self, load: Load) -> Value:
         """The tiles of an input for each entry, as far as they matter."""
@@ -214,24 +355,32 @@ class Dealing:
         return self._walked_value(self.memo[key], load)
 
     def _walked_value(self, stream: Stream, load: Load) -> Value:
-        return Value(self.lead, stream, (self.walked,), (None,), load.block, load.dtype)  # type: ignore[arg-type]
+        inner = [(axis, size) for axis, size in zip(load.axes, load.sizes, strict=True) if axis is not self.entry]
+        axes = tuple(axis for axis, _ in inner)
+        return Value(self.lead, stream, axes, self.sizes(axes, [n for _, n in inner]), load.block, load.dtype)
 
     def _addresses(self, load: Load) -> Stream:
         stride = dict(zip(load.axes, load.strides, strict=True))
-        each, step = stride[self.entry], stride[self.walked]  # type: ignore[index]
-        key = ("addresses", each, step)
+        counts = dict(zip(load.axes, load.sizes, strict=True))
+        axes = tuple(axis for axis in load.axes if axis is not self.entry)
+        each = stride[self.entry]
+        steps = [stride[axis] for axis in axes]
+        key = ("addresses", each, tuple(steps), axes)
         if key not in self.memo:
 
             def expand(value: Any, region: int) -> Sequence[Token]:
                 entry = _entry(value[0] if type(value) is tuple else value)
-                count = int(self.tiles[entry])
-                return _group([_number(entry * each + at * step) for at in range(count)])
+                first = entry * each
+                return self._group(
+                    entry, axes, lambda at: _number(first + sum(i * s for i, s in zip(at, steps, strict=True))), counts
+                )
 
             admitted = self.which
             if self.written:
                 waits = [loop.stream for loop in self.written.values()]
                 admitted = zip_streams(self.which, *waits, name="admit")
-            self.memo[key] = flat_map(expand, admitted, self.shape, ADDRESS, cycles=1, name="addresses")
+            shape = self.shape(axes, self.sizes(axes, [counts[axis] for axis in axes]))
+            self.memo[key] = flat_map(expand, admitted, shape, ADDRESS, cycles=1, name="addresses")
         return self.memo[key]
 
     # Updates in place.
@@ -243,8 +392,9 @@ class Dealing:
         grid = self._grid(self.problem.graph[definition.operands[0].source])
         hits = hit_tiles(grid, self.chunk)
         loaded = materialised(self.walk(load))
+        shape = self.shape((self.walked,), (None,))  # type: ignore[arg-type]
         is_hit = flat_map(
-            self._selectors(hits), self.which, self.shape, Selector(f"changed_{name}_tile", 2, 1),
+            self._selectors(hits), self.which, shape, Selector(f"changed_{name}_tile", 2, 1),
             name=f"changed {name} tile", role=METADATA,
         )  # fmt: skip
         others, changed = unstack(partition(loaded, is_hit, 0, name=f"split {name}s"), 2)
@@ -270,9 +420,18 @@ class Dealing:
         self.first_read = self.first_read or stream
         return self._walked_value(stream, load)
 
+    def _grid(self, node: Node) -> np.ndarray:
+        assert self.walked is not None
+        return metadata_array(
+            self.problem,
+            node,
+            (self.entry, self.walked),
+            {self.entry: self.count, self.walked: self._steps(self.walked)},
+        )
+
     def changes_what_is_walked(self, node: Node) -> bool:
         """Whether a node is an input with one tile of every entry changed, and these tiles are all walked."""
-        if self.walked is None or changed_input(self.problem, node, self.entry, self.walked) is None:
+        if not self._changed_input(node):
             return False
         hits = hit_tiles(self._grid(self.problem.graph[node.definitions[0].operands[0].source]), self.chunk)
         late = np.flatnonzero(hits >= self.tiles)
@@ -288,8 +447,7 @@ class Dealing:
     def _selectors(self, hits: np.ndarray) -> Any:
         def expand(value: TileValue, region: int) -> Sequence[Token]:
             entry = _entry(value)
-            count = int(self.tiles[entry])
-            return _group([SelectorValue((int(at == hits[entry]),)) for at in range(count)])
+            return self._group(entry, (self.walked,), lambda at: SelectorValue((int(at[0] == hits[entry]),)), {})  # type: ignore[arg-type]
 
         return expand
 
@@ -304,87 +462,51 @@ class Dealing:
 
     # Results.
 
-    def stored(self, value: Value, node: Node, tensor: Any) -> Stream:
-        """A result of every entry, stored where the entry belongs."""
-        if value.axes:
+    def checked(self, value: Value, node: Node) -> Value:
+        """A value of the regions that can be stored: of one length for every entry."""
+        if None in value.sizes:
             raise AccessNotStreamable(
-                f"{described(node)} is an output along {', '.join(map(str, value.axes))} that is no update of an input",
-                fix="reduce over the dim, or make it a where() of an input at one step of each entry",
+                f"{described(node)} is an output along {self.walked}, walked as far as lengths ask for, "
+                "and no update of an input",
+                fix=f"reduce over {self.walked}, or make it a where() of an input at one step of each entry",
                 at=node.at,
             )
-        where = self._metadata_stream(lambda entry: entry, "result address")
+        return value
+
+    def stored(self, value: Value, tensor: OffChip) -> Stream:
+        """A result of every entry, stored where the entry belongs."""
+        sizes = [size for size in value.sizes if size is not None]
+        each = int(np.prod(sizes, dtype=int))
+        walk = list(affine_walk(sizes, [int(np.prod(sizes[k + 1 :], dtype=int)) for k in range(len(sizes))]))
+
+        def expand(which: TileValue, region: int) -> Sequence[Token]:
+            return [(_number(_entry(which) * each + at), level) for at, level in walk]
+
+        shape = (self.entries, *map(static, sizes))
+        where = flat_map(expand, self.which, shape, ADDRESS, name="result address", role=METADATA)
         result = materialised(value)
         self.result = self.result or result
         return random_store(tensor, where, result)
 
+    @property
+    def effective(self) -> bool:
+        """Whether anything comes out of the regions."""
+        return self.result is not None or bool(self.updates)
+
     def finish(self) -> None:
         """Close the loop that says when a region is free: it has read all of the first tensor it walks."""
-        if self.directive.policy != "dynamic":
+        read = self.first_read or self.result
+        if self.policy != "dynamic" or read is None:
             return
-        if self.first_read is not None:
-            self.free.connect(accum("all_read", self.first_read, name=f"{self.walked}s read"))
+        if read.rank:
+            what = f"{self.walked}s" if self.walked is not None else "all"
+            self.free.connect(accum("all_read", read, rank=read.rank, name=f"{what} read"))
         else:
-            assert self.result is not None
-            done = flat_map(_acknowledge, self.result, (self.entries,), ACK, name="done", role=METADATA)
+            done = flat_map(_acknowledge, read, (self.entries,), ACK, name="done", role=METADATA)
             self.free.connect(done)
 
 
-def changed_input(problem: Problem, node: Node, entry: Symbol, walked: Symbol) -> Definition | None:
-    """The definition of a node that is an input over entries and steps, changed in one tile of every entry."""
-    if len(node.definitions) != 1 or node.definitions[0].op != "select":
-        return None
-    definition = node.definitions[0]
-    mask, new, old = (problem.graph[access.source] for access in definition.operands)
-    current = all(
-        step is Term.of(symbol)
-        for access in definition.operands
-        for symbol, step in problem.graph[access.source].steps(access).items()
-    )
-    is_input = len(old.definitions) == 1 and old.definitions[0].op == "input" and not problem.is_metadata(old.name)
-    fits = set(mask.symbols) == {entry, walked} and not mask.shape and problem.is_metadata(mask.name)
-    if not (current and is_input and fits) or set(old.symbols) != {entry, walked} or set(new.symbols) != {entry}:
-        return None
-    if old.shape != node.shape or new.shape != node.shape or len(node.shape) != 1:
-        return None
-    tiled = problem.directive(TileDirective, walked)
-    chunk = 1 if tiled is None or tiled.size is None else tiled.size
-    grid = np.broadcast_to(
-        metadata_grid(problem, mask, (entry, walked)), (problem.extent(old, entry), problem.extent(old, walked))
-    )
-    if grid.shape[1] % chunk:
-        return None
-    tiles = grid.reshape(len(grid), -1, chunk).any(2)
-    return definition if bool((tiles.sum(1) == 1).all()) else None
-
-
-def hit_tiles(grid: np.ndarray, chunk: int) -> np.ndarray:
-    """The tile of every entry in which a condition holds."""
-    return np.asarray(np.argmax(grid.reshape(len(grid), -1, chunk).any(2), axis=1))
-
-
-def output_roots(problem: Problem) -> dict[str, str]:
-    """What each output is a copy of."""
-    found = {}
-    for name in problem.graph.outputs:
-        node = problem.graph[name]
-        while (
-            len(node.definitions) == 1
-            and node.definitions[0].op == "broadcast"
-            and not node.definitions[0].operands[0].ranges
-            and problem.graph[node.definitions[0].operands[0].source].shape == node.shape
-            and _reads_here(problem, node.definitions[0])
-        ):
-            node = problem.graph[node.definitions[0].operands[0].source]
-        found[name] = node.name
-    return found
-
-
-def _reads_here(problem: Problem, definition: Definition) -> bool:
-    (access,) = definition.operands
-    return all(step is Term.of(s) for s, step in problem.graph[access.source].steps(access).items())
-
-
-def find_dealing(problem: Problem) -> Dealing | None:
+def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
     """The dim that the schedule deals out, if any."""
     found: Mapping[Symbol, Any] = {s: d for (kind, s), d in problem.directives.items() if kind is ParallelizeDirective}
     if len(found) > 1:
@@ -393,12 +515,37 @@ def find_dealing(problem: Problem) -> Dealing | None:
             fix="deal out one dim",
         )
     for symbol, directive in found.items():
-        return Dealing(problem, symbol, directive)
+        nodes = _entry_nodes(problem, symbol, routings)
+        if not nodes:
+            return None
+        if symbol in routings.dims and problem.directive(TileDirective, symbol):
+            raise DirectiveMismatch(
+                f"{directive}: the steps of {symbol} are packed by the parts that they choose",
+                fix=f"leave out the tile directive of {symbol}, or deal out another dim",
+                at=problem.graph[next(iter(nodes))].at,
+            )
+        return Dealing(problem, symbol, directive, nodes, routings.dims)
     return None
 
 
-def _own(blocks: list[list[int]]) -> list[Any]:
-    return blocks if len(blocks) > 1 else blocks[0]
+def _entry_nodes(problem: Problem, entry: Symbol, routings: Routings) -> set[str]:
+    """The nodes that belong to single entries: they read no other entry, and live in no branch."""
+    graph = problem.graph
+    steps = max((problem.extent(node, entry) for node in graph if entry in node.symbols), default=0)
+    found: set[str] = set()
+    for component in components(graph):
+        node = graph[component[0]]
+        if len(component) > 1 or reads_itself(node) or len(node.definitions) > 1 or entry not in node.symbols:
+            continue
+        in_branches = node.name in routings.owner or node.name in routings.taken
+        if in_branches or problem.levels(node) is not None or problem.extent(node, entry) != steps:
+            continue
+        if taken_part(problem, node) is None and all(
+            entry not in graph[a.source].symbols or graph[a.source].steps(a)[entry] is Term.of(entry)
+            for a in node.definitions[0].operands
+        ):
+            found.add(node.name)
+    return found
 
 
 def _entry(value: TileValue) -> int:
@@ -412,11 +559,6 @@ def _number(value: int) -> TileValue:
 
 def _tile(data: np.ndarray) -> TileValue:
     return TileValue(data.shape[0], data.shape[1], data.size * data.itemsize, data=data)
-
-
-def _group(values: list[Any]) -> Sequence[Token]:
-    """The tokens of one entry: a group of elements, which may be empty."""
-    return encode([values], 1)
 
 
 def _acknowledge(value: Any, region: int) -> Sequence[Token]:

@@ -13,9 +13,12 @@ import numpy as np
 from polyrhythm.compiler.ir.graph import Definition, Node, Range
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import static
+from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import load_of
+from polyrhythm.stream.lowering.packing import pack_rows
 from polyrhythm.stream.lowering.problem import Problem, is_whole
-from polyrhythm.stream.lowering.values import ROOT, Axis, Load, Value
+from polyrhythm.stream.lowering.values import ROOT, Axis, Block, Load, Value
+from polyrhythm.stream.operators.higher import accum
 from polyrhythm.stream.operators.offchip import random_load
 from polyrhythm.stream.operators.structure import source as addresses
 from polyrhythm.stream.types import U64, Tile
@@ -58,29 +61,46 @@ def part_load(problem: Problem, node: Node, inside: Mapping[Symbol, int], slab: 
 
 
 def gathered(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -> Value | None:
-    """A gather from an input as random loads: the routing makes the addresses. None where points are missing."""
+    """A gather from an input as random loads: the routing makes the addresses. None at missing points.
+
+    Where `inside` puts chunks of the routing's steps into a tile, their parts are loaded in turn and packed.
+    """
     part = taken_part(problem, node)
     if part is None or problem.levels(node) is not None:
         return None
     table, index, branch = part
-    load = part_load(problem, node, inside, slab=False)
-    if branch not in load.axes:
+    if branch in inside:
         return None
-    dims = problem.ordered({*index.symbols, *(a for a in load.axes if isinstance(a, Symbol) and a is not branch)})
-    axes: tuple[Axis, ...] = (*dims, *(axis for axis in load.axes if isinstance(axis, int)))
-    known = dict(zip(load.axes, load.sizes, strict=True))
-    sizes = tuple(known[axis] if axis in known else problem.extent(index, axis) for axis in axes)  # type: ignore[arg-type]
+    load = part_load(problem, node, {s: n for s, n in inside.items() if s not in index.symbols}, slab=False)
+    steps = problem.ordered({*index.symbols, *(a for a in load.axes if isinstance(a, Symbol) and a is not branch)})
+    chunks = {symbol: inside[symbol] for symbol in problem.ordered(index.symbols) if symbol in inside}
+    known: dict[Axis, int] = dict(zip(load.axes, load.sizes, strict=True))
+    known |= {s: problem.extent(index, s) // chunks.get(s, 1) for s in steps if s in index.symbols}
+    axes: tuple[Axis, ...] = (
+        *(s for s in steps if s not in chunks or known[s] > 1),
+        *(axis for axis in load.axes if isinstance(axis, int)),
+    )
+    sizes = tuple(known[axis] for axis in axes)
     stride = dict(zip(load.axes, load.strides, strict=True))
-    count = known[branch]
+    routes = np.broadcast_to(metadata_grid(problem, index, problem.ordered(index.symbols)),
+                             [problem.extent(index, s) for s in problem.ordered(index.symbols)])  # fmt: skip
+    count = problem.extent(table, branch)
 
     def address(point: tuple[int, ...]) -> int:
-        at = dict(zip(axes, point, strict=True))
-        chosen = int(problem.metadata(index.name, {s: at[s] for s in index.symbols}))
-        total = min(max(chosen, 0), count - 1) * stride[branch]
-        return total + sum(stride[axis] * at[axis] for axis in load.axes if axis is not branch)
+        at: dict[Axis, int] = dict.fromkeys(steps, 0) | dict(zip(axes, point, strict=False))
+        offset = dict(zip(chunks, point[len(axes) :], strict=True))
+        place: dict[Axis, int] = {
+            s: at[s] * chunks.get(s, 1) + offset.get(s, 0) for s in problem.ordered(index.symbols)
+        }
+        total = min(max(int(routes[tuple(place.values())]), 0), count - 1) * stride.get(branch, 0)
+        return total + sum(stride[axis] * place.get(axis, at[axis]) for axis in load.axes if axis is not branch)
 
-    numbers = np.array([address(point) for point in np.ndindex(*sizes)]).reshape(sizes).tolist()
-    shape = (static(1), *(static(size) for size in sizes))
+    full = (*sizes, *chunks.values())
+    numbers = np.array([address(point) for point in np.ndindex(*full)]).reshape(full).tolist()
+    shape = (static(1), *(static(size) for size in full))
     where = addresses(f"addresses of {table.name}", [numbers], shape, Tile(1, 1, U64))
     stream = random_load(load.tensor, load.tile, where)
-    return Value(ROOT, stream, axes, sizes, load.block, load.dtype)
+    if chunks:
+        stream = accum(pack_rows(load.block, load.dtype), stream, rank=len(chunks), name=f"pack {table.name}")
+    block = Block((*chunks, *load.block.axes), (*chunks.values(), *load.block.lengths))
+    return Value(ROOT, stream, axes, sizes, block, load.dtype)

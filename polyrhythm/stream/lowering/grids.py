@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from polyrhythm.compiler.ir.graph import Definition, Graph, Node
@@ -45,3 +47,15 @@ def _reads_current(graph: Graph, definition: Definition) -> bool:
         for access in definition.operands
         for symbol, step in graph[access.source].steps(access).items()
     )
+
+
+def metadata_array(problem: Problem, node: Node, dims: tuple[Symbol, ...], sizes: Mapping[Symbol, int]) -> np.ndarray:
+    """A metadata node at all steps of some dims, whatever it lacks repeated; then the axes of its value."""
+    full = [sizes[s] if s in sizes else problem.extent(node, s) for s in dims]
+    if not node.shape:
+        return np.broadcast_to(metadata_grid(problem, node, dims), full)
+    points = np.ndindex(*full)
+    values = [
+        problem.metadata(node.name, {s: n for s, n in zip(dims, at, strict=True) if s in node.symbols}) for at in points
+    ]
+    return np.array(values).reshape(*full, *values[0].shape)

@@ -6,7 +6,7 @@ all others together its rows. A tile is a box of the last axes: those of the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -45,11 +45,11 @@ def load_of(
     name: str,
     inside: Mapping[Symbol, int],
     slab: Symbol | None = None,
-    walk: Symbol | None = None,
+    walk: Collection[Symbol | None] = (),
 ) -> Load:
     """How an input is read: `inside` gives the chunk of each tiled dim.
 
-    One dim may count slabs. One is walked even if a single tile holds all of it.
+    One dim may count slabs. Some are walked even if a single tile holds all of them.
     """
     dims = [symbol for symbol in node.symbols if symbol is not slab]
     axes: list[Axis] = [*dims, *range(len(node.shape))]
@@ -71,13 +71,14 @@ def load_of(
             below = lengths[place + 1 : -1] if boxed else lengths[place + 1 :]
             strides.append(parts[place] * prod(below) // tile_rows * (cols // tile_cols))
     walked = [
-        place for place, chunk in enumerate(chunks) if chunk is None or chunk < lengths[place] or axes[place] is walk
+        place for place, chunk in enumerate(chunks) if chunk is None or chunk < lengths[place] or axes[place] in walk
     ]
     walked.sort(key=lambda place: problem.order.index(axes[place]))
     slabs = 1 if slab is None else problem.extent(node, slab)
     data = problem.arrays[name]
     kind = problem.storage if node.dtype.kind == "f" else data_type(node.dtype)
-    tensor = OffChip(name, rows, cols, kind, None if data is None else _matrix(data, node, slab, rows, cols), slabs)
+    matrix = None if data is None else _matrix(data, node, slab, rows, cols)
+    tensor = OffChip(name, rows, cols, kind, matrix, slabs, "" if slabs == 1 else str(slab))
     inner = [place for place, chunk in enumerate(chunks) if chunk is not None]
     block = Block(tuple(axes[place] for place in inner), tuple(chunks[place] for place in inner))
     return Load(

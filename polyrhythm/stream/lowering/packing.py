@@ -83,9 +83,11 @@ def _packed(plan: Plan, operand: Value) -> Value:
     uneven = operand.levels is not None and not _is_regular(operand)
     chunked = [axis for axis in streamed if axis in operand.inside.axes]
     if uneven or None in sizes or chunked or operand.lead is not ROOT:
+        why = "the length of that differs from step to step"
+        if not uneven:
+            why = "that is cut into tiles" if chunked else "it is sent on part by part"
         raise OperationNotStreamable(
-            f"{described(plan.node)} needs all of an operand at once ({plan.definition.op}), and the length of that "
-            + ("is not known" if None in sizes else "differs from step to step" if uneven else "is cut into tiles"),
+            f"{described(plan.node)} needs all of an operand at once ({plan.definition.op}), and {why}",
             fix="use operations that work along the axis one by one (elementwise, sums, maxima), or a fixed length",
             at=plan.at,
         )
@@ -94,23 +96,27 @@ def _packed(plan: Plan, operand: Value) -> Value:
     block = Block((*streamed, *inside.axes), (*lengths, *inside.lengths))
     rows, cols = inside.sides
     assert rows is not None
-    kind = data_type(operand.dtype)
     count = int(np.prod(lengths))
-
-    def start(*sides: Any) -> np.ndarray:
-        return np.zeros((0, cols), operand.dtype)
-
-    def update(state: np.ndarray, part: np.ndarray) -> np.ndarray:
-        return np.vstack([state, part])
-
-    pack = Reduction("pack", start, update, lambda a: a, lambda a: 0, kind, grows=True)
-    stream = accum(pack, materialised(operand), rank=len(streamed), name="pack")
+    stream = accum(pack_rows(inside, operand.dtype), materialised(operand), rank=len(streamed), name="pack")
     dims = tuple(axis for axis in operand.axes if isinstance(axis, Symbol))
     levels = irregular(None if operand.levels is None else operand.levels[: len(dims)], operand.sizes[: len(dims)])
     packed = Value(operand.lead, stream, dims, operand.sizes[: len(dims)], block, operand.dtype, levels)
     # The array keeps the order of its axes, whatever the sides of the tile are.
     assert count * rows * cols == int(np.prod([n or 1 for n in block.lengths]))
     return packed
+
+
+def pack_rows(block: Block, dtype: np.dtype) -> Reduction:
+    """The reduction that puts tiles with a block below each other."""
+    _, cols = block.sides
+
+    def start(*sides: Any) -> np.ndarray:
+        return np.zeros((0, cols), dtype)
+
+    def update(state: np.ndarray, part: np.ndarray) -> np.ndarray:
+        return np.vstack([state, part])
+
+    return Reduction("pack", start, update, lambda a: a, lambda a: 0, data_type(dtype), grows=True)
 
 
 def _is_regular(operand: Value) -> bool:

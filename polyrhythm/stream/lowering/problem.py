@@ -9,7 +9,7 @@ program can be timed and measured, but not run with values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeVar
 
@@ -46,6 +46,11 @@ class Problem:
     order: tuple[Symbol, ...]
     storage: DataType
 
+    def scheduled(self, schedule: Sequence[Directive]) -> Problem:
+        """The same program under another schedule."""
+        directives = _directives(self.graph, schedule)
+        return replace(self, directives=directives, order=_order(self.graph, directives))
+
     def directive(self, kind: type[Kind], symbol: Symbol) -> Kind | None:
         """The directive of one kind for a dim."""
         return self.directives.get((kind, symbol))  # type: ignore[return-value]
@@ -61,6 +66,22 @@ class Problem:
     def extent(self, node: Node, symbol: Symbol) -> int:
         """How many steps a node has along a dim."""
         return self.number(next(dim.extent for dim in node.dims if dim.symbol is symbol))
+
+    def chunk(self, node: Node, symbol: Symbol) -> int | None:
+        """How many steps of a dim the schedule puts into a tile of a node; None where it says nothing."""
+        tiled = self.directive(TileDirective, symbol)
+        if tiled is None:
+            return None
+        steps = self.extent(node, symbol)
+        chunk = steps if tiled.size is None else tiled.size
+        if steps % chunk:
+            divisors = ", ".join(str(n) for n in range(1, steps + 1) if steps % n == 0)
+            raise DirectiveMismatch(
+                f"{tiled}: the {steps} steps of {described(node)} along {symbol} are no whole tiles",
+                fix=f"choose a tile that divides the dim: {divisors}",
+                at=node.at,
+            )
+        return chunk
 
     def ordered(self, symbols: Iterable[Symbol]) -> tuple[Symbol, ...]:
         """Some dims in the order of the streams."""

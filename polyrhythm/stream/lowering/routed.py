@@ -3,6 +3,8 @@
 `take(w[0:E], route, 0)` reads another part of w at every step of the dims of `route`. Where the schedule tiles one of
 these dims or time-multiplexes the dim of the parts, a branch is made for each part. Steps are sent to the branch that
 `route` names (Partition), the branch reads its own part, and results come back in the order of the steps (Reassemble).
+A node lives in the branches of one routing: of the part that it combines with values of the step, or of what it reads.
+Parts that meet no value of their step (an embedding lookup) are random loads, in no branch.
 
 A branch may take its steps one by one or *packed*: tiles of several steps, for which the part is read only once. Packed
 are the operations that use the part, and whatever lies between them. With time-multiplexing several branches share a
@@ -11,7 +13,8 @@ region: an EagerMerge takes whichever tile is ready, and its selector says whose
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -26,12 +29,14 @@ from polyrhythm.stream.directives import TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
+from polyrhythm.stream.lowering.accesses import aligned, spread
+from polyrhythm.stream.lowering.cycles import components, reads_itself
 from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.gathers import taken_part
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.problem import Problem, is_whole
-from polyrhythm.stream.lowering.values import PACKED, ROOT, Block, Lead, Load, Operand, Value
+from polyrhythm.stream.lowering.values import PACKED, ROOT, Axis, Block, Lead, Load, Operand, Value
 from polyrhythm.stream.operators.common import affine_walk
 from polyrhythm.stream.operators.higher import accum, flat_map
 from polyrhythm.stream.operators.offchip import random_load
@@ -45,8 +50,8 @@ from polyrhythm.stream.types import U64, Selector, SelectorValue, Tile, TileValu
 class Routing:
     """The branches of one gather: who goes where, and values on their way in and out."""
 
-    def __init__(self, problem: Problem, index: Node, branch: Symbol, count: int) -> None:
-        self.problem, self.index, self.branch, self.count = problem, index, branch, count
+    def __init__(self, problem: Problem, index: Node, branch: Symbol, count: int, name: str) -> None:
+        self.problem, self.index, self.branch, self.count, self.name = problem, index, branch, count, name
         self.dims = problem.ordered(index.symbols)
         self.sizes = tuple(problem.extent(index, symbol) for symbol in self.dims)
         # As everywhere in the language, positions that are data are clamped.
@@ -54,10 +59,15 @@ class Routing:
         self.routes = np.broadcast_to(routes, self.sizes)
         rows = self.routes.reshape(self.sizes[0], -1)
         self.distinct = all(len(set(row)) == len(row) for row in rows.tolist())
-        self.name = f"{self.dims[0]}s_of_{branch}"
         tiled = [d for symbol in self.dims if (d := problem.directive(TileDirective, symbol)) is not None]
         shared = problem.directive(TimeMultiplexDirective, branch)
         self.tile = tiled[0] if tiled else None
+        if len(tiled) > 1:
+            raise DirectiveMismatch(
+                f"{tiled[1]}: the steps that go to one {branch} are packed into tiles of {self.dims[0]}s already",
+                fix="tile one of the dims of the routing",
+                at=index.at,
+            )
         self.regions = count if shared is None else shared.regions
         if self.regions < 1 or count % self.regions:
             raise DirectiveMismatch(
@@ -75,9 +85,8 @@ class Routing:
     # Where values are.
 
     def find_span(self, graph: Graph, taken: set[str]) -> None:
-        """The nodes that live in branches, and those among them that work on packed tiles."""
-        self.nodes = _closure(graph, taken, self.dims)
-        users = {n for n in self.nodes - taken if any(s in taken for s, _ in _reads(graph[n]))}
+        """Those of the nodes that live in the branches that work on packed tiles."""
+        users = {n for n in self.nodes if any(s in taken for s, _ in _reads(graph[n]))}
         below = _reached(graph, users, self.nodes, forward=True)
         above = _reached(graph, users, self.nodes, forward=False)
         self.span = below & above
@@ -102,14 +111,23 @@ class Routing:
         return self._once("entered", value, self._entered)
 
     def _entered(self, value: Value) -> Value:
-        own = tuple(axis for axis in value.axes if isinstance(axis, Symbol) and axis in self.dims)
-        if not own or value.axes[: len(own)] != own or own != self.dims[: len(own)] or value.levels is not None:
+        if value.levels is not None or None in value.sizes or set(self.dims) & set(value.inside.axes):
             raise AccessNotStreamable(
                 f"{value.base.name} cannot be sent to the {self.branch}s that {described(self.index)} names: "
-                f"its steps are not those of {', '.join(map(str, self.dims))}, in this order",
-                fix="give it these dims first, in the order of the routing",
+                "its length differs from step to step, or its tiles hold several steps",
+                fix=f"leave out the directives for {', '.join(map(str, self.dims))} and {self.branch}",
                 at=self.index.at,
             )
+        own = tuple(axis for axis in value.axes if isinstance(axis, Symbol) and axis in self.dims)
+        if not own or own != self.dims[: len(own)]:
+            # What is the same at some steps is repeated for them.
+            others = tuple(axis for axis in value.axes if isinstance(axis, Symbol) and axis not in self.dims)
+            sizes = dict(zip(self.dims, self.sizes, strict=True))
+            value = spread(value, (*self.dims, *others), {s: n for s, n in sizes.items() if s not in own})
+            own = self.dims
+        elif value.axes[: len(own)] != own:
+            order: tuple[Axis, ...] = (*own, *(axis for axis in value.axes if axis not in own))
+            value = aligned(value, order, tuple(map(value.size, order)), None)
         stream = materialised(value)
         inner = len(value.axes) - len(own)
         if len(own) < len(self.dims) and not self.distinct:
@@ -233,7 +251,8 @@ class Routing:
                 at=self.index.at,
             )
         if self.origin is None:
-            merged, self.origin = eager_merge(stream, 0, self.regions, selector=f"tiles_of_{self.branch}", name="merge")
+            name = self.name.replace(f"{self.dims[0]}s", "tiles", 1)
+            merged, self.origin = eager_merge(stream, 0, self.regions, selector=name, name="merge")
             self.references.append(merged)
         else:
             merged = flatten(reassemble(stream, self.origin, 0), 0, 1)
@@ -319,21 +338,6 @@ def _reads(node: Node) -> list[tuple[str, Access]]:
     return [(access.source, access) for definition in node.definitions for access in definition.operands]
 
 
-def _closure(graph: Graph, taken: set[str], dims: Sequence[Symbol]) -> set[str]:
-    """The nodes that depend on a part, at the same step of all routing dims."""
-    found = set(taken)
-    changed = True
-    while changed:
-        changed = False
-        for node in graph:
-            if node.name not in found and any(
-                source in found and _same_step(graph[source], access, dims) for source, access in _reads(node)
-            ):
-                found.add(node.name)
-                changed = True
-    return found
-
-
 def _same_step(source: Node, access: Access, dims: Sequence[Symbol]) -> bool:
     steps = source.steps(access)
     return all(symbol in steps and steps[symbol] is Term.of(symbol) for symbol in dims)
@@ -353,34 +357,104 @@ def _reached(graph: Graph, start: set[str], inside: set[str], forward: bool) -> 
     return found
 
 
-def find_routings(problem: Problem) -> dict[str, Routing]:
-    """The routing of each gather that the schedule splits into branches, by the name of the gathering node."""
-    made: dict[tuple[str, Symbol], Routing] = {}
-    found: dict[str, Routing] = {}
+@dataclass(frozen=True)
+class Routings:
+    """The routings of a program: the one of each gather that reads parts in branches, and of each node in branches."""
+
+    taken: Mapping[str, Routing]
+    owner: Mapping[str, Routing]
+
+    @property
+    def dims(self) -> frozenset[Symbol]:
+        """The dims whose steps go to branches."""
+        return frozenset(symbol for routing in self.taken.values() for symbol in routing.dims)
+
+    def used(self) -> set[tuple[type, Symbol]]:
+        """The directives that have an effect here."""
+        found: set[tuple[type, Symbol]] = set()
+        for routing in self.taken.values():
+            found.add((TimeMultiplexDirective, routing.branch))
+            if routing.tile is not None:
+                tiled = (symbol for symbol in routing.dims if routing.problem.directive(TileDirective, symbol))
+                found |= {(TileDirective, symbol) for symbol in tiled}
+        return found
+
+
+def find_routings(problem: Problem) -> Routings:
+    """The gathers that the schedule splits into branches, and the nodes that live there."""
+    parts = {}
     for node in problem.graph:
         part = taken_part(problem, node)
-        if part is None:
-            continue
-        table, index, branch = part
-        wanted = problem.directive(TimeMultiplexDirective, branch) is not None or any(
-            problem.directive(TileDirective, symbol) is not None for symbol in index.symbols
-        )
-        if wanted:
-            key = (index.name, branch)
-            if key not in made:
-                made[key] = Routing(problem, index, branch, problem.extent(table, branch))
-            found[node.name] = made[key]
+        if part is not None and problem.levels(node) is None:
+            table, index, branch = part
+            wanted = problem.directive(TimeMultiplexDirective, branch) is not None or any(
+                problem.directive(TileDirective, symbol) is not None for symbol in index.symbols
+            )
+            if wanted and not set(table.symbols) & set(index.symbols):
+                parts[node.name] = part
+    keys = _owners(problem, {name: (index.name, branch) for name, (_, index, branch) in parts.items()})
+    found = {name: part for name, part in parts.items() if (part[1].name, part[2]) in keys.values()}
+    plain = {key: f"{problem.ordered(problem.graph[key[0]].symbols)[0]}s_of_{key[1]}" for key in set(keys.values())}
+    made: dict[tuple[str, Symbol], Routing] = {}
+    for table, index, branch in found.values():
+        key = (index.name, branch)
+        if key not in made:
+            # The name stands for the counts in formulae, so two routings never share one.
+            alone = list(plain.values()).count(plain[key]) == 1
+            name = plain[key] if alone else f"{plain[key]}_by_{index.name}"
+            made[key] = Routing(problem, index, branch, problem.extent(table, branch), name)
+    taken = {name: made[index.name, branch] for name, (_, index, branch) in found.items()}
+    owner = {name: made[key] for name, key in keys.items()}
     for routing in made.values():
-        routing.find_span(problem.graph, {name for name, owner in found.items() if owner is routing})
-    return found
+        routing.nodes = {name for name, own in owner.items() if own is routing}
+        routing.find_span(problem.graph, {name for name, own in taken.items() if own is routing})
+    return Routings(taken, owner)
+
+
+Key = tuple[str, Symbol]
+
+
+def _owners(problem: Problem, taken: Mapping[str, Key]) -> dict[str, Key]:
+    """The routing of every node that lives in branches."""
+    graph = problem.graph
+    owner: dict[str, Key] = {}
+    for component in components(graph):
+        node = graph[component[0]]
+        if len(component) > 1 or reads_itself(node) or len(node.definitions) > 1 or node.name in taken:
+            continue
+        if problem.levels(node) is not None or problem.is_metadata(node.name):
+            continue
+        reads = _reads(node)
+        direct = [
+            taken[source]
+            for source, access in reads
+            if source in taken and _same_step(graph[source], access, graph[taken[source][0]].symbols)
+        ]
+        inherited = {
+            owner[source]
+            for source, access in reads
+            if source in owner and _same_step(graph[source], access, graph[owner[source][0]].symbols)
+        }
+        for key in direct:
+            dims = set(graph[key[0]].symbols)
+            if any(
+                taken.get(source) != key and problem.constant(source) is None and dims & access.symbols
+                for source, access in reads
+            ):
+                owner[node.name] = key
+                break
+        else:
+            if len(inherited) == 1:
+                owner[node.name] = inherited.pop()
+    return owner
 
 
 def in_branches(routing: Routing, operand: Operand, node: str) -> Operand:
-    """An operand of a node that lives in the branches; what lacks the routing dims stays where it is."""
+    """An operand of a node that lives in the branches, brought there."""
     if isinstance(operand, np.ndarray):
         return operand
     if isinstance(operand, Load):
-        if operand.branch is not None or not set(operand.axes) & set(routing.dims):
+        if operand.branch is routing.single or not set(operand.axes) & set(routing.dims):
             return operand
         operand = loaded(operand)
     if operand.lead is ROOT:

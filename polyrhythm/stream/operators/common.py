@@ -12,6 +12,9 @@ from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import DynTile, MatrixType, Tile, TileValue
 
+ONE_FOR_ONE = frozenset({"map", "zip", "broadcast", "eager_merge", "scan"})
+"""Operators that send an element for each that they take from each of their inputs."""
+
 
 def require_equal_shapes(operation: str, first: Stream, *others: Stream) -> None:
     """All streams must have one shape and one number of copies."""
@@ -158,13 +161,17 @@ def _mismatch(process: Process, channels: Sequence[Channel]) -> StopMismatch:
 
 
 def endless_inputs(process: Process) -> list[bool]:
-    """Which inputs come from a feedback loop, renamed or not."""
+    """Which inputs may end with tokens left over: those that come from a primed feedback loop, one for one."""
     return [_is_feedback(stream) for stream in process.node.inputs]
 
 
 def _is_feedback(stream: Stream) -> bool:
+    """Whether a stream is a feedback loop, or made of such streams alone, an element for each of theirs."""
     node = stream.node
-    return hasattr(node.operator, "connected") or (node.operator.virtual and any(map(_is_feedback, node.inputs)))
+    if hasattr(node.operator, "connected"):
+        return True
+    one_for_one = node.operator.virtual or node.operator.label in ONE_FOR_ONE
+    return one_for_one and bool(node.inputs) and all(map(_is_feedback, node.inputs))
 
 
 def next_element(process: Process, channel: Channel) -> Steps:

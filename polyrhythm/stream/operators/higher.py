@@ -183,7 +183,9 @@ class Accum(Operator):
         rows, cols = reduction.shape(*shapes)
         state.cols = cols
         state.rows = state.rows + rows if reduction.grows else rows
-        valid = values[reduction.valid_from].valid
+        # Padding stays where it was as long as the rows do.
+        of = values[reduction.valid_from]
+        valid = of.valid if of.rows == rows else rows
         state.valid = state.valid + valid if reduction.grows else valid
         flops = reduction.flops(*shapes)
         load = sum(load_cycles(process, value) for value in values)

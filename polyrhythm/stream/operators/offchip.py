@@ -28,7 +28,8 @@ ACK = Tile(1, 1, BOOL)
 class OffChip:
     """A matrix in off-chip memory, or `slabs` equal matrices, one for each copy of a replicated loader.
 
-    `data` has shape (rows, cols) or (slabs, rows, cols), and is None where only timing matters.
+    `data` has shape (rows, cols) or (slabs, rows, cols), and is None where only timing matters. Tensors of one name
+    and `layout` are the same memory.
 
     >>> OffChip("weights", 128, 64).grid((32, 64))
     (4, 1)
@@ -40,6 +41,16 @@ class OffChip:
     dtype: DataType = F32
     data: np.ndarray | None = None
     slabs: int = 1
+    layout: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the contents are called in a run.
+
+        >>> OffChip("weights", 4, 4).key
+        'weights'
+        """
+        return f"{self.name} by {self.layout}" if self.layout else self.name
 
     def grid(self, tile: tuple[int, int]) -> tuple[int, int]:
         """How many tiles there are along each side of a slab."""
@@ -85,7 +96,7 @@ class _OffChipOperator(Operator):
         tile = self.tile
         data = None
         if process.engine.functional:
-            data = process.engine.arrays[self.tensor.name][self.tensor.window(index, (tile.rows, tile.cols))].copy()
+            data = process.engine.arrays[self.tensor.key][self.tensor.window(index, (tile.rows, tile.cols))].copy()
         return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, None, True, data)
 
     def keep(self, process: Process, index: int, value: TileValue) -> Steps:
@@ -93,7 +104,7 @@ class _OffChipOperator(Operator):
         yield from process.transfer(self.requested(process), process.hardware.write_latency)
         if process.engine.functional:
             window = self.tensor.window(index, (self.tile.rows, self.tile.cols))
-            process.engine.arrays[self.tensor.name][window] = value.data
+            process.engine.arrays[self.tensor.key][window] = value.data
 
     def requested(self, process: Process) -> int:
         """Bytes moved for a tile, whole bursts a row."""

@@ -1,0 +1,183 @@
+"""Schedules give the program's values or are refused: small programs by hand, and random ones.
+
+The long form of the random part is `make fuzz-streams`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.stream import (
+    DirectiveMismatch,
+    Hardware,
+    lower,
+    measure,
+    parallelize,
+    simulate,
+    tile,
+    time_multiplex,
+)
+from polyrhythm.stream.directives import Directive, Policy
+from tests.stream.schedules import check
+
+DEEP = Hardware(fifo_depth=4096)
+POLICIES: list[Policy] = ["coarse", "interleave", "dynamic"]
+b, B = pr.dim("b")
+q, Q = pr.dim("q")
+e, E = pr.dim("e")
+m, M = pr.dim("m")
+n, N = pr.dim("n")
+k, K = pr.dim("k")
+table = pr.input("table", (2,), (e,))
+number = pr.input("number", (), (b,), "int32")
+x = pr.input("x", (2,), (b,))
+grid_a = pr.input("grid_a", (), (m, n))
+grid_b = pr.input("grid_b", (), (m, n))
+ROWS = np.array([[1, 2], [10, 20], [100, 200]], np.float32)
+X = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+
+def _run(output: Any, schedule: list[Directive], inputs: dict[str, Any]) -> np.ndarray:
+    """The values, after a look at the formulae."""
+    lowered = lower(output, schedule, inputs)
+    run = simulate(lowered.program, DEEP)
+    values = measure(lowered.program, DEEP).evaluate(run.bindings)
+    assert values["off_chip_burst"] == run.bytes_moved
+    assert values["flops"] == run.flops
+    return lowered.outputs(run)
+
+
+@pytest.mark.parametrize("schedule", [[tile(b, 2)], [tile(b, 1)], [tile(b, dynamic=True)], []])
+def test_an_embedding_lookup(schedule: list[Directive]) -> None:
+    numbers = np.array([2, 0, 1, 2], np.int32)
+    given = {"table": ROWS, "number": numbers}
+    part = pr.take(table[0:E], number, 0)
+    for output, expected in [(part, ROWS[numbers]), (pr.relu(part), ROWS[numbers]), (part * 2, 2 * ROWS[numbers])]:
+        np.testing.assert_array_equal(_run(output, schedule, given), expected)
+
+
+@pytest.mark.parametrize("schedule", [[tile(b, 2)], [tile(q, 3)], [tile(b, 2), tile(q, dynamic=True)]])
+def test_bags_of_embeddings(schedule: list[Directive]) -> None:
+    bag = pr.input("bag", (), (b, q), "int32")
+    numbers = np.array([[2, 0, 0], [1, 1, 1], [0, 1, 2], [2, 2, 1]], np.int32)
+    output = pr.take(table[0:E], bag, 0)[{q: slice(0, Q)}].sum(0)
+    np.testing.assert_array_equal(_run(output, schedule, {"table": ROWS, "bag": numbers}), ROWS[numbers].sum(1))
+
+
+@pytest.mark.parametrize("schedule", [[tile(b, 2)], [tile(b, dynamic=True)], [tile(b, 2), time_multiplex(e, 1)]])
+@pytest.mark.parametrize("same", [True, False])
+def test_two_routings_in_turn(schedule: list[Directive], same: bool) -> None:
+    """An adapter, an expert and the adapter again; the tables have equally many parts, or the same dim."""
+    other, O = pr.dim("other")
+    adapters = pr.input("adapters", (2, 2), (e,))
+    experts = pr.input("experts", (2, 2), (e if same else other,))
+    second = pr.input("second", (), (b,), "int32")
+    weights = [np.random.default_rng(seed).normal(size=(3, 2, 2)).astype(np.float32) for seed in (1, 2)]
+    one, two = np.array([0, 1, 1, 2], np.int32), np.array([2, 2, 0, 2], np.int32)
+    adapter = pr.take(adapters[0:E], number, 0)
+    expert = pr.take(experts[0 : (E if same else O)], second, 0)
+    output = pr.matmul(pr.matmul(pr.matmul(x, adapter), expert), adapter)
+    given = {"x": X, "adapters": weights[0], "experts": weights[1], "number": one, "second": two}
+    expected = np.array([X[i] @ weights[0][one[i]] @ weights[1][two[i]] @ weights[0][one[i]] for i in range(4)])
+    np.testing.assert_allclose(_run(output, schedule, given), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("regions", [1, 2, 3])
+def test_a_dealt_dim_that_is_not_the_first(policy: Policy, regions: int) -> None:
+    one, two = np.arange(9, dtype=np.float32).reshape(3, 3), np.full((3, 3), 2, np.float32)
+    schedule: list[Directive] = [tile(m, dynamic=True), parallelize(n, regions, policy, 1)]
+    np.testing.assert_array_equal(_run(grid_a * grid_b, schedule, {"grid_a": one, "grid_b": two}), 2 * one)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("size", [1, 2, 4, None])
+def test_tiles_are_dealt_where_a_dim_has_both(policy: Policy, size: int | None) -> None:
+    schedule: list[Directive] = [tile(b, dynamic=True) if size is None else tile(b, size), parallelize(b, 2, policy, 1)]
+    np.testing.assert_array_equal(_run(x * 2, schedule, {"x": X}), 2 * X)
+    if size == 2:
+        assert lower(x * 2, schedule, {"x": X}).program.text().count("tile[2,2]") > 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_values_come_and_go_in_the_order_of_entries(policy: Policy) -> None:
+    """What is computed before entries are dealt out, what all share, and what is done with all of them after."""
+    total = pr.recurrent((2,), (b,))
+    total[0] = x[0]
+    total[b + 1] = total + x[b + 1]
+    largest = x[0:B].max(0)
+    output = (pr.relu(total) * largest)[{b: slice(0, B)}].sum(0)
+    expected = (np.cumsum(X, 0) * X.max(0)).sum(0)
+    np.testing.assert_allclose(_run(output, [parallelize(b, 3, policy, 1)], {"x": X}), expected)
+
+
+def test_blocks_are_dealt_in_turn() -> None:
+    """Blocks of two over two regions: the third block goes to the first region again."""
+    six = np.arange(12, dtype=np.float32).reshape(6, 2)
+    lowered = lower(x * 2, [parallelize(b, 2, "coarse", block=2)], {"x": six})
+    run = simulate(lowered.program, DEEP)
+    np.testing.assert_array_equal(lowered.outputs(run), 2 * six)
+    assert np.asarray(run.bindings["bs_of_region"]).tolist() == [4, 2]
+
+
+@pytest.mark.parametrize(("tiles", "shape"), [((2, 3, 2), (4, 6, 4)), ((1, 2, 4), (3, 4, 4)), ((4, 2, 1), (4, 6, 3))])
+def test_output_tiles_of_two_dims(tiles: tuple[int, int, int], shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(0)
+    a = pr.input("a", (), (m, k))
+    w = pr.input("w", (), (k, n))
+    one, two = rng.normal(size=(shape[0], shape[2])), rng.normal(size=(shape[2], shape[1]))
+    given = {"a": one.astype(np.float32), "w": two.astype(np.float32)}
+    product = pr.einsum("k,k->", a[{k: slice(0, K)}], w[{k: slice(0, K)}])
+    schedule: list[Directive] = [tile(m, tiles[0]), tile(n, tiles[1]), tile(k, tiles[2])]
+    np.testing.assert_allclose(_run(product, schedule, given), one @ two, atol=1e-4)
+
+
+WRONG: dict[str, Any] = {
+    "tile of nothing": lambda: tile(b, 0),
+    "negative tile": lambda: tile(b, -2),
+    "tile of a float": lambda: tile(b, 2.0),  # type: ignore[arg-type]
+    "tile of a truth": lambda: tile(b, True),
+    "no regions": lambda: parallelize(b, 0),
+    "negative regions": lambda: parallelize(b, -1),
+    "half a region": lambda: time_multiplex(e, 1.5),  # type: ignore[arg-type]
+    "no block": lambda: parallelize(b, 2, "coarse", 0),
+    "no policy": lambda: parallelize(b, 2, "fair"),  # type: ignore[arg-type]
+    "no dim": lambda: tile(3, 2),  # type: ignore[arg-type]
+    "both": lambda: tile(b, 2, dynamic=True),
+    "a string": lambda: lower(x * 2, "tile", {"x": X}),  # type: ignore[arg-type]
+    "a string in a list": lambda: lower(x * 2, ["tile"], {"x": X}),  # type: ignore[list-item]
+    "no list": lambda: lower(x * 2, tile(b, 2), {"x": X}),  # type: ignore[arg-type]
+    "nothing to multiplex": lambda: lower(x * 2, [time_multiplex(b, 2)], {"x": X}),
+    "a table that is only looked up": lambda: lower(
+        pr.take(table[0:E], number, 0), [time_multiplex(e, 1)], {"table": ROWS, "number": np.array([0, 1], np.int32)}
+    ),
+    "tiles of parts": lambda: lower(
+        x * pr.take(table[0:E], number, 0),
+        [tile(e, 3), tile(b, 2)],
+        {"x": X, "table": ROWS, "number": np.array([0, 1, 1, 0], np.int32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_makes_no_sense_or_has_no_effect_is_refused(name: str) -> None:
+    with pytest.raises(DirectiveMismatch) as caught:
+        WRONG[name]()
+    assert "test_schedules.py" in str(caught.value)
+
+
+def test_a_refusal_says_what_works() -> None:
+    with pytest.raises(DirectiveMismatch) as caught:
+        lower(x * 2, [tile(b, 2), time_multiplex(b, 2)], {"x": X})
+    assert caught.value.works == (tile(b, 2),)
+    assert "or leave out time_multiplex('b', 2); tile('b', 2) works" in str(caught.value)
+
+
+@pytest.mark.parametrize("first", range(0, 120, 12))
+def test_random_schedules(first: int) -> None:
+    for seed in range(first, first + 12):
+        assert check(seed) in ("ok", "refused")
