@@ -1,19 +1,19 @@
-"""Twenty-two deliberate miscompilations: a change of one place in the source of one module, as a slip would make it."""
+"""Deliberate miscompilations: a change of one place in the source of one module, as a slip would make it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Lane = Literal["passes", "numpy", "torch", "jax", "gradients"]
+Lane = Literal["passes", "numpy", "torch", "jax", "gradients", "slopes"]
 
 
 @dataclass(frozen=True)
 class Bug:
     """In `module` the text `old`, which occurs there once, becomes `new`.
 
-    `lane` is where it can be seen: in the graph after the passes, which the oracle evaluates, on a backend, or in
-    gradients, whose graphs the passes change most.
+    `lane` is where it can be seen: in the graph after the passes, which the oracle evaluates, on a backend, in
+    gradients, whose graphs the passes change most, or in the slopes of random programs by finite differences.
     """
 
     name: str
@@ -170,5 +170,20 @@ BUGS: tuple[Bug, ...] = (
         "polyrhythm.compiler.ir.dtypes",
         "return np.array(limits.max if largest else limits.min, dtype)",
         "return np.array(limits.max if largest else 0, dtype)",
+    ),
+    # Gradients: only differences can tell.
+    Bug(
+        "adjoint: equal arguments of a clamp both win",
+        "polyrhythm.compiler.gradients.cases",
+        "*(negation(better(other, term)) for other in found.arguments[number + 1 :]),",
+        "",
+        "slopes",
+    ),
+    Bug(
+        "adjoint: the last step of each remainder is lost",
+        "polyrhythm.compiler.gradients.cases",
+        "conditions += [ge(remainder, 0), lt(remainder, divisor)]",
+        "conditions += [ge(remainder, 0), lt(remainder, divisor - 1)]",
+        "slopes",
     ),
 )

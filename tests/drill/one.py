@@ -25,6 +25,7 @@ def main() -> int:
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from hypothesis import strategies as st
 
+    from tests.compiler.gradients.test_random import check_slopes
     from tests.fuzz.mutate import rightly_refused
     from tests.fuzz.programs import programs
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
@@ -41,7 +42,9 @@ def main() -> int:
         try:
             if seen_in in ("gradients", CONTROL):
                 check_gradients(case)
-            if seen_in != "gradients":
+            if seen_in == "slopes":
+                check_slopes(case[0])
+            elif seen_in != "gradients":
                 check_subset(case, lanes.get(seen_in, (0, 0, 0)))
         except Exception as error:
             if not rightly_refused(case[0], error):
@@ -50,7 +53,7 @@ def main() -> int:
     number = 0
     while time.process_time() - began < limit:
         number += 1
-        lane = "float" if seen_in == "gradients" else ("int", "float")[number % 2]
+        lane = "float" if seen_in in ("gradients", "slopes") else ("int", "float")[number % 2]
         run = settings(
             max_examples=12,
             deadline=None,

@@ -24,8 +24,8 @@ def test_fits_the_source(bug: Bug) -> None:
     compile(wrong, found.origin, "exec")
 
 
-def test_there_are_twenty_two() -> None:
-    assert len({bug.name for bug in BUGS}) == len(BUGS) == 22
+def test_each_has_a_name() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 22
 
 
 @pytest.mark.slow

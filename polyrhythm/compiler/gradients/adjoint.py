@@ -8,9 +8,10 @@ range they take for this p. Where the relation is not exactly a point or a range
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyrhythm.compiler.gradients.cases import by_cases, with_quotients
 from polyrhythm.compiler.gradients.values import Growing, Space, Value
 from polyrhythm.compiler.ir.conditions import (
     TRUE,
@@ -42,8 +43,15 @@ class Touch:
     free: dict[Symbol, NodeDim]  # the reader's dims that are left, with their names here
 
 
-def turned_around(graph: Growing, reader: Node, definition: Definition, access: Access, source: Node) -> Touch:
-    """Solve `the steps read == p` for the reader's point."""
+def turned_around(
+    graph: Growing,
+    reader: Node,
+    definition: Definition,
+    access: Access,
+    source: Node,
+    rows: Collection[Symbol] = (),
+) -> Touch:
+    """Solve `the steps read == p` for the reader's point; steps along `rows` stay free, not their quotients."""
     primed = {symbol: graph.fresh_dim(symbol) for symbol in reader.symbols}
     fresh = {old: Term.of(new) for old, new in primed.items()}
     conditions = [reader.points.substitute(fresh), definition.domain.substitute(fresh)]
@@ -56,11 +64,15 @@ def turned_around(graph: Growing, reader: Node, definition: Definition, access: 
         else:
             equations.append((moved, Term.of(symbol)))
     equations = _quotients_known(equations, set(primed.values()))
+    own = [NodeDim(primed[d.symbol], d.extent.substitute(fresh)) for d in reader.dims if d.symbol not in rows]
+    equations, quotients, limits = with_quotients(equations, own, conjunction(*conditions), graph.fresh_dim)
+    conditions += limits
+    unknown = {*primed.values(), *(d.symbol for d in quotients)}
     solved: dict[Symbol, Term] = {}
     for unit in (True, False):  # a coefficient of one first: it needs no divisibility
         for read, wanted in list(equations):
             rest = read.substitute(solved) - wanted
-            for symbol in ordered(rest.symbols & set(primed.values())):
+            for symbol in ordered(rest.symbols & unknown):
                 factor = rest.coefficient(symbol)
                 if not rest.linear_in(symbol) or (unit and abs(factor) != 1):
                     continue
@@ -82,6 +94,7 @@ def turned_around(graph: Growing, reader: Node, definition: Definition, access: 
         for dim in reader.dims
         if primed[dim.symbol] not in solved
     }
+    free |= {dim.symbol: dim for dim in quotients if dim.symbol not in solved}
     return Touch(
         {old: Term.of(new).substitute(solved) for old, new in primed.items()},
         tuple(position.substitute(solved) for position in positions),
@@ -121,13 +134,31 @@ def pulled(
     access: Access,
     contribution: str,
     rows: Mapping[Symbol, bool],
+) -> list[str]:
+    """What one read contributes to the gradient at each point, as nodes over the source's dims: one for each case."""
+    found = []
+    for case, read in by_cases(access):
+        limited = replace(definition, domain=conjunction(definition.domain, case))
+        part = _pulled(graph, source, reader, limited, read, contribution, rows)
+        found += [] if part is None else [part]
+    return found
+
+
+def _pulled(
+    graph: Growing,
+    source: Node,
+    reader: Node,
+    definition: Definition,
+    access: Access,
+    contribution: str,
+    rows: Mapping[Symbol, bool],
 ) -> str | None:
     """A node over the source's dims: what one read contributes to the gradient at each point; None for nothing.
 
     `contribution` names a node over the reader's dims with the gradient of the operand it reads. Along `rows`, dims
     whose steps are computed again one after the other, sums are added up step by step: upwards where that is True.
     """
-    touch = turned_around(graph, reader, definition, access, source)
+    touch = turned_around(graph, reader, definition, access, source, rows)
     touched = _touched(source, touch)
     if touched.is_empty:
         return None
@@ -192,11 +223,16 @@ def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -
     kind = outer.graph.nodes[each].type
     stacked = Value(outer, Access(each, steps), TensorType((*(r.length for r in ranges), *kind.shape), kind.dtype))
     summed = stacked.apply("reduce", monoid="sum", axes=tuple(range(len(ranges))))
-    if all(_fits(run, d, rectangle) for d, run in runs.items()):
+    # The ranges are those of points that are read. At others, or at bounds where nobody reads, they may lie outside,
+    # and a sum there would be one of zeros.
+    inside = {d.symbol for d in outer.dims}
+    read = touched.without([s for s in touched.columns if s.kind == "dim" and s not in inside]).condition()
+    read = simplified(read, rectangle)
+    elsewhere = conjunction(rectangle, negation(read))
+    is_empty = disjunction(*(le(run.length, 0) for run in runs.values()))
+    if all(_fits(run, d, rectangle) for d, run in runs.items()) and proves(elsewhere, is_empty):
         return summed.access.source
-    # The ranges are those of points that are read. At others, or at bounds where nobody reads, they may lie outside.
-    read = touched.without([d.symbol for d in free]).condition()
-    return _or_zero(outer, summed, simplified(read, rectangle))
+    return _or_zero(outer, summed, read)
 
 
 def _added_up(

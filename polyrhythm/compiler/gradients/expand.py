@@ -226,9 +226,7 @@ class _Backward:
                     continue
                 source = self.graph[access.source]
                 made = contribution.settled().access.source
-                at = pulled(self.growing, source, node, definition, access, made, self.rows)
-                if at is not None:
-                    parts[source.name].append(at)
+                parts[source.name] += pulled(self.growing, source, node, definition, access, made, self.rows)
 
     def _define(self, node: Node, parts: Sequence[str]) -> None:
         """The gradient of a node is the sum of its parts; that of the loss begins with one."""

@@ -69,6 +69,20 @@ def differentiable(program: Program) -> bool:
     return any(value.dtype == "float64" and value.size for value in inputs(program).values())
 
 
+def check_slopes(program: Program) -> int:
+    """Compare the slopes of a program; how many there were, none where it cannot be shown to progress."""
+    program = wide(program)
+    if not differentiable(program):
+        return 0
+    try:
+        found = list(slopes(program))
+    except pr.errors.ProgressError:
+        return 0
+    for by_gradient, by_differences in found:
+        assert abs(by_gradient - by_differences) < 1e-4, f"slope {by_gradient} by gradient, {by_differences}"
+    return len(found)
+
+
 def test_random_programs() -> None:
     compared = unproven = 0
 

@@ -62,10 +62,9 @@ class Places(Scope):
             if isinstance(entry, Term):
                 array = _pick(array, self.scalar(entry), at)
                 axes.remove(axis)
-            elif apart is not None:
+            elif apart is not None or key in self.reads.unordered:
+                # A ring may have fewer slots than a length rounded up.
                 array = fit_axis(array, at, self.capacity(entry.length))
-            elif key in self.reads.unordered:
-                array = lax.slice_in_dim(array, 0, self.capacity(entry.length), axis=at)
             elif self._stays(array, entry, at, key):
                 starts[axis] = Start(entry.start, jnp.int32(self.scalar(entry.start)))
                 fresh = False
