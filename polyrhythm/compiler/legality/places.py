@@ -7,7 +7,7 @@ from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.legality.reads import shown_slot, stored_at_point
 from polyrhythm.compiler.legality.subject import Storing, Subject, failure
-from polyrhythm.compiler.loops.ir import Load, Place, Steps
+from polyrhythm.compiler.loops.ir import Place, Steps
 
 
 def check_places(subject: Subject) -> None:
@@ -37,7 +37,7 @@ def _check_separate(subject: Subject) -> None:
         block = occurrence.block
         known = {loop.counter for loop in occurrence.around if loop.unrolled and loop.known is not None}
         uses: list[tuple[str, tuple[Term | Steps, ...]]] = [(store.place, store.index) for store in block.stores]
-        uses += [(o.place, o.index) for compute in block.body for o in compute.operands if isinstance(o, Load)]
+        uses += [(load.place, load.index) for load in block.loads]
         for name, index in uses:
             place = subject.place(name, occurrence)
             for axis in place.separate if place.kind != "input" else ():

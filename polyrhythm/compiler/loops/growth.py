@@ -25,7 +25,7 @@ from polyrhythm.compiler.ir.ops.record import attribute_terms
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Atom, FloorDiv, Symbol, Term
 from polyrhythm.compiler.loops.cost import LEAST, worthwhile
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
+from polyrhythm.compiler.loops.ir import For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
 from polyrhythm.compiler.loops.liveness import live_before, written
 from polyrhythm.compiler.loops.units import Unit, units
 
@@ -220,17 +220,15 @@ def _limits(items: tuple[Item, ...]) -> list[Term]:
 
 def _code(items: tuple[Item, ...]) -> Iterator[Term | Condition]:
     """Every term and condition in the blocks among some items."""
-    for item in walk(items):
-        if isinstance(item, Block):
-            for store in item.stores:
-                yield from store.index
-            for compute in item.body:
-                yield from (*compute.step, *compute.type.shape)
-                for value in compute.attributes.values():
-                    yield from attribute_terms(value)
-                for operand in compute.operands:
-                    if isinstance(operand, Load):
-                        yield from (*_entries(operand), *operand.type.shape)
+    for block in blocks_of(items):
+        for store in block.stores:
+            yield from store.index
+        for load in block.loads:
+            yield from (*_entries(load), *load.type.shape)
+        for compute in block.body:
+            yield from (*compute.step, *compute.type.shape)
+            for value in compute.attributes.values():
+                yield from attribute_terms(value)
 
 
 def _entries(load: Load) -> Iterator[Term]:
@@ -265,16 +263,8 @@ def _parts_of(atom: Atom) -> tuple[Term, ...]:
 
 def _growing_bytes(program: LoopProgram, loop: For, bound: Symbol) -> int:
     """The bytes that a step reads for each step there has been, by reads whose length grows with the counter."""
-    loads = {
-        operand
-        for item in walk(loop.body)
-        if isinstance(item, Block)
-        for compute in item.body
-        for operand in compute.operands
-        if isinstance(operand, Load)
-    }
     total = 0
-    for load in loads:
+    for load in {load for block in blocks_of(loop.body) for load in block.loads}:
         place = program.places[load.place]
         for axis, entry in enumerate(load.index):
             sized = bound in place.slots[axis].symbols

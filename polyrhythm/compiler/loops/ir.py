@@ -9,11 +9,12 @@ sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
-from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.conditions import Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Requirement
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Shape, TensorType
@@ -98,6 +99,11 @@ class Compute:
     step: tuple[Term, ...] = ()
     at: Source | None = field(default=None, compare=False)
 
+    @property
+    def loads(self) -> Iterator[Load]:
+        """What it reads from places."""
+        return (operand for operand in self.operands if isinstance(operand, Load))
+
 
 @dataclass(frozen=True)
 class Store:
@@ -115,6 +121,11 @@ class Block:
     name: str
     body: tuple[Compute, ...]
     stores: tuple[Store, ...]
+
+    @property
+    def loads(self) -> Iterator[Load]:
+        """What it reads from places."""
+        return (load for compute in self.body for load in compute.loads)
 
     @property
     def host(self) -> bool:
@@ -156,6 +167,11 @@ class For:
     parallel: bool = False
     unrolled: bool = False
     private: frozenset[str] = frozenset()
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """Its blocks with what is around them, itself included."""
+        return tuple(sites((self,)))
 
     @property
     def known(self) -> range | None:
@@ -199,7 +215,7 @@ def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple
     return [tuple(max(0, n.evaluate(lookup)) for n in place.whole) for place in places]
 
 
-def walk(items: tuple[Item, ...]) -> Iterator[Item]:
+def walk(items: Sequence[Item]) -> Iterator[Item]:
     """Every item of a tree, outer ones first."""
     for item in items:
         yield item
@@ -207,6 +223,48 @@ def walk(items: tuple[Item, ...]) -> Iterator[Item]:
             yield from walk(item.body)
 
 
-def blocks_of(items: tuple[Item, ...]) -> Iterator[Block]:
+def blocks_of(items: Sequence[Item]) -> Iterator[Block]:
     """Every block of a tree, in order."""
     return (item for item in walk(items) if isinstance(item, Block))
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A block where it stands: the loops and guards around it, outermost first, and its position in the text."""
+
+    block: Block
+    loops: tuple[For, ...] = ()
+    guards: tuple[Condition, ...] = ()
+    position: tuple[int, ...] = ()
+
+    @property
+    def counters(self) -> tuple[Symbol, ...]:
+        return tuple(loop.counter for loop in self.loops)
+
+    @cached_property
+    def known(self) -> Condition:
+        """What the guards and the limits of the loops say."""
+        limits = (c for i in self.loops for c in (ge(Term.of(i.counter), i.first), lt(Term.of(i.counter), i.end)))
+        return conjunction(*limits, *self.guards)
+
+
+def sites(items: Sequence[Item]) -> Iterator[Site]:
+    """Every block of a tree with what is around it there, in order."""
+
+    def visit(items: Sequence[Item], around: Site) -> Iterator[Site]:
+        for number, item in enumerate(items):
+            here = replace(around, position=(*around.position, number))
+            if isinstance(item, Block):
+                yield replace(here, block=item)
+            elif isinstance(item, If):
+                yield from visit(item.body, replace(here, guards=(*here.guards, item.condition)))
+            else:
+                yield from visit(item.body, replace(here, loops=(*here.loops, item)))
+
+    return visit(items, Site(Block("", (), ())))
+
+
+def mapped(items: Sequence[Item], change: Callable[[Item], Item]) -> tuple[Item, ...]:
+    """A tree with every item changed, then those inside of what it has become."""
+    changed = map(change, items)
+    return tuple(i if isinstance(i, Block) else replace(i, body=mapped(i.body, change)) for i in changed)

@@ -10,21 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from polyrhythm.compiler.ir.terms import ZERO, Term
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Steps, blocks_of
 
 
 def written(items: Sequence[Item]) -> set[str]:
     """The places that some items store to."""
-    found: set[str] = set()
-    for item in items:
-        if isinstance(item, Block):
-            found |= {store.place for store in item.stores}
-        else:
-            found |= written(item.body)
-    return found
+    return {store.place for block in blocks_of(items) for store in block.stores}
 
 
 def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgram) -> set[str]:
@@ -37,8 +30,7 @@ def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgra
                     live.discard(store.place)
                 else:
                     live.add(store.place)
-            for compute in item.body:
-                live |= {operand.place for operand in compute.operands if isinstance(operand, Load)}
+            live |= {load.place for load in item.loads}
         elif isinstance(item, If):
             live |= live_before(item.body, live, program)
         else:
@@ -49,7 +41,7 @@ def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgra
 
 def renewed(loop: For, program: LoopProgram) -> set[str]:
     """The buffers of which a loop stores every slot, and reads none that it has not stored."""
-    uses = _uses_of(_Same(loop))
+    uses = tuple(_uses(loop))
     found = set()
     for store in uses:
         if store.stored and _fills(store, program):
@@ -71,38 +63,13 @@ class _Use:
     always: bool
 
 
-class _Same:
-    """A loop by identity."""
-
-    def __init__(self, loop: For) -> None:
-        self.loop = loop
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.loop is other.loop
-
-    def __hash__(self) -> int:
-        return id(self.loop)
-
-
-@lru_cache(1024)
-def _uses_of(same: _Same) -> tuple[_Use, ...]:
-    return tuple(_uses((same.loop,), (), (), True))
-
-
-def _uses(items: Sequence[Item], loops: tuple[For, ...], position: tuple[int, ...], always: bool) -> Iterator[_Use]:
-    for number, item in enumerate(items):
-        here = (*position, number)
-        if isinstance(item, Block):
-            for compute in item.body:
-                for load in compute.operands:
-                    if isinstance(load, Load):
-                        yield _Use(load.place, load.index, loops, here, False, always)
-            for store in item.stores:
-                yield _Use(store.place, store.index, loops, here, True, always)
-        elif isinstance(item, If):
-            yield from _uses(item.body, loops, here, False)
-        else:
-            yield from _uses(item.body, (*loops, item), here, always and item.stop is None)
+def _uses(loop: For) -> Iterator[_Use]:
+    for site in loop.sites:
+        always = not site.guards and all(inner.stop is None for inner in site.loops)
+        for load in site.block.loads:
+            yield _Use(load.place, load.index, site.loops, site.position, False, always)
+        for store in site.block.stores:
+            yield _Use(store.place, store.index, site.loops, site.position, True, always)
 
 
 def _fills(store: _Use, program: LoopProgram) -> bool:

@@ -64,5 +64,5 @@ def _at_once(program: LoopProgram, loop: For) -> Iterator[Note]:
 
 def _line(items: Sequence[Item]) -> Source | None:
     """The line of the first computation that has one."""
-    lines = (compute.at for block in blocks_of(tuple(items)) for compute in block.body)
+    lines = (compute.at for block in blocks_of(items) for compute in block.body)
     return next((line for line in lines if line is not None), None)

@@ -8,11 +8,11 @@ asked for one of them before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, walk
+from polyrhythm.compiler.loops.ir import For, Item, LoopProgram, mapped, walk
 from polyrhythm.compiler.schedule.dependences import Dependence, least
 from polyrhythm.compiler.schedule.scheduler import Item as Scheduled
 from polyrhythm.compiler.schedule.scheduler import Loop
@@ -30,7 +30,13 @@ def with_private(program: LoopProgram, schedule: Sequence[Scheduled], dependence
     for loop, around in _parallel(schedule, ()):
         own = (name for name, own in reads.items() if all(_inside((*around, loop), d) for d in own))
         found[loop.counter] = frozenset(own)
-    return replace(program, body=_marked(program.body, found))
+
+    def marked(item: Item) -> Item:
+        if isinstance(item, For) and item.parallel:
+            return replace(item, private=found.get(item.counter, frozenset()))
+        return item
+
+    return replace(program, body=mapped(program.body, marked))
 
 
 def _parallel(items: Sequence[Scheduled], around: tuple[Loop, ...]) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
@@ -57,16 +63,3 @@ def _inside(loops: tuple[Loop, ...], dependence: Dependence) -> bool:
 def _at_least_zero(distance: Term, dependence: Dependence) -> bool:
     smallest = least(distance, dependence.condition)
     return smallest is not None and smallest >= 0
-
-
-def _marked(items: Sequence[Item], found: Mapping[Symbol, frozenset[str]]) -> tuple[Item, ...]:
-    marked: list[Item] = []
-    for item in items:
-        if isinstance(item, Block):
-            marked.append(item)
-        elif isinstance(item, If):
-            marked.append(replace(item, body=_marked(item.body, found)))
-        else:
-            own = found.get(item.counter, frozenset()) if item.parallel else frozenset()
-            marked.append(replace(item, body=_marked(item.body, found), private=own))
-    return tuple(marked)

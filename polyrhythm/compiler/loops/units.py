@@ -9,13 +9,13 @@ tightest, a step comes out later, or an item is asked for earlier, than it could
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.compiler.ir.intervals import Interval, interval
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Steps, Stop
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Steps, Stop, sites
 
 Lookup = Callable[[Symbol], int]
 
@@ -126,15 +126,12 @@ def stops(program: LoopProgram) -> Iterator[tuple[int, Stop]]:
 
 def _read(block: Block, place: str) -> Iterator[Term]:
     """The first and last step of every read of a place."""
-    for compute in block.body:
-        for load in compute.operands:
-            if isinstance(load, Load) and load.place == place:
-                entry = load.index[0]
-                if isinstance(entry, Steps):
-                    yield entry.start
-                    yield entry.start + (entry.length - 1) * entry.step
-                else:
-                    yield entry
+    for entry in (load.index[0] for load in block.loads if load.place == place):
+        if isinstance(entry, Steps):
+            yield entry.start
+            yield entry.start + (entry.length - 1) * entry.step
+        else:
+            yield entry
 
 
 def _visit(unit: Unit) -> Iterator[tuple[Block, dict[Symbol, Interval]]]:
@@ -143,18 +140,8 @@ def _visit(unit: Unit) -> Iterator[tuple[Block, dict[Symbol, Interval]]]:
     The pieces of a loop share its counter, so the ranges belong to the block.
     """
 
-    def visit(
-        items: Iterable[Item], ranges: Mapping[Symbol, Interval]
-    ) -> Iterator[tuple[Block, dict[Symbol, Interval]]]:
-        for item in items:
-            if isinstance(item, Block):
-                yield item, dict(ranges)
-            elif isinstance(item, If):
-                yield from visit(item.body, ranges)
-            else:
-                yield from visit(item.body, {**ranges, item.counter: (item.first, item.end - 1)})
-
-    return visit((unit.item,), {})
+    for site in sites((unit.item,)):
+        yield site.block, {loop.counter: (loop.first, loop.end - 1) for loop in site.loops}
 
 
 def _while(unit: Unit, ranges: Mapping[Symbol, Interval], last: Symbol | None) -> dict[Symbol, Interval]:

@@ -31,6 +31,8 @@ from polyrhythm.compiler.loops.ir import (
     Steps,
     Stop,
     blocks_of,
+    mapped,
+    sites,
     walk,
 )
 
@@ -71,7 +73,7 @@ class _Use:
 
 def marked(program: LoopProgram) -> LoopProgram:
     """The program with the loops marked that are better written out, and the places that then have separate slots."""
-    uses = list(_uses(program.body, ()))
+    uses = list(_uses(program.body))
     chosen = {id(loop) for loop in _paying(program)}
     if not chosen:
         return program
@@ -84,26 +86,20 @@ def marked(program: LoopProgram) -> LoopProgram:
             if place.kind == "buffer":  # no other loop may then index it while it runs
                 chosen |= {id(loop) for use in own for axis in axes for loop in use.loops_of(axis) or ()}
     places = {n: replace(p, separate=separate.get(n, ())) for n, p in program.places.items()}
-    body = _marked(program.body, chosen)
+    body = mapped(program.body, lambda i: replace(i, unrolled=True) if isinstance(i, For) and id(i) in chosen else i)
     result = replace(program, places=places, body=body)
     return result if _written_out(body, {}) <= MOST_OPERATIONS else program
 
 
-def _uses(items: Sequence[Item], loops: tuple[For, ...]) -> Iterator[_Use]:
-    for item in items:
-        if isinstance(item, Block):
-            for compute in item.body:
-                for load in compute.operands:
-                    if isinstance(load, Load):
-                        yield _Use(load.place, load.index, loops)
-            for store in item.stores:
-                yield _Use(store.place, store.index, loops)
-        elif isinstance(item, If):
-            yield from _uses(item.body, loops)
-        else:
-            if item.stop is not None:
-                yield _Use(item.stop.done.place, item.stop.done.index, (*loops, item))
-            yield from _uses(item.body, (*loops, item))
+def _uses(items: Sequence[Item]) -> Iterator[_Use]:
+    for site in sites(items):
+        for load in site.block.loads:
+            yield _Use(load.place, load.index, site.loops)
+        for store in site.block.stores:
+            yield _Use(store.place, store.index, site.loops)
+        for number, loop in enumerate(site.loops):
+            if loop.stop is not None:
+                yield _Use(loop.stop.done.place, loop.stop.done.index, site.loops[: number + 1])
 
 
 def _can_unroll(loop: For) -> bool:
@@ -124,7 +120,7 @@ def _paying(program: LoopProgram) -> Iterator[For]:
             elif isinstance(item, For):
                 known = item.known
                 if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item):
-                    slices = {(u.place, u.index) for u in _uses(item.body, (item,)) if _follows(u, item.counter)}
+                    slices = {(u.place, u.index) for u in _uses((item,)) if _follows(u, item.counter)}
                     if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
                         yield item
                 yield from visit(item.body, around or known is None)
@@ -159,20 +155,8 @@ def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int]) 
     return place.kind == "input" or all(loops is not None and all(map(_can_unroll, loops)) for loops in found)
 
 
-def _marked(items: Sequence[Item], chosen: set[int]) -> tuple[Item, ...]:
-    result: list[Item] = []
-    for item in items:
-        if isinstance(item, Block):
-            result.append(item)
-        elif isinstance(item, For) and id(item) in chosen:
-            result.append(replace(item, body=_marked(item.body, chosen), unrolled=True))
-        else:
-            result.append(replace(item, body=_marked(item.body, chosen)))
-    return tuple(result)
-
-
 def _operations(items: Sequence[Item]) -> int:
-    return sum(len(block.body) for block in blocks_of(tuple(items)))
+    return sum(len(block.body) for block in blocks_of(items))
 
 
 def _written_out(items: Sequence[Item], values: Values) -> int:

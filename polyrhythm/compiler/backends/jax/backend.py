@@ -30,7 +30,7 @@ from polyrhythm.compiler.ir.intervals import most
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.growth import find_growth
 from polyrhythm.compiler.loops.guards import joined
-from polyrhythm.compiler.loops.ir import Load, LoopProgram, Place, blocks_of, output_shapes
+from polyrhythm.compiler.loops.ir import LoopProgram, Place, blocks_of, output_shapes
 from polyrhythm.compiler.loops.units import units
 from polyrhythm.compiler.loops.unroll import expanded
 
@@ -204,7 +204,7 @@ class JaxBackend:
 def input_places(program: LoopProgram) -> dict[str, tuple[str, tuple[int | slice, ...] | None]]:
     """For each place that holds an input, or a part of one: the input, and the index of the part."""
     given = {place: name for name, place in program.inputs.items()}
-    used = {o.place for b in blocks_of(program.body) for c in b.body for o in c.operands if isinstance(o, Load)}
+    used = {load.place for block in blocks_of(program.body) for load in block.loads}
     found: dict[str, tuple[str, tuple[int | slice, ...] | None]] = {}
     for name, place in program.places.items():
         if place.kind == "input" and place.part_of is not None:

@@ -77,7 +77,7 @@ class Region:
         needed = set(self.results)
         for piece in reversed(pieces):
             if piece.asked is not None:
-                needed |= {o.place for c in piece.asked.block.body for o in c.operands if isinstance(o, Load)}
+                needed |= {load.place for load in piece.asked.block.loads}
             needed = live_before(piece.items, needed, program)
             if piece.returned is not None:
                 needed = _live_before_results(piece.returned.block, needed, program)

@@ -45,6 +45,7 @@ from polyrhythm.compiler.loops.ir import (
     Steps,
     Store,
     blocks_of,
+    mapped,
     walk,
 )
 from polyrhythm.compiler.loops.liveness import live_before, written
@@ -112,7 +113,7 @@ def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
     for name in private:
         stores.pop(name, None)
     rewriter = _Rewriter(loop.counter, _inner(loop), places, stores, private)
-    body = rewriter.items(loop.body)
+    body = mapped(loop.body, rewriter.item)
     if rewriter.failed:
         return None
     return Lanes(
@@ -200,7 +201,7 @@ def _run_chunk(
     if not isinstance(inside[0], int):
         inside_loop &= counters >= jnp.int32(inside[0])
 
-    loads = Counter(o.place for b in blocks_of(lanes.body) for c in b.body for o in c.operands if isinstance(o, Load))
+    loads = Counter(load.place for block in blocks_of(lanes.body) for load in block.loads)
     often = frozenset(cut.name for cut in lanes.written if loads[cut.name] > 1)
 
     def lane(counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -229,7 +230,7 @@ def _run_chunk(
                 local.pop(name, None)
         inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
         made = {cut.name: local[cut.name].array for cut in lanes.written}
-        for name in counting.keys() - inside.settled:
+        for name in sorted(counting.keys() - inside.settled):
             made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
         return made
 
@@ -308,7 +309,7 @@ def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
     largest: tuple[int, Compute | None] = (0, None)
     for block in blocks_of(loop.body):
         for compute in block.body:
-            gathered = (o.type for o in compute.operands if isinstance(o, Load) and is_gathered(o, loop.counter))
+            gathered = (load.type for load in compute.loads if is_gathered(load, loop.counter))
             for kind in (compute.type, *gathered):
                 size = lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
                 if size > largest[0]:
@@ -356,10 +357,9 @@ class _Rewriter:
         for cut in stores.values():
             self._place(cut)
 
-    def items(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        return tuple(self._block(i) if isinstance(i, Block) else replace(i, body=self.items(i.body)) for i in items)
-
-    def _block(self, block: Block) -> Block:
+    def item(self, block: Item) -> Item:
+        if not isinstance(block, Block):
+            return block
         body = tuple(
             replace(c, operands=tuple(self._load(o) if isinstance(o, Load) else o for o in c.operands))
             for c in block.body

@@ -22,13 +22,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, lt
+from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.sets import facts, proves, solutions
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, maximum
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Steps, Store
+from polyrhythm.compiler.loops.ir import Block, Compute, Load, Local, LoopProgram, Site, Steps, Store
+from polyrhythm.compiler.loops.ir import sites as sites_of
 
 Key = tuple[str, Load]
 """A read: the name of its block, and the load. What is said of it holds wherever the block occurs."""
@@ -46,20 +47,6 @@ class Reads:
     unordered: frozenset[Key]
     fresh: frozenset[Key]
     multiplied: frozenset[str]
-
-
-@dataclass(frozen=True)
-class _Site:
-    """A block, the loops around it, what holds in it, and where it is in the text."""
-
-    block: Block
-    loops: tuple[For, ...]
-    known: Condition
-    position: tuple[int, ...]
-
-    @property
-    def counters(self) -> tuple[Symbol, ...]:
-        return tuple(loop.counter for loop in self.loops)
 
 
 class _Same:
@@ -83,7 +70,7 @@ def known_reads(program: LoopProgram) -> Reads:
 @lru_cache(32)
 def _known_reads(same: _Same) -> Reads:
     program = same.program
-    sites = list(_sites(program.body, (), TRUE, ()))
+    sites = list(sites_of(program.body))
     limits = _limits(sites)
     reads = [(site, key) for site in sites for key in _ranged(site)]
     sums = [(site, key) for site in sites for op in ("einsum", "reduce") for key in _ranged(site, op)]
@@ -96,7 +83,7 @@ def _known_reads(same: _Same) -> Reads:
     return Reads(limits, spans, orders, contiguous, strided, unordered, fresh, _multiplied(sites))
 
 
-def _multiplied(sites: Sequence[_Site]) -> frozenset[str]:
+def _multiplied(sites: Sequence[Site]) -> frozenset[str]:
     """The places that contractions of two operands read."""
     products = (c for site in sites for c in site.block.body if c.op == "einsum" and len(c.operands) == 2)
     return frozenset(o.place for compute in products for o in compute.operands if isinstance(o, Load))
@@ -110,7 +97,7 @@ def _everywhere(found: Iterable[tuple[Key, bool]]) -> frozenset[Key]:
     return frozenset(key for key, here in holds.items() if here)
 
 
-def _ranged(site: _Site, op: str | None = None) -> Iterator[Key]:
+def _ranged(site: Site, op: str | None = None) -> Iterator[Key]:
     """The reads of ranges in a block, or those by one operation."""
     for compute in site.block.body:
         if op is None or compute.op == op:
@@ -119,22 +106,7 @@ def _ranged(site: _Site, op: str | None = None) -> Iterator[Key]:
                     yield site.block.name, load
 
 
-def _sites(
-    items: Sequence[Item], loops: tuple[For, ...], known: Condition, position: tuple[int, ...]
-) -> Iterator[_Site]:
-    for number, item in enumerate(items):
-        here = (*position, number)
-        if isinstance(item, Block):
-            yield _Site(item, loops, known, here)
-        elif isinstance(item, If):
-            yield from _sites(item.body, loops, conjunction(known, item.condition), here)
-        else:
-            counter = Term.of(item.counter)
-            inside = conjunction(known, ge(counter, item.first), lt(counter, item.end))
-            yield from _sites(item.body, (*loops, item), inside, here)
-
-
-def _limits(sites: Sequence[_Site]) -> dict[Term, int]:
+def _limits(sites: Sequence[Site]) -> dict[Term, int]:
     """The largest value of each length that depends on counters, where there is one for all bounds."""
     found: dict[Term, int | None] = {}
     for site in sites:
@@ -154,7 +126,7 @@ def _largest(term: Term, known: Condition) -> int | None:
     return 0 if values.is_empty else values.largest_value(Term.of(value))
 
 
-def _spans(program: LoopProgram, sites: Sequence[_Site], strided: frozenset[Key]) -> dict[Term, frozenset[Term]]:
+def _spans(program: LoopProgram, sites: Sequence[Site], strided: frozenset[Key]) -> dict[Term, frozenset[Term]]:
     found: dict[Term, set[Term]] = {}
     for site in sites:
         for compute in site.block.body:
@@ -171,7 +143,7 @@ def _is_beginning(entry: Steps) -> bool:
     return entry.start is ZERO and entry.step == 1 and not entry.ring
 
 
-def _is_contiguous(program: LoopProgram, site: _Site, load: Load, limits: Mapping[Term, int]) -> bool:
+def _is_contiguous(program: LoopProgram, site: Site, load: Load, limits: Mapping[Term, int]) -> bool:
     """Whether a slice as long as the longest read fits; or the axis is shorter, and it starts at 0."""
     for slots, entry in zip(program.places[load.place].slots, load.index, strict=True):
         if isinstance(entry, Steps):
@@ -184,7 +156,7 @@ def _is_contiguous(program: LoopProgram, site: _Site, load: Load, limits: Mappin
     return True
 
 
-def _is_strided(site: _Site, load: Load) -> bool:
+def _is_strided(site: Site, load: Load) -> bool:
     """Whether every range has a step greater than one and starts at one of the first slots."""
     ranges = [entry for entry in load.index if isinstance(entry, Steps)]
     if any(entry.ring is not None or entry.step <= 1 for entry in ranges):
@@ -193,7 +165,7 @@ def _is_strided(site: _Site, load: Load) -> bool:
     return proves(site.known, conjunction(*first))
 
 
-def _orders(program: LoopProgram, sites: Sequence[_Site]) -> dict[str, tuple[int, ...]]:
+def _orders(program: LoopProgram, sites: Sequence[Site]) -> dict[str, tuple[int, ...]]:
     """For buffers of which ranges go into dots: their axes as they lie in memory, those of length one left out."""
     found: dict[str, tuple[int, ...] | None] = {}
     for site in sites:
@@ -225,7 +197,7 @@ Tags = tuple[Tag | None, ...]
 """For each axis of a value, the read that shuffles it, if any."""
 
 
-def _unordered(site: _Site) -> set[Key]:
+def _unordered(site: Site) -> set[Key]:
     """The reads of rings in a block that may come in any order."""
     block = site.block
     loads = [o for compute in block.body for o in compute.operands if isinstance(o, Load)]
@@ -239,7 +211,7 @@ def _unordered(site: _Site) -> set[Key]:
     return {(block.name, load) for load, entries in rings.items() if entries and all(e in tags for e in entries)}
 
 
-def _fills(site: _Site, entry: Steps) -> bool:
+def _fills(site: Site, entry: Steps) -> bool:
     """Whether the slots of a ring in use are its first ones: all of them, or those from step 0 on."""
     if entry.ring is None or entry.step != 1:
         return False
@@ -283,7 +255,7 @@ def _operand_tags(operand: Load | Local, values: Mapping[str, Tags], tags: set[T
     return (*leading, *(None,) * (operand.type.rank - len(leading)))
 
 
-def _is_fresh(program: LoopProgram, site: _Site, sites: Sequence[_Site], load: Load, unordered: bool) -> bool:
+def _is_fresh(program: LoopProgram, site: Site, sites: Sequence[Site], load: Load, unordered: bool) -> bool:
     """Whether everything stored before a read lies within what is read, along all axes it reads ranges of."""
     place = program.places[load.place]
     ranges = {axis: entry for axis, entry in enumerate(load.index) if isinstance(entry, Steps)}
@@ -302,7 +274,7 @@ def _is_fresh(program: LoopProgram, site: _Site, sites: Sequence[_Site], load: L
 
 
 def _earlier(
-    program: LoopProgram, site: _Site, load: Load, other: _Site, store: Store
+    program: LoopProgram, site: Site, load: Load, other: Site, store: Store
 ) -> Iterator[tuple[tuple[Term, ...], Condition]]:
     """The slot of each store that comes before a read of the same slots elsewhere, one level of loops at a time."""
     renamed = {s: Term.of(Symbol(s.name, "dim", serial=-31)) for s in other.counters}

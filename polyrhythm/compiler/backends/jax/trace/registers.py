@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.compiler.loops.ir import Block, For, Item, Load, walk
+from polyrhythm.compiler.loops.ir import For, Load, sites
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.ops import Padded
@@ -61,11 +61,12 @@ class Register:
 def registers(loop: For) -> Iterator[Register]:
     """The slots that iterations of a loop pass to the next: stored once, in every iteration, and read in the next."""
     stores: dict[str, list[Index | None]] = {}
-    for item, always in _visited(loop.body, True):
-        for store in item.stores:
+    inside = list(sites(loop.body))
+    for site in inside:
+        always = not site.loops and not site.guards
+        for store in site.block.stores:
             stores.setdefault(store.place, []).append(store.index if always else None)
-    blocks = [item for item in walk(loop.body) if isinstance(item, Block)]
-    loads = {o for block in blocks for c in block.body for o in c.operands if isinstance(o, Load)}
+    loads = {load for site in inside for load in site.block.loads}
     counter = {loop.counter: Term.of(loop.counter) - 1}
     for place, found in stores.items():
         now = found[0]
@@ -74,15 +75,6 @@ def registers(loop: For) -> Iterator[Register]:
         before = tuple(term.substitute(counter) for term in now)
         if _differ(now, before) and any(o.place == place and o.index == before for o in loads):
             yield Register(place, before, now)
-
-
-def _visited(items: tuple[Item, ...], always: bool) -> Iterator[tuple[Block, bool]]:
-    """The blocks of some items, and whether each is done exactly once."""
-    for item in items:
-        if isinstance(item, Block):
-            yield item, always
-        else:
-            yield from _visited(item.body, False)
 
 
 def _differ(one: Index, other: Index) -> bool:

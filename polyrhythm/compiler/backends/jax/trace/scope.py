@@ -17,7 +17,7 @@ from polyrhythm.compiler.backends.jax.trace.reads import Reads, known_reads
 from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction
 from polyrhythm.compiler.ir.intervals import Interval, interval, most
 from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, For, Item, Load, LoopProgram
+from polyrhythm.compiler.loops.ir import For, LoopProgram, sites
 
 Scalar = int | jax.Array
 
@@ -114,24 +114,15 @@ def sizing_bounds(program: LoopProgram) -> set[Symbol]:
         for end in interval(term, ranges):
             found.update(s for s in end.symbols if s.kind != "dim")
 
-    def visit(items: Sequence[Item]) -> None:
-        for item in items:
-            if isinstance(item, Block):
-                for compute in item.body:
-                    terms = [*compute.type.shape]
-                    terms += [n for o in compute.operands if isinstance(o, Load) for n in o.type.shape]
-                    for term in terms:
-                        note(term)
-            else:
-                if isinstance(item, For):
-                    low, high = interval(item.first, ranges)[0], interval(item.end - 1, ranges)[1]
-                    if item.parallel:  # its iterations may run all at once: then it is an axis
-                        note(item.end - item.first)
-                    ranges[item.counter] = (low, high)
-                visit(item.body)
-
     for place in program.places.values():
         for term in place.whole:
             note(term)
-    visit(program.body)
+    for site in sites(program.body):
+        for loop in site.loops:
+            if loop.parallel:  # its iterations may run all at once: then it is an axis
+                note(loop.end - loop.first)
+            ranges[loop.counter] = (interval(loop.first, ranges)[0], interval(loop.end - 1, ranges)[1])
+        kinds = (*(c.type for c in site.block.body), *(load.type for load in site.block.loads))
+        for term in (n for kind in kinds for n in kind.shape):
+            note(term)
     return found

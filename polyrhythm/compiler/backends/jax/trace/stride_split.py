@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from polyrhythm.compiler.backends.jax.trace.reads import Key
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Steps, blocks_of
+from polyrhythm.compiler.loops.ir import Block, Compute, For, Load, Local, LoopProgram, Steps, sites
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def together(parts: Residues, size: int) -> jax.Array:
 def strides(program: LoopProgram, strided: Collection[Key], loop: For) -> dict[str, Stride]:
     """The buffers that a loop is better off with kept apart: products read them, and all reads have one stride."""
     found: dict[str, Stride | None] = {}
-    for block in _own_blocks(loop.body):
+    inside = list(sites(loop.body))
+    for block in (site.block for site in inside if not site.loops):
         starts = {load: _range(load) for _, load in _loads(block)}
         several = len({(e.start, e.step) for e in starts.values() if e is not None and e.step > 1}) > 1
         for compute, load in _loads(block):
@@ -75,9 +76,9 @@ def strides(program: LoopProgram, strided: Collection[Key], loop: For) -> dict[s
                 stride = Stride(load.index.index(entry), entry.step)
                 if found.setdefault(load.place, stride) != stride:
                     found[load.place] = None
-    inner = [item for item in _flat(loop.body) if isinstance(item, For)]
-    others = {load.place for block in blocks_of(tuple(inner)) for _, load in _loads(block)}
-    others |= {store.place for block in blocks_of(tuple(inner)) for store in block.stores}
+    inner = [site.block for site in inside if site.loops]
+    others = {load.place for block in inner for load in block.loads}
+    others |= {store.place for block in inner for store in block.stores}
     return {
         name: stride
         for name, stride in found.items()
@@ -110,7 +111,7 @@ def used_later(between: Sequence[Compute], block: Block) -> list[Compute]:
 
 def chosen_by(between: Sequence[Compute], apart: Mapping[str, Residues]) -> Steps:
     """A range of which the start is the remainder that is read; it is the same for all of them."""
-    loads = (o for compute in between for o in compute.operands if isinstance(o, Load) and o.place in apart)
+    loads = (load for compute in between for load in compute.loads if load.place in apart)
     entry = next(entry for load in loads for entry in load.index if isinstance(entry, Steps))
     return entry
 
@@ -122,20 +123,11 @@ def _range(load: Load) -> Steps | None:
 
 
 def _loads(block: Block) -> list[tuple[Compute, Load]]:
-    return [(compute, o) for compute in block.body for o in compute.operands if isinstance(o, Load)]
+    return [(compute, load) for compute in block.body for load in compute.loads]
 
 
 def _locals(compute: Compute) -> list[str]:
     return [operand.name for operand in compute.operands if isinstance(operand, Local)]
-
-
-def _flat(items: Sequence[Item]) -> list[Item]:
-    """Blocks and loops among some items, those under guards included."""
-    return [inner for item in items for inner in (_flat(item.body) if isinstance(item, If) else [item])]
-
-
-def _own_blocks(items: Sequence[Item]) -> list[Block]:
-    return [item for item in _flat(items) if isinstance(item, Block)]
 
 
 jax.tree_util.register_dataclass(Residues, ["arrays"], ["at"])

@@ -15,7 +15,7 @@ from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import Symbol, product
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.cost import Lanes
-from polyrhythm.compiler.loops.ir import Block, For, Item, Load, Local, Steps
+from polyrhythm.compiler.loops.ir import Block, For, Item, Load, Local, Steps, sites
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
@@ -61,20 +61,14 @@ def work_of(lowering: Lowering, loop: For) -> Lanes:
     operations = own = 0
     shared: dict[str, int] = {}
 
-    def visit(items: tuple[Item, ...], repeats: int) -> None:
-        nonlocal operations, own
-        for item in items:
-            if isinstance(item, Block):
-                count, moved = _block(lowering, loop, item, shared)
-                operations += repeats * count
-                own += repeats * moved
-            elif isinstance(item, For):
-                lowering.note_range(item)
-                visit(item.body, repeats * max(1, lowering.capacity(item.end - item.first)))
-            else:
-                visit(item.body, repeats)
-
-    visit(loop.body, 1)
+    for site in sites(loop.body):
+        repeats = 1
+        for inner in site.loops:
+            lowering.note_range(inner)
+            repeats *= max(1, lowering.capacity(inner.end - inner.first))
+        count, moved = _block(lowering, loop, site.block, shared)
+        operations += repeats * count
+        own += repeats * moved
     lowering.ranges.clear()
     lowering.ranges.update(ranges)
     return Lanes(lowering.capacity(loop.end - loop.first), max(1, operations), own, sum(shared.values()))
