@@ -28,7 +28,7 @@ from polyrhythm.language.custom import Ruled
 from polyrhythm.language.gradient import Gradient
 from polyrhythm.language.index import Dim, extent_of
 from polyrhythm.language.recurrent import Recurrent
-from polyrhythm.language.tensor import Choice, Computed, Tensor, View, apart, apply
+from polyrhythm.language.tensor import Choice, Computed, Tensor, View, apart, apply, natural
 from polyrhythm.source import Source
 
 Piece = tuple[Condition, str, tuple[Tensor, ...], Mapping[str, Any], Source]
@@ -142,6 +142,7 @@ class _Walk:
     per_index: Mapping[Symbol, tuple[Symbol, ...]] = field(default_factory=dict)
     rows: dict[Symbol, Symbol] = field(default_factory=dict)
     taken_apart: dict[View, Tensor] = field(default_factory=dict)
+    in_rows: dict[tuple[Tensor, tuple[Symbol, ...]], Tensor] = field(default_factory=dict)
 
     def visit(self, roots: Iterable[Tensor]) -> None:
         """Depth first with a stack of our own: programs may be deeper than Python's recursion limit."""
@@ -213,7 +214,36 @@ class _Walk:
         pieces = _pieces(tensor)
         if not self.per_index:
             return pieces
-        return [(c, op, tuple(map(self._resolved, operands)), a, at) for c, op, operands, a, at in pieces]
+        return [
+            (c, op, tuple(self._resolved(self._row_of(o, tensor.symbols)) for o in operands), a, at)
+            for c, op, operands, a, at in pieces
+        ]
+
+    def _row_of(self, operand: Tensor, reader: Iterable[Symbol]) -> Tensor:
+        """An operand as a reader with some dims means it: what follows from indices alone has the lengths of its row."""
+        known = set(reader)
+        owners = {s: None for dims in self.per_index.values() if known.issuperset(dims) for s in dims}
+        missing = tuple(s for s in owners if s not in operand.symbols)
+        return self._row(operand, missing) if missing and _is_of_indices(operand) else operand
+
+    def _row(self, tensor: Tensor, owners: tuple[Symbol, ...]) -> Tensor:
+        """The same value of indices, for each row."""
+        if (tensor, owners) not in self.in_rows:
+            spans = (*tensor.spans, *map(natural, owners))
+            if isinstance(tensor, View) and set(owners) & set(tensor.source.symbols):
+                return tensor  # a row of its own choice
+            if isinstance(tensor, View):
+                row: Tensor = View(self._row(tensor.source, owners), (*tensor.steps, *map(Term.of, owners)))
+            elif isinstance(tensor, Choice):
+                first, second = (self._row(part, owners) for part in (tensor.first, tensor.second))
+                row = Choice(tensor.condition, first, second, spans, tensor.type)
+            else:
+                assert isinstance(tensor, Computed)
+                operands = tuple(self._row(operand, owners) for operand in tensor.operands)
+                row = Computed(tensor.op, operands, tensor.attributes, spans, tensor.type, tensor.weak)
+            row.at = tensor.at
+            self.in_rows[tensor, owners] = row
+        return self.in_rows[tensor, owners]
 
     def _resolved(self, operand: Tensor) -> Tensor:
         """An operand; a view of a view is taken apart where its bounds would otherwise become those of another row."""
@@ -322,6 +352,17 @@ class _Walk:
             # What the reader's bounds say does not hold for those of a view without the same dims.
             given, mapping = _not_negative(tensor), self._mapping(mapping, tensor.symbols)
         return Access(self.names[source], tuple(_simplified(step, given).substitute(mapping) for step in steps))
+
+
+def _is_of_indices(tensor: Tensor) -> bool:
+    """Whether a value follows from indices and constants alone."""
+    if isinstance(tensor, View):
+        return tensor.order is None and _is_of_indices(tensor.source)
+    if isinstance(tensor, Choice):
+        return _is_of_indices(tensor.first) and _is_of_indices(tensor.second)
+    if not isinstance(tensor, Computed) or tensor.op in ("input", "host", "random_bits", "opaque"):
+        return False
+    return all(map(_is_of_indices, tensor.operands))
 
 
 def _steps(mark: Mark, fixed: Mapping[Symbol, Term], at: Source) -> int:

@@ -75,19 +75,39 @@ def test_what_lacks_the_dims_of_the_end_has_the_longest_length() -> None:
     n = countdown()
     assert ended(pr.value(T), n).tolist() == 5
     w = 10 * pr.value(t)
-    assert ended((w[T - 1] + n)[b, 0], n).tolist() == [43, 41, 49]
+    assert ended(w[T - 1], n).tolist() == 40
     assert ended(pr.value(T), n, start=(0, 0)).tolist() == 1
     assert ended(w[T - 1], n, start=()).tolist() == 0
     with pytest.raises(errors.RequirementError):
         ended(w[T - 1], n, limit=0)
 
 
+def test_what_follows_from_indices_has_the_length_of_the_row_that_reads_it() -> None:
+    """Rows 3 2 1 0 | 1 0 | 9 8 7 6 5, their lengths 4, 2 and 5."""
+    n = countdown()
+    rows = [np.array(row, "float64") for row in ([3, 2, 1, 0], [1, 0], [9, 8, 7, 6, 5])]
+    w, v, y = 10 * pr.value(t), n[b, 0:T], pr.cast(n, "float64")[b, 0:T]
+    assert ended((w[T - 1] + n)[b, 0], n).tolist() == [33, 11, 49]
+    assert ended(0 * n[b, 0] + pr.value(T), n).tolist() == [4, 2, 5]
+    assert ended(0 * n[b, 0] + v.shape[0], n).tolist() == [4, 2, 5]
+    assert ended(v.sum(0) * 0 + pr.ones_like(v).sum(0), n).tolist() == [4, 2, 5]
+    assert ended((v * pr.value(t)[0:T]).sum(0), n).tolist() == [4, 0, 60]
+    assert ended((n * pr.where(T - t > 2, 10, 1))[b, 0:T].sum(0), n).tolist() == [51, 1, 251]
+    np.testing.assert_allclose(ended(y.mean(0), n), [row.mean() for row in rows])
+    np.testing.assert_allclose(ended(pr.var(y, 0), n), [row.var() for row in rows])
+    np.testing.assert_allclose(ended(pr.std(y, 0), n), [row.std() for row in rows])
+    np.testing.assert_allclose(ended(pr.mean(y), n), [row.mean() for row in rows])
+    weights = (pr.arange(T) + 1) / pr.value(T)
+    np.testing.assert_allclose(
+        ended((y * weights).sum(0), n), [(row * (np.arange(len(row)) + 1) / len(row)).sum() for row in rows], rtol=1e-6
+    )
+    assert ended(n[B - 1 - b, 0] * 0 + pr.value(T), n).tolist() == [4, 2, 5]
+
+
 def test_lengths_of_different_rows_do_not_meet() -> None:
     n = countdown()
     with pytest.raises(errors.RaggedShapeError):
         ended(n[b, 0:T][B - 1 - b], n)
-    with pytest.raises(errors.RaggedShapeError):
-        ended(n[b, 0:T] * pr.value(t)[0:T], n)
     assert ended((n[b, 0:T] * n[b, 0:T]).sum(), n).tolist() == [14, 1, 81 + 64 + 49 + 36 + 25]
 
 

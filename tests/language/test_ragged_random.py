@@ -88,7 +88,7 @@ class Read:
         row = eval(self.row, names)
         inside = names
         if self.source == "w":
-            inside = names | {"T": loop.longest}
+            row = names["b"]
         elif self.chained and not isinstance(self.step, tuple):
             if not 0 <= row < len(loop.lengths):
                 raise Invalid
@@ -106,9 +106,7 @@ class Where:
     second: Expr
 
     def build(self, names: Names) -> pr.Tensor:
-        # A choice without the dim b would ask for the longest of the lengths, not for the row's.
-        condition = eval(self.condition, names) & (names["b"] >= 0)
-        return pr.where(condition, self.first.build(names), self.second.build(names))
+        return pr.where(eval(self.condition, names), self.first.build(names), self.second.build(names))
 
     def value(self, names: Names, loop: Loop) -> int:
         return (self.first if eval(self.condition, names) else self.second).value(names, loop)
@@ -181,21 +179,18 @@ class Program:
 class Loop:
     """The values of a program by definition, with every read checked."""
 
-    def __init__(self, program: Program, lengths: tuple[int, ...], limit: int) -> None:
+    def __init__(self, program: Program, lengths: tuple[int, ...]) -> None:
         self.program, self.lengths = program, lengths
-        self.longest = max(lengths, default=min(1, limit))
         self.known: dict[tuple[int, int], int | None] = {}
 
     def names(self, row: int, step: int) -> Names:
         return {"b": row, "B": len(self.lengths), "t": step, "T": self.lengths[row], "lo": max, "hi": min}
 
     def at(self, source: str, row: int, step: int) -> int:
-        if source == "w":
-            if not 0 <= step < self.longest:
-                raise Invalid
-            return 7 * step
         if not (0 <= row < len(self.lengths) and 0 <= step < self.lengths[row]):
             raise Invalid
+        if source == "w":
+            return 7 * step
         return data(row, step) if source == "x" else self.y(row, step)
 
     def y(self, row: int, step: int) -> int:
@@ -282,7 +277,7 @@ def verdict(program: Program) -> str:
 def _expected(program: Program, lengths: tuple[int, ...]) -> list[dict[tuple[int, ...], int]] | None:
     """The outputs at some lengths, or None where the program has none."""
     try:
-        return Loop(program, lengths, LIMIT).outputs()
+        return Loop(program, lengths).outputs()
     except Invalid:
         return None
 
