@@ -220,7 +220,7 @@ class _Walk:
         ]
 
     def _row_of(self, operand: Tensor, reader: Iterable[Symbol]) -> Tensor:
-        """An operand as a reader with some dims means it: what follows from indices alone has the lengths of its row."""
+        """An operand as a reader with some dims means it: a value of indices alone has the lengths of the row."""
         known = set(reader)
         owners = {s: None for dims in self.per_index.values() if known.issuperset(dims) for s in dims}
         missing = tuple(s for s in owners if s not in operand.symbols)

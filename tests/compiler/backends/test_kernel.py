@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 import stat
+import subprocess
+import sys
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +24,7 @@ from polyrhythm.compiler.backends.jax.products import build, kernel
 from polyrhythm.compiler.backends.jax.products.kernel import MOST_ROWS
 
 BFLOAT16 = ml_dtypes.bfloat16
+ROOT = Path(__file__).parents[3]
 
 
 def normal(*shape: int, dtype: Any = "float32", seed: int = 0) -> np.ndarray:
@@ -163,12 +168,16 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def built(anew: Path) -> Path:
+    """The one library in the cache."""
+    assert build.built("skinny.c").library is not None
+    (kept,) = (anew / "kept").glob("*.so")
+    return kept
+
+
 def test_a_library_is_built_once(anew: Path) -> None:
-    assert build.built("skinny.c").library is not None
-    (kept,) = (anew / "kept").iterdir()
-    before = kept.stat().st_mtime_ns
-    assert build.built("skinny.c").library is not None
-    assert [path.stat().st_mtime_ns for path in (anew / "kept").iterdir()] == [before]
+    before = built(anew).stat().st_mtime_ns
+    assert built(anew).stat().st_mtime_ns == before
 
 
 def test_a_library_without_a_folder_to_keep_it(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +221,48 @@ def test_what_a_compiler_makes_that_cannot_be_opened(anew: Path, monkeypatch: py
     assert not (anew / "kept").exists()
 
 
-def test_a_kept_library_that_cannot_be_opened_is_replaced(anew: Path) -> None:
-    assert build.built("skinny.c").library is not None
-    (kept,) = (anew / "kept").iterdir()
+@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9])
+def test_a_damaged_library_is_replaced(anew: Path, share: float) -> None:
+    """Opening a part of one ends the process, so this runs in another."""
+    kept = built(anew)
     whole = kept.read_bytes()
     kept.unlink()  # the one that is open stays as it is
-    kept.write_bytes(b"")
-    assert build.built("skinny.c").library is not None
+    kept.write_bytes(whole[: int(share * len(whole))])
+    code = "from polyrhythm.compiler.backends.jax.products import build; assert build.built('skinny.c').library"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"})
     assert kept.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["missing", "of another file", "not text"])
+def test_a_library_without_its_digest_is_replaced(anew: Path, damage: str) -> None:
+    kept = built(anew)
+    digest = kept.with_suffix(".sha256")
+    whole = digest.read_text()
+    digest.unlink()
+    if damage != "missing":
+        digest.write_bytes(b"0" * 64 if damage == "of another file" else b"\xff\xfe")
+    before = kept.stat().st_mtime_ns
+    assert built(anew).stat().st_mtime_ns > before
+    assert digest.read_text() == whole
+
+
+def test_a_library_that_others_may_write_is_replaced(anew: Path) -> None:
+    kept = built(anew)
+    kept.chmod(0o666)
+    assert not built(anew).stat().st_mode & stat.S_IWOTH
+
+
+@pytest.mark.parametrize(("command", "why"), [(" ", "there is no C compiler"), ("gcc '", "No closing quotation")])
+def test_junk_for_a_compiler(anew: Path, monkeypatch: pytest.MonkeyPatch, command: str, why: str) -> None:
+    monkeypatch.setenv("CC", command)
+    made = build.built("skinny.c")
+    assert made.library is None
+    assert why in str(made.missing)
+
+
+def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "built", lambda _: build.Built(ctypes.CDLL(None)))
+    assert kernel._missing.__wrapped__() == "the library of skinny.c has no skinny_across"
 
 
 def test_a_folder_that_cannot_be_written(anew: Path) -> None:

@@ -105,5 +105,6 @@ def test_calibrating_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found.calibrated
     assert min(found.call, found.launch, found.near, found.far, found.cache) > 0
     kept = json.loads((tmp_path / "machine.json").read_text())
-    (tmp_path / "machine.json").write_text(json.dumps({**kept, "unknown": 1}))
-    assert calibration.known() == Machine()
+    for junk in ({"unknown": 1}, {"near": 0}, {"far": None}, {"cache": "a"}, {"call": "1"}, {"launch": -1.0}):
+        (tmp_path / "machine.json").write_text(json.dumps({**kept, **junk}))
+        assert calibration.known() == Machine()

@@ -2,7 +2,9 @@
 
 A shared library is kept beside XLA's programs, if anything is to be kept. Its name is made of the source, XLA's header,
 and what the compiler says of itself and of this processor, so another processor, another compiler or another version of
-JAX has its own. Without a compiler there is no library: `Built.missing` says why, and programs say so in `explain()`.
+JAX has its own. A digest beside it tells a whole file from a damaged one, which would end the process when it is opened;
+a file that others own or may write is not opened either. Both are replaced. Without a compiler there is no library:
+`Built.missing` says why, and programs say so in `explain()`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -39,8 +42,11 @@ class Built:
 @lru_cache
 def built(name: str) -> Built:
     """The library of a C file of this folder."""
-    words = shlex.split(os.environ.get("CC") or "cc")
-    compiler = shutil.which(words[0])
+    try:
+        words = shlex.split(os.environ.get("CC") or "cc")
+    except ValueError as error:
+        return Built(None, f"$CC is not a command: {error}")
+    compiler = shutil.which(words[0]) if words else None
     if compiler is None:
         return Built(None, "there is no C compiler (`cc`, or what $CC names)")
     source, include = Path(__file__).with_name(name), jax.ffi.include_dir()
@@ -57,9 +63,10 @@ def built(name: str) -> Built:
 def _opened(compiler: Sequence[str], source: Path, include: str) -> ctypes.CDLL:
     """The library that was kept, or a new one; one that cannot be opened is replaced."""
     name, kept = f"{source.stem}-{_key(compiler, source, include)}.so", folder()
-    if kept is not None and (kept / name).exists():
+    if kept is not None:
         with contextlib.suppress(OSError):
-            return ctypes.CDLL(str(kept / name))
+            if _is_ours(kept / name):
+                return ctypes.CDLL(str(kept / name))
     with tempfile.TemporaryDirectory(prefix="polyrhythm-") as place:
         fresh = Path(place, name)
         _run(*compiler, *FLAGS, f"-I{include}", str(source), "-o", str(fresh))
@@ -70,14 +77,37 @@ def _opened(compiler: Sequence[str], source: Path, include: str) -> ctypes.CDLL:
         return library
 
 
+def _is_ours(path: Path) -> bool:
+    """Whether a kept library is whole, and only this user can have written it."""
+    about = path.stat()
+    writable = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if writable or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
+        return False
+    return _digest_of(path).read_text(encoding="ascii", errors="replace") == _digest(path.read_bytes())
+
+
 def _keep(fresh: Path, path: Path) -> None:
-    """Copy a file to its place: other processes see all of it or nothing, even after a crash."""
+    """Copy a library to its place, and its digest beside it: other processes see all of a file or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    content = fresh.read_bytes()
+    _written(path, content)
+    _written(_digest_of(path), _digest(content).encode())
+
+
+def _written(path: Path, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as copy:
-        copy.write(fresh.read_bytes())
+        copy.write(content)
         copy.flush()
         os.fsync(copy.fileno())
     Path(copy.name).replace(path)
+
+
+def _digest_of(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _key(compiler: Sequence[str], source: Path, include: str) -> str:

@@ -41,6 +41,9 @@ def _missing() -> str | None:
     if found.library is None:
         return found.missing
     for name in FORMS:
+        if not hasattr(found.library, name):
+            return f"the library of {SOURCE} has no {name}"
+    for name in FORMS:
         handler = jax.ffi.pycapsule(getattr(found.library, name))
         jax.ffi.register_ffi_target(f"polyrhythm_{name}", handler, platform="cpu")
     return None

@@ -36,9 +36,12 @@ def known() -> Machine:
     if path is None or not path.exists():
         return Machine()
     try:
-        return Machine(**json.loads(path.read_text(encoding="utf-8")))
+        found = Machine(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError):  # a file of another version is as good as none
         return Machine()
+    rates = [value for name, value in asdict(found).items() if name != "calibrated"]
+    are_rates = all(type(rate) in (int, float) and 0 < rate < math.inf for rate in rates)
+    return found if are_rates else Machine()
 
 
 def calibrate() -> Machine:
