@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.ir.graph import Graph, Node, longest
+from polyrhythm.compiler.ir import sets
+from polyrhythm.compiler.ir.conditions import conjunction, lt
+from polyrhythm.compiler.ir.graph import Graph, IndexValue, Node, longest
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.errors import (
     BoundsError,
@@ -21,6 +23,8 @@ from polyrhythm.errors import (
 )
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.source import Source, here
+
+INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,43 @@ def _bounds(graph: Graph, arrays: Mapping[str, np.ndarray], bounds: Mapping[Any,
     known, sources = _given(graph, bounds or {})
     _solve(graph, arrays, known, sources)
     _complete(graph, arrays, known, sources)
+    _check_indices(graph, known)
     return known
+
+
+def _check_indices(graph: Graph, known: Mapping[Symbol, int]) -> None:
+    """Values of index expressions fit into their 32-bit integers. Indices themselves have no such limit."""
+    for index in graph.index_values:
+        if not (index.least.symbols | index.most.symbols) <= known.keys():
+            continue  # of lengths that are data, each of which is a 32-bit integer itself
+        ends = [end.evaluate(known.__getitem__) for end in (index.least, index.most)]
+        if all(INT32.min <= end <= INT32.max for end in ends):
+            continue
+        steps = _outside(index, known)
+        if steps is not None:
+            raise BoundsError(
+                f"the value of {index.value} does not fit into a 32-bit integer: it is {_value(index, known, steps):,}",
+                fix='compute it in a wider type, as in pr.value(t).cast("int64") * 70000',
+                at=index.definition.at or index.node.at,
+                also=(("called at", here()),),
+                point={s: {**known, **steps}[s] for s in ordered(index.value.symbols)},
+            )
+
+
+def _value(index: IndexValue, known: Mapping[Symbol, int], steps: Mapping[Symbol, int]) -> int:
+    return index.value.evaluate({**known, **steps}.__getitem__)
+
+
+def _outside(index: IndexValue, known: Mapping[Symbol, int]) -> Mapping[Symbol, int] | None:
+    """Steps at which an index expression leaves the 32 bits that its value has; intervals know only that it may."""
+    numbers = {symbol: Term(value) for symbol, value in known.items()}
+    value = index.value.substitute(numbers)
+    inside = conjunction(index.node.points, index.definition.domain).substitute(numbers)
+    for beyond in (lt(value, int(INT32.min)), lt(int(INT32.max), value)):
+        found = sets.points(conjunction(inside, beyond), index.node.symbols).smallest()
+        if found is not None:
+            return found
+    return None
 
 
 def _arrays(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

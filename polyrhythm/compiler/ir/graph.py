@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, ne, within
+from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms
-from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, nested
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.source import Source
 
@@ -195,6 +196,17 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class IndexValue:
+    """An index expression whose value a program computes with, and between what it lies."""
+
+    value: Term
+    least: Term
+    most: Term
+    node: Node
+    definition: Definition
+
+
+@dataclass(frozen=True)
 class Graph:
     """A whole program.
 
@@ -253,6 +265,18 @@ class Graph:
         """The dim of each bound that a stopping condition decides: its own, and the longest where they differ."""
         own = {dim.bound: dim for dim in self.until if dim.bound is not None}
         return own | {longest(bound): dim for bound, dim in own.items()}
+
+    @cached_property
+    def index_values(self) -> tuple[IndexValue, ...]:
+        """The values of index expressions and of the terms inside them, and between which terms of bounds they lie."""
+        found = []
+        for node in self:
+            ranges = {dim.symbol: (ZERO, dim.extent - 1) for dim in node.dims}
+            for definition in node.definitions:
+                value = definition.attributes["value"] if definition.op == "index" else None
+                for term in nested(value) if isinstance(value, Term) else ():
+                    found.append(IndexValue(term, *interval(term, ranges), node, definition))
+        return tuple(found)
 
     @cached_property
     def started(self) -> Condition:

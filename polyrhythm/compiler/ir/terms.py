@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import count
 from math import gcd
@@ -366,6 +366,23 @@ def product(terms: Iterable[Term]) -> Term:
     '2*T'
     """
     return reduce(lambda a, b: a * b, terms, ONE)
+
+
+def nested(term: Term) -> Iterator[Term]:
+    """A term, and the terms inside its quotients, minima and maxima.
+
+    >>> t = Term.of(Symbol("t", "dim"))
+    >>> [str(inner) for inner in nested(minimum(t * 3, Term(5)) + 1)]
+    ['min(5, 3*t) + 1', '5', '3*t']
+    """
+    yield term
+    for monomial, _ in term.monomials:
+        for atom in monomial:
+            if isinstance(atom, FloorDiv):
+                yield from nested(atom.dividend)
+            elif isinstance(atom, Extremum):
+                for argument in atom.arguments:
+                    yield from nested(argument)
 
 
 def dims_of(term: Term) -> frozenset[Symbol]:

@@ -2,7 +2,7 @@
 
 A shared library is kept beside XLA's programs, if anything is to be kept. Its name is made of the source, XLA's header,
 and what the compiler says of itself and of this processor, so another processor, another compiler or another version of
-JAX has its own. A digest beside it tells a whole file from a damaged one, which would end the process when it is opened;
+JAX has its own. A digest beside it tells a whole file from a damaged one, which would end the process when opened;
 a file that others own or may write is not opened either. Both are replaced. Without a compiler there is no library:
 `Built.missing` says why, and programs say so in `explain()`.
 """
