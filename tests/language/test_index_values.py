@@ -13,7 +13,7 @@ i, I = pr.dim("i")
 RUNS = ("oracle", "numpy", "torch", "jax")
 
 
-def last(value: pr.Index, run: str, **lengths: int) -> int:
+def last(value: pr.Index | int, run: str, **lengths: int) -> int:
     """The value at the last step."""
     bounds = {{"T": T, "I": I}[name]: length for name, length in lengths.items()}
     made = pr.value(value)
@@ -34,7 +34,7 @@ def last(value: pr.Index, run: str, **lengths: int) -> int:
     ],
     ids=["step", "below", "bound", "constant", "inside a minimum"],
 )
-def test_a_value_that_does_not_fit_is_refused(run: str, value: pr.Index, steps: int, shown: str) -> None:
+def test_a_value_that_does_not_fit_is_refused(run: str, value: pr.Index | int, steps: int, shown: str) -> None:
     with pytest.raises(BoundsError, match=f"does not fit into a 32-bit integer: it is {shown}"):
         last(value, run, T=steps)
 
