@@ -102,10 +102,17 @@ BUGS: tuple[Bug, ...] = (
         "numpy",
     ),
     Bug(
+        "scheduler: blocks are aligned although reads disagree",
+        "polyrhythm.compiler.schedule.shifts",
+        "elif shifts[other] != shifts[name] + step:",
+        "elif shifts[other] > shifts[name] + step + 1:",
+        "numpy",
+    ),
+    Bug(
         "storage: a ring has one slot too few",
         "polyrhythm.compiler.schedule.storage",
-        "count = Term(_steps(node, dim) if whole else reach + 1)",
-        "count = Term(_steps(node, dim) if whole else max(1, reach))",
+        "count = Term(reach + 1)",
+        "count = Term(max(1, reach))",
         "numpy",
     ),
     Bug(

@@ -8,6 +8,9 @@ Along an axis that only counters of unrolled loops index, every slot of a place 
 `marked` decides, and says so in the program that people and the checker see: the loop stays a loop, whose order and
 storage are proved for all its iterations at once, so that nothing here takes longer for more layers. `expanded`
 writes the loops out, for a backend that wants them so.
+
+A loop that was cut has several pieces with one counter. The first few iterations of a long loop are a piece with a known
+number of iterations, but no short loop: pieces are unrolled only if all of them together are one.
 """
 
 from __future__ import annotations
@@ -74,13 +77,14 @@ class _Use:
 def marked(program: LoopProgram) -> LoopProgram:
     """The program with the loops marked that are better written out, and the places that then have separate slots."""
     uses = list(_uses(program.body))
-    chosen = {id(loop) for loop in _paying(program)}
+    short = _short(program)
+    chosen = {id(loop) for loop in _paying(program, short)}
     if not chosen:
         return program
     separate: dict[str, tuple[int, ...]] = {}
     for name, place in program.places.items():
         own = [use for use in uses if use.place == name]
-        axes = [axis for axis in range(len(place.slots)) if _separates(place, own, axis, chosen)]
+        axes = [axis for axis in range(len(place.slots)) if _separates(place, own, axis, chosen, short)]
         if place.kind != "output" and axes:
             separate[name] = tuple(axes)
             if place.kind == "buffer":  # no other loop may then index it while it runs
@@ -102,15 +106,27 @@ def _uses(items: Sequence[Item]) -> Iterator[_Use]:
                 yield _Use(loop.stop.done.place, loop.stop.done.index, site.loops[: number + 1])
 
 
-def _can_unroll(loop: For) -> bool:
+def _short(program: LoopProgram) -> set[Symbol]:
+    """The counters whose values are known and few, over all the pieces of their loops."""
+    pieces: dict[Symbol, list[range | None]] = {}
+    for item in walk(program.body):
+        if isinstance(item, For):
+            pieces.setdefault(item.counter, []).append(item.known)
+    return {
+        counter
+        for counter, known in pieces.items()
+        if None not in known and len({n for values in known for n in values or ()}) <= MOST_ITERATIONS
+    }
+
+
+def _can_unroll(loop: For, short: set[Symbol]) -> bool:
     """Whether a loop may be written out. One that does much all at once is better left so."""
-    known = loop.known
     host = any(block.host for block in blocks_of(loop.body))
     little = not loop.parallel or _operations(loop.body) <= LITTLE
-    return known is not None and len(known) <= MOST_ITERATIONS and little and not host
+    return loop.counter in short and little and not host
 
 
-def _paying(program: LoopProgram) -> Iterator[For]:
+def _paying(program: LoopProgram, short: set[Symbol]) -> Iterator[For]:
     """The loops inside longer ones whose iterations take large slices by their counter."""
 
     def visit(items: Sequence[Item], around: bool) -> Iterator[For]:
@@ -119,7 +135,7 @@ def _paying(program: LoopProgram) -> Iterator[For]:
                 yield from visit(item.body, around)
             elif isinstance(item, For):
                 known = item.known
-                if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item):
+                if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item, short):
                     slices = {(u.place, u.index) for u in _uses((item,)) if _follows(u, item.counter)}
                     if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
                         yield item
@@ -142,7 +158,7 @@ def _slice_bytes(place: Place, index: Sequence[Term | Steps]) -> int:
     return size
 
 
-def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int]) -> bool:
+def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int], short: set[Symbol]) -> bool:
     """Whether the slots along an axis can be separate arrays: all loops that index it can be written out.
 
     An input is not written, so it may be there as a whole as well, for those who index it otherwise.
@@ -152,7 +168,9 @@ def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int]) 
     found = [use.loops_of(axis) for use in uses]
     if not any(id(loop) in chosen for loops in found for loop in loops or ()):
         return False
-    return place.kind == "input" or all(loops is not None and all(map(_can_unroll, loops)) for loops in found)
+    return place.kind == "input" or all(
+        loops is not None and all(_can_unroll(loop, short) for loop in loops) for loops in found
+    )
 
 
 def _operations(items: Sequence[Item]) -> int:

@@ -317,18 +317,39 @@ class _Scheduler:
                             if one_way
                             else self.shifts.earliest(members, dependences.inside(both), ranks)
                         )
-                        if fits:
+                        if fits and not (one_way and self._waits_for_all(dims, ranks, crossing)):
                             parallel = producer.parallel and consumer.parallel
                             parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
                             found.append(_Joint(producer, consumer, Ranking(ranks, parallel)))
                 if found and self._in_strips(dims, found[0].both.ranks):
                     continue
-                if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, crossing, kept):
+                if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, dims, crossing, kept):
                     ways.append(_Way(dims, [joint.both for joint in found]))
         if not ways:
             return False
         target.members, target.ways = members, ways
         return True
+
+    def _waits_for_all(
+        self, dims: Mapping[str, Symbol | None], ranks: Ranks, crossing: Sequence[Dependence]
+    ) -> bool:
+        """Whether a consumer would lag behind its producer by most of the steps there are, which are many.
+
+        Where a dim has a limit every distance has one. A common loop would then be a long one of the producer alone,
+        and another of the consumer, and would save nothing.
+        """
+        return self.first is None and any(
+            self._is_most(dims, ranks, d, least(ranks[d.reader] - ranks[d.source].substitute(d.steps), d.condition))
+            for d in crossing
+        )
+
+    def _is_most(self, dims: Mapping[str, Symbol | None], ranks: Ranks, d: Dependence, least_distance: int | None) -> bool:
+        """Whether a distance is at least half of the iterations that a source has, if that are more than a few."""
+        dim = dims[d.source]
+        steps = None if dim is None else most_steps(self.blocks[d.source].domain, dim)
+        if dim is None or steps is None or steps <= FEW_STEPS or least_distance is None:
+            return False
+        return -2 * least_distance >= steps * abs(ranks[d.source].coefficient(dim))
 
     def _in_strips(self, dims: Mapping[str, Symbol | None], ranks: Ranks) -> bool:
         """Whether some blocks do in one iteration, along another dim, as many steps as others do in as many iterations.
@@ -358,6 +379,7 @@ class _Scheduler:
         symbol: Symbol,
         joint: _Joint,
         dependences: ByBlock,
+        dims: Mapping[str, Symbol | None],
         crossing: Sequence[Dependence],
         kept: set[Symbol],
     ) -> bool:
@@ -396,8 +418,11 @@ class _Scheduler:
         incoming = (d for name in fresh.members for d in dependences.into(name) if d.source not in ranks)
         if any(_reads_without_limit(d, symbol) for d in incoming):
             return False
-        distances = ((d, ranks[d.reader] - ranks[d.source].substitute(d.steps)) for d in crossing)
-        return all(least(-distance, d.condition) is not None for d, distance in distances)
+        for d in crossing:
+            longest = least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition)
+            if longest is None or self._is_most(dims, ranks, d, longest):
+                return False
+        return True
 
     def _steps(self, name: str, symbol: Symbol) -> Condition:
         """The steps of a dim that a block has."""

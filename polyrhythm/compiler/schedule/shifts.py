@@ -47,11 +47,15 @@ class Shifts:
 
     def is_parallel(self, ranks: Ranks, among: Sequence[Dependence]) -> bool:
         """Whether blocks can be shifted so that no dependence among them leads from one iteration to another."""
+        return self.independent(ranks, among) is not None
+
+    def independent(self, ranks: Ranks, among: Sequence[Dependence]) -> dict[str, int] | None:
+        """Shifts by which no dependence among blocks leads from one iteration to another; None if there are none."""
         apart: dict[str, list[tuple[str, int]]] = {name: [] for name in ranks}
         for d in among:
             distance = self.distance(d, ranks[d.reader], ranks[d.source])
-            if not distance.is_constant:
-                return False
+            if not distance.is_constant or d.gap:
+                return None
             apart[d.source].append((d.reader, -distance.constant))
             apart[d.reader].append((d.source, distance.constant))
         shifts: dict[str, int] = {}
@@ -65,8 +69,8 @@ class Shifts:
                         shifts[other] = shifts[name] + step
                         waiting.append(other)
                     elif shifts[other] != shifts[name] + step:
-                        return False
-        return True
+                        return None
+        return shifts
 
     def of(
         self,
@@ -74,12 +78,19 @@ class Shifts:
         among: Sequence[Dependence],
         ranks: Ranks,
     ) -> dict[str, int] | None:
-        """How each member is shifted, such that nothing runs before what it needs; None if that is impossible."""
+        """How each member is shifted, such that nothing runs before what it needs; None if that is impossible.
+
+        Shifts that leave the iterations independent come first; else values wait as little as possible.
+        """
         found = self.earliest(members, among, ranks)
         if found is None:
             return None
         shifts, distances = found
-        self._shorten(members, shifts, distances)
+        aligned = self.independent({name: ranks[name] for name in members}, among)
+        if aligned is not None:
+            shifts = aligned
+        else:
+            self._shorten(members, shifts, distances)
         return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
 
     def earliest(

@@ -178,7 +178,10 @@ def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symb
         whole, count = True, dim.extent
         if reach is not None:
             whole = 1 < _steps(node, dim) <= reach + 1  # a ring with a slot for every step is no ring
-            count = Term(_steps(node, dim) if whole else reach + 1)
+            if not whole:
+                count = Term(reach + 1)
+            elif dim.extent.is_constant:
+                count = Term(_steps(node, dim))
         slots.append(Slots(dim.symbol, count, whole, dim.symbol in ranged))
         if number + 1 < len(node.dims):
             agreeing = (c & points(eq(first, second), c.columns) for c in conflicts)
@@ -195,9 +198,9 @@ def _from_first(slots: Slots, lives: Sequence[_Life]) -> Slots:
 
 def _steps(node: Node, dim: NodeDim) -> int:
     """How many steps from the first one of a dim on hold all of a node's; 0 where that is not known."""
-    if not dim.extent.is_constant:
-        return 0
     last = least(-Term.of(dim.symbol), conjunction(node.points, facts(node.points.symbols)))
+    if not dim.extent.is_constant:
+        return 0 if last is None else 1 - last  # by a declared `max`
     return dim.extent.constant if last is None else min(dim.extent.constant, 1 - last)
 
 

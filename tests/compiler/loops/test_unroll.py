@@ -177,3 +177,21 @@ def test_weights_of_a_layer_follow_the_array_that_is_given() -> None:
             have = program(**dict[str, Any](changed))["top"]
         want = pr.evaluate(outputs, {n: np.asarray(v) for n, v in changed.items()}, bounds={L: 3})["top"]
         np.testing.assert_allclose(have, want, atol=1e-4)
+
+
+def test_a_piece_of_a_longer_loop_is_not_unrolled() -> None:
+    """The first iterations of a loop are a loop of known length, but all of it would not be written out."""
+    s, S = pr.dim("s")
+    h, late = (pr.recurrent((WIDTH,), (s, (l, L + 1))) for _ in range(2))
+    w = pr.input("w", (WIDTH, WIDTH), (l,))
+    h[s, 0] = pr.where(s > 0, h[pr.max(s - 1, 0), L], 0.0) + pr.input("x", (WIDTH,), (s,))
+    h[s, l + 1] = pr.tanh(h @ w)
+    late[s, 0] = 0.0
+    late[s, l + 1] = late * 0.5 + pr.where(l + 3 <= L, h[s, l + 3], 1.0) @ w
+    outputs = {"late": late[s, L]}
+    body = pr.compile(outputs, without=("hoist",)).compiled.loops
+    assert any(loop.known is not None and len(loop.known) > 1 for loop in loops_of(body)), "a prologue"
+    assert not unrolled(body)
+    fixed = pr.compile(outputs, bounds={L: 4}, without=("hoist",))
+    assert unrolled(fixed.compiled.loops)
+    agrees(outputs, given(count=4), fixed)

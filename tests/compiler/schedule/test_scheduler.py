@@ -76,6 +76,40 @@ def test_lags_add_up_along_a_chain() -> None:
     assert offsets["d"] - offsets["a"] == 4
 
 
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_blocks_that_can_be_aligned_are(start: int) -> None:
+    """Where every block has a delay of its own that all reads agree with, the iterations are independent."""
+    for seed in range(start, start + 20):
+        random = Random(seed)
+        delays = [random.randint(0, 4) for _ in range(6)]
+        blocks = {f"b{n}": make_block(f"b{n}", (T,)) for n in range(6)}
+        dependences = [
+            uniform(blocks[f"b{source}"], blocks[f"b{reader}"], t=delays[source] - delays[reader])
+            for reader in range(1, 6)
+            for source in random.sample(range(reader), min(reader, 2))
+        ]
+        items = schedule(blocks, dependences)
+        assert all(isinstance(item, Loop) and item.parallel for item in items), seed
+        assert len(items) == 1, seed
+        for bounds in ({"T": n} for n in (0, 1, 2, 5, 9)):
+            assert not violations(items, blocks, dependences, bounds), seed
+
+
+def test_a_declared_limit_does_not_join_what_waits_for_all_steps() -> None:
+    """With at most 64 steps every distance is bounded, but a loop of both would do one of them at a time."""
+    bound = Symbol("J", "bound", max=Term(64))
+    dim = Symbol("j", "dim", bound=bound)
+    k = Symbol("k0", "dim", serial=-1)
+    box = conjunction(ge(Term.of(dim), 0), lt(Term.of(dim), Term.of(bound)))
+    a, b = (Block(name, (dim,), box, ()) for name in "ab")
+    known = conjunction(ge(Term.of(k), 0), lt(Term.of(k), Term.of(bound)))
+    whole = make_dependence(a, b, {dim: Term.of(k)}, known)
+    near = uniform(a, b, t=0)
+    for own in ([], [make_dependence(a, a, {dim: Term.of(dim) - 1})]):
+        items = schedule({"a": a, "b": b}, [*own, whole, near])
+        assert [list(item.members) for item in items if isinstance(item, Loop)] == [["a"], ["b"]]
+
+
 def test_unbounded_distance_distributes() -> None:
     """What needs all of a value runs after its loop."""
     a, b = make_block("a", (T,)), make_block("b", (T,))
