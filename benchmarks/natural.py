@@ -144,7 +144,20 @@ def missed(entry: Entry) -> list[str]:
 def table(entries: list[Entry]) -> Table:
     """One line for each row."""
     shown = Table(title="natural programs against expert JAX")
-    headings = ("program", "T", "ours", "peer", "run", "first", "peer's", "MB", "peer's", "exponent", "peer's", "misses")
+    headings = (
+        "program",
+        "T",
+        "ours",
+        "peer",
+        "run",
+        "first",
+        "peer's",
+        "MB",
+        "peer's",
+        "exponent",
+        "peer's",
+        "misses",
+    )
     for heading in headings:
         shown.add_column(heading, justify="left" if heading in ("program", "misses") else "right")
     for entry in entries:

@@ -68,9 +68,7 @@ def peer_convolutions(clamp: bool) -> Any:
             for layer in range(LAYERS):
                 first = jnp.broadcast_to(u[:1], (TAPS - 1, *u.shape[1:])) if clamp else jnp.zeros_like(u[: TAPS - 1])
                 padded = jnp.concatenate([first, u])
-                u = jnp.tanh(
-                    sum(w[layer, k] * padded[TAPS - 1 - k : TAPS - 1 - k + x.shape[0]] for k in range(TAPS))
-                )
+                u = jnp.tanh(sum(w[layer, k] * padded[TAPS - 1 - k : TAPS - 1 - k + x.shape[0]] for k in range(TAPS)))
             return (u * u).mean()
 
         value, gradient = jax.value_and_grad(loss)(w)
@@ -83,7 +81,7 @@ STATE, INNER = 8, 32
 
 
 def selective_scan() -> Any:
-    """A Mamba-like layer: projections, a causal convolution, gates, and a recurrence whose decay is data; its gradient."""
+    """A Mamba-like layer: projections, a causal convolution, gates, a recurrence whose decay is data; its gradient."""
     t, T = pr.dim("t")
     x = pr.input("x", (BATCH, WIDTH), (t,))
     given = {

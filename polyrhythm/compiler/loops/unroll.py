@@ -9,8 +9,8 @@ Along an axis that only counters of unrolled loops index, every slot of a place 
 storage are proved for all its iterations at once, so that nothing here takes longer for more layers. `expanded`
 writes the loops out, for a backend that wants them so.
 
-A loop that was cut has several pieces with one counter. The first few iterations of a long loop are a piece with a known
-number of iterations, but no short loop: pieces are unrolled only if all of them together are one.
+A loop that was cut has several pieces with one counter. The first few iterations of a long loop are a piece with a
+known number of iterations, but no short loop: pieces are unrolled only if all of them together are one.
 """
 
 from __future__ import annotations

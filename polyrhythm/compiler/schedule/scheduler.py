@@ -330,9 +330,7 @@ class _Scheduler:
         target.members, target.ways = members, ways
         return True
 
-    def _waits_for_all(
-        self, dims: Mapping[str, Symbol | None], ranks: Ranks, crossing: Sequence[Dependence]
-    ) -> bool:
+    def _waits_for_all(self, dims: Mapping[str, Symbol | None], ranks: Ranks, crossing: Sequence[Dependence]) -> bool:
         """Whether a consumer would lag behind its producer by most of the steps there are, which are many.
 
         Where a dim has a limit every distance has one. A common loop would then be a long one of the producer alone,
@@ -343,7 +341,9 @@ class _Scheduler:
             for d in crossing
         )
 
-    def _is_most(self, dims: Mapping[str, Symbol | None], ranks: Ranks, d: Dependence, least_distance: int | None) -> bool:
+    def _is_most(
+        self, dims: Mapping[str, Symbol | None], ranks: Ranks, d: Dependence, least_distance: int | None
+    ) -> bool:
         """Whether a distance is at least half of the iterations that a source has, if that are more than a few."""
         dim = dims[d.source]
         steps = None if dim is None else most_steps(self.blocks[d.source].domain, dim)

@@ -181,7 +181,7 @@ def test_weights_of_a_layer_follow_the_array_that_is_given() -> None:
 
 def test_a_piece_of_a_longer_loop_is_not_unrolled() -> None:
     """The first iterations of a loop are a loop of known length, but all of it would not be written out."""
-    s, S = pr.dim("s")
+    s, _ = pr.dim("s")
     h, late = (pr.recurrent((WIDTH,), (s, (l, L + 1))) for _ in range(2))
     w = pr.input("w", (WIDTH, WIDTH), (l,))
     h[s, 0] = pr.where(s > 0, h[pr.max(s - 1, 0), L], 0.0) + pr.input("x", (WIDTH,), (s,))
