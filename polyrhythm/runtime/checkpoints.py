@@ -30,6 +30,7 @@ from polyrhythm.language.index import Dim
 from polyrhythm.runtime import snapshots
 from polyrhythm.runtime.arrays import as_numpy
 from polyrhythm.runtime.checkpoint_liveness import crossing, loop_of, steps_along
+from polyrhythm.runtime.host_identity import identities
 from polyrhythm.runtime.snapshots import Snapshot
 
 FORMAT = "polyrhythm run 1"
@@ -208,11 +209,12 @@ def identity(
 
 
 def fingerprint(compiled: Compiled) -> str:
-    """A digest of what a program computes and in which order; the same in every process."""
+    """A digest of what a program computes and in which order, host functions included; the same in every process."""
     places = [
         f"{p.name} {p.kind} {p.type.dtype} {', '.join(map(str, p.whole))}" for p in compiled.loops.places.values()
     ]
-    whole = "\n".join([text.show(compiled.graph), show(compiled.loops, details=False), *places])
+    hosts = identities(compiled.graph)
+    whole = "\n".join([text.show(compiled.graph), show(compiled.loops, details=False), *places, *hosts])
     return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
 
 
