@@ -64,7 +64,7 @@ def other_default(x: Any, factor: int = 3) -> Any:
     return x * factor
 
 
-SAME = {
+SAME: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "closures": (lambda: scaled(2), lambda: scaled(2)),
     "arrays": (lambda: scaled(np.arange(3)), lambda: scaled(np.arange(3))),
     "containers": (lambda: scaled({"a": [1, (2.0,)]}), lambda: scaled({"a": [1, (2.0,)]})),
@@ -73,7 +73,7 @@ SAME = {
     "partials": (lambda: functools.partial(default, factor=4), lambda: functools.partial(default, factor=4)),
     "NumPy's": (lambda: np.sin, lambda: np.sin),
 }
-OTHER = {
+OTHER: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "closures": (lambda: scaled(2), lambda: scaled(3)),
     "arrays": (lambda: scaled(np.arange(3)), lambda: scaled(np.arange(3) + 1)),
     "dtypes": (lambda: scaled(np.arange(3)), lambda: scaled(np.arange(3.0))),
