@@ -89,3 +89,17 @@ def test_a_loop_between_two_bounds_has_all_its_steps(sized: bool) -> None:
         added = first if sized else 1
         expected = np.where(np.arange(steps) < first, values * 2, values * values + added)
         np.testing.assert_allclose(program(bounds={P: first}, **given), expected)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (0, 1), (2, 1), (2, 3)])
+def test_points_beside_empty_ranges_are_not_read(backend: str, shape: tuple[int, int]) -> None:
+    """With no rows there is no step to read either, whatever the index says."""
+    i, I = pr.dim("i")
+    x = pr.input("x", (2,), (i, t))
+    outputs = {"first": x[0:I, 0].sum(0), "last": x[0:I, T - 1].sum(0)}
+    array = np.arange(2 * np.prod(shape), dtype="float32").reshape(*shape, 2)
+    want = pr.evaluate(outputs, {"x": array})
+    found = pr.compile(outputs, backend=backend)(x=array)
+    for name, value in want.items():
+        np.testing.assert_array_equal(found[name], value, name)

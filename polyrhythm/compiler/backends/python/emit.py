@@ -374,6 +374,14 @@ def _entry(source: Source, entry: Term | Steps) -> str:
     return f"({source.term(entry.start)}, {source.term(entry.length)}, {entry.step}, {entry.ring})"
 
 
+def empty_read(shape: Sequence[int], entries: Sequence[Any], trimmed: Sequence[int]) -> list[int] | None:
+    """The shape of a read of which a range is empty; None otherwise. Its points may then lie anywhere."""
+    lengths = [max(0, entry[1]) for entry in entries if isinstance(entry, tuple)]
+    if all(lengths):
+        return None
+    return [*lengths, *(trimmed or shape[len(entries) :])]
+
+
 def _trimmed(source: Source, place: Place, load: Load) -> str:
     """The actual lengths of the value's axes, where they may be less than what the place has room for."""
     own: TensorType = place.type

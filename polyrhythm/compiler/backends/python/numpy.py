@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.backends.libraries import check_libraries
-from polyrhythm.compiler.backends.python.emit import START, Begin, Check, Position, Run, Source, cut, generate, loaded
+from polyrhythm.compiler.backends.python.emit import (
+    START,
+    Begin,
+    Check,
+    Position,
+    Run,
+    Source,
+    cut,
+    empty_read,
+    generate,
+    loaded,
+)
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.graph import HostFunction
 from polyrhythm.compiler.ir.ops import TABLE
@@ -63,6 +74,9 @@ class _Runtime:
     @staticmethod
     def load(array: np.ndarray, entries: Sequence[Any], trimmed: Sequence[int]) -> np.ndarray:
         """Select slots axis by axis, then cut the value's own axes to their lengths; a copy only of a ring."""
+        empty = empty_read(array.shape, entries, trimmed)
+        if empty is not None:
+            return np.zeros(empty, array.dtype)
         axis = 0
         for entry in entries:
             before = (slice(None),) * axis

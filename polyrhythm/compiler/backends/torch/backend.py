@@ -14,7 +14,18 @@ import numpy as np
 import torch
 
 from polyrhythm.compiler.backends.libraries import check_libraries
-from polyrhythm.compiler.backends.python.emit import START, Begin, Check, Position, Run, Source, cut, generate, loaded
+from polyrhythm.compiler.backends.python.emit import (
+    START,
+    Begin,
+    Check,
+    Position,
+    Run,
+    Source,
+    cut,
+    empty_read,
+    generate,
+    loaded,
+)
 from polyrhythm.compiler.backends.python.numpy import checked_results
 from polyrhythm.compiler.backends.torch.ops import IMPLEMENTATIONS, TORCH_DTYPES, from_numpy, to_numpy
 from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES
@@ -90,6 +101,9 @@ class _Runtime:
     @staticmethod
     def load(tensor: Tensor, entries: Sequence[Any], trimmed: Sequence[int]) -> Tensor:
         """Select slots axis by axis, then cut the value's own axes to their lengths."""
+        empty = empty_read(tensor.shape, entries, trimmed)
+        if empty is not None:
+            return tensor.new_zeros(empty)
         axis = 0
         for entry in entries:
             if not isinstance(entry, tuple):
