@@ -9,6 +9,7 @@ from polyrhythm.stream.dims import Dim, dynamic, ragged, static
 from polyrhythm.stream.directives import parallelize, tile, time_multiplex
 from polyrhythm.stream.errors import (
     AccessNotStreamable,
+    DataMismatch,
     Deadlock,
     DirectiveMismatch,
     ElementMismatch,
@@ -50,6 +51,7 @@ __all__ = [
     "U64",
     "AccessNotStreamable",
     "Buffer",
+    "DataMismatch",
     "Deadlock",
     "Dim",
     "DirectiveMismatch",

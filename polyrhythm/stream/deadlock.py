@@ -26,12 +26,20 @@ def report_deadlock(engine: Engine) -> Deadlock:
         full = [c for process in stuck for c in process.waits_for[1] if process.waits_for[0] == "space"]
     steps = " -> ".join(f"{p.name} ({_reason(p)})" for p in cycle)
     names = ", ".join(dict.fromkeys(f"{c.name} (depth {c.capacity})" for c in full)) or "none"
+    fix = "give one of the full FIFOs more depth (Hardware.fifo_depths by name or role), or buffer the faster branch"
+    unprimed = [loop.name for process in cycle for loop in process.node.inputs if _is_unprimed(loop.node)]
+    if not full and unprimed:
+        fix = f"prime the loop: feedback({unprimed[0]!r}, ..., initial=[...])"
     return Deadlock(
         f"deadlock at cycle {max(process.clock for process in stuck)}: {steps} -> {cycle[0].name}\n"
         f"  full FIFOs: {names}",
-        fix="give one of the full FIFOs more depth (Hardware.fifo_depths by role), or buffer the faster branch",
+        fix=fix,
         at=cycle[0].node.source,
     )
+
+
+def _is_unprimed(node: Node) -> bool:
+    return hasattr(node.operator, "connected") and not getattr(node.operator, "initial", ())
 
 
 def _reason(process: Process) -> str:
@@ -127,7 +135,7 @@ def _through(
     stream: Stream, reach: dict[Node, dict[Node, tuple[int, int]]], hardware: Hardware
 ) -> dict[Node, tuple[int, int]]:
     """For every fork upstream: tokens held back and tokens kept on the way through this stream."""
-    node, depth = stream.node, hardware.depth(stream.role)
+    node, depth = stream.node, hardware.depth(stream.role, stream.name)
     hold = held_back(node) or 0
     found = {}
     for fork, (held, kept) in reach.get(node, {}).items():

@@ -136,6 +136,25 @@ class StopMismatch(StreamError):
     """
 
 
+class DataMismatch(StreamError):
+    """What flows contradicts what the program says: an address outside its tensor, a selector that names no target.
+
+    Below, a source has more numbers than it declares. Formulae follow what is declared, so that is checked in a run.
+
+    >>> from polyrhythm.stream import Program, simulate, source, static
+    >>> simulate(Program(source("lengths", [3, 5, 8], (static(2),))))
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.DataMismatch: source lengths: its shape is [2], and dim 0 has 3 entries
+    ...
+
+    Corrected:
+
+    >>> simulate(Program(source("lengths", [3, 5, 8], (static(3),)))).cycles
+    0
+    """
+
+
 class Deadlock(StreamError):
     """Nothing can run: every process waits for another one. The message names the cycle and the full FIFOs.
 

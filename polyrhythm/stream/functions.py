@@ -125,6 +125,12 @@ _TABLE = (
     _binary("maximum", "maximum"),
     _unary("negate", "neg", 1),
     _unary("exp", "exp", 4),
+    _unary("tanh", "tanh", 4),
+    _unary("sqrt", "sqrt", 4),
+    Function("relu", lambda a: np.maximum(a, 0), _first, _elements),
+    Function("silu", lambda a: a / (1 + np.exp(-a)), _first, lambda a: 8 * _elements(a)),
+    Function("row_sum", lambda a: a.sum(1, keepdims=True), lambda a: (a[0], 1), _elements),
+    Function("row_max", lambda a: a.max(1, keepdims=True), lambda a: (a[0], 1), _elements),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}

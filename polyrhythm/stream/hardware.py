@@ -16,7 +16,7 @@ class Hardware:
     """A simulated accelerator.
 
     `compute` is the FLOPs a cycle of a node, `compute_of` overrides it by node name. `fifo_depths` overrides
-    `fifo_depth` by the role that a stream was given when it was built.
+    `fifo_depth` by the name of a stream, or by the role that it was given when it was built.
 
     >>> Hardware().memory_bandwidth
     1024
@@ -57,10 +57,12 @@ class Hardware:
         """
         return rows * -(-row_bytes // self.burst) * self.burst
 
-    def depth(self, role: str) -> int:
-        """The FIFO depth of a stream with this role.
+    def depth(self, role: str, name: str = "") -> int:
+        """The FIFO depth of a stream with this role and this name.
 
         >>> Hardware(fifo_depth=1, fifo_depths={"metadata": 16}).depth("metadata")
         16
+        >>> Hardware(fifo_depths={"metadata": 16, "routes": 4}).depth("metadata", "routes")
+        4
         """
-        return self.fifo_depths.get(role, self.fifo_depth)
+        return self.fifo_depths.get(name, self.fifo_depths.get(role, self.fifo_depth))

@@ -14,12 +14,14 @@ import numpy as np
 
 from polyrhythm.stream.deadlock import report_deadlock
 from polyrhythm.stream.engine import Channel, Engine, Process, Steps
+from polyrhythm.stream.errors import StopMismatch
 from polyrhythm.stream.graph import Node, Operator, Program, Stream, connections
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.observe import names_symbol, observed_bindings
+from polyrhythm.stream.operators.common import endless_inputs, is_feedback
 from polyrhythm.stream.operators.offchip import OffChip
-from polyrhythm.stream.operators.structure import FeedbackSource, Restate, Stack, Unstack
-from polyrhythm.stream.tokens import Token, decode
+from polyrhythm.stream.operators.structure import FeedbackSource, Restate, Source, Stack, Unstack, check_source
+from polyrhythm.stream.tokens import EMPTY, Token, decode
 from polyrhythm.stream.types import BufferValue, SelectorValue, TileValue
 
 _UNBOUNDED = 1 << 60
@@ -71,8 +73,8 @@ class Run:
     def tokens(self, end: Stream, copy: int = 0) -> list[Token]:
         """The tokens that left the program at one of its ends.
 
-        >>> from polyrhythm.stream import source, static
-        >>> end = source("numbers", [[1.0], []], (static(2), static(1)))
+        >>> from polyrhythm.stream import ragged, source, static
+        >>> end = source("numbers", [[1.0], []], (static(2), ragged("r", 1)))
         >>> simulate(Program(end)).tokens(end)[1]
         (EMPTY, 1)
         """
@@ -81,8 +83,8 @@ class Run:
     def nested(self, end: Stream, copy: int = 0) -> list[Any]:
         """The values that left the program at one of its ends, as nested lists.
 
-        >>> from polyrhythm.stream import source, static
-        >>> end = source("numbers", [[1.0], []], (static(2), static(1)))
+        >>> from polyrhythm.stream import ragged, source, static
+        >>> end = source("numbers", [[1.0], []], (static(2), ragged("r", 1)))
         >>> simulate(Program(end)).nested(end)
         [[array([[1.]])], []]
         """
@@ -132,7 +134,7 @@ class _Wiring:
                     self._create(Stream(node, port))
 
     def _create(self, stream: Stream) -> None:
-        depth = self.hardware.depth(stream.role)
+        depth = self.hardware.depth(stream.role, stream.name)
         names = [stream.name] if stream.copies == 1 else [f"{stream.name}[{i}]" for i in range(stream.copies)]
         self.written[stream] = [Channel(name, depth) for name in names]
 
@@ -184,6 +186,8 @@ def simulate(
             continue
         if functional:
             _load_arrays(engine, node)
+        if isinstance(node.operator, Source):
+            check_source(node)
         for copy in range(node.copies):
             _add_process(engine, wiring, node, copy)
     for stream in program.drains:
@@ -197,7 +201,22 @@ def simulate(
     logs = _log_channels(program, wiring)
     if not engine.run():
         raise report_deadlock(engine)
+    _check_left_over(wiring)
     return _result(program, hardware, engine, drained, logs)
+
+
+def _check_left_over(wiring: _Wiring) -> None:
+    """Nothing is left in a FIFO at the end, but for what primes a feedback loop."""
+    for stream, channels in wiring.written.items():
+        for channel in channels:
+            left = sum(value is not EMPTY for value, _, _ in channel.items)
+            reader = channel.reader
+            if left and reader is not None and not is_feedback(stream) and not any(endless_inputs(reader)):
+                raise StopMismatch(
+                    f"{reader.name} has ended, and {left} elements of {channel.name} are left",
+                    fix="the streams that it reads have different lengths; derive them from one stream",
+                    at=reader.node.source,
+                )
 
 
 def _load_arrays(engine: Engine, node: Node) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from polyrhythm.stream import Hardware, Program, Run, Stream, measure, simulate, source
 from polyrhythm.stream.graph import Node
 from polyrhythm.stream.simulate import plain
 from polyrhythm.stream.tokens import EMPTY, Token, canonical, decode, encode
+from polyrhythm.stream.types import DynTile, Tile, TileValue
 from tests.stream.nested import Nested, assert_shape, shape_of
 
 DEEP = Hardware(fifo_depth=4096)
@@ -47,6 +50,7 @@ def assert_consistent(program: Program, hardware: Hardware) -> None:
     tapped = simulate(Program(*program.ends, *streams), hardware)
     for stream in streams:
         for copy in range(stream.copies):
+            _assert_elements(stream, copy, tapped)
             tokens = [(plain(value), level) for value, level in tapped.tokens(stream, copy)]
             assert_shape(stream.shape, decode(tokens, stream.rank), tapped.bindings, copy)
     run = simulate(program, hardware)
@@ -54,6 +58,16 @@ def assert_consistent(program: Program, hardware: Hardware) -> None:
     assert values["off_chip_burst"] == run.bytes_moved
     assert values["flops"] == run.flops
     assert simulate(program, hardware, functional=False).cycles == run.cycles
+
+
+def _assert_elements(stream: Stream, copy: int, run: Run) -> None:
+    """The largest element that a stream carried has the bytes that memory is counted with."""
+    if isinstance(stream.element, Tile | DynTile):
+        sizes = [value.nbytes for value, _ in run.tokens(stream, copy) if isinstance(value, TileValue)]
+        declared = np.asarray(stream.element.nbytes.evaluate(run.bindings))
+        declared = declared[copy] if declared.ndim else declared
+        if sizes:
+            assert max(sizes) == declared, f"{stream}: {max(sizes)} bytes, declared {declared}"
 
 
 def _counts_credits(node: Node) -> bool:

@@ -36,6 +36,7 @@ from polyrhythm.stream import (
     repeat,
     replicate,
     reshape,
+    restate,
     scan,
     simulate,
     source,
@@ -200,7 +201,7 @@ def test_bufferize_and_streamify(case: tuple[int, Nested], data: st.DataObject, 
     inner = 1 if rank == 1 else data.draw(st.integers(1, rank))
     x = stream_of(nested, rank)
     shape = x.shape[: len(x.shape) - inner + 1] + tuple(static(7) for _ in range(inner - 1))
-    held = bufferize(source("x", nested, shape), inner)
+    held = bufferize(restate(x, shape), inner)
     assert_tokens(streamify(held, repeats), oracle.replay(nested, rank, inner, repeats), SHALLOW)
 
 

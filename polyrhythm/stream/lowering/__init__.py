@@ -8,7 +8,7 @@ from typing import Any
 
 from polyrhythm.language.trees import flattened
 from polyrhythm.stream.directives import Directive, ParallelizeDirective
-from polyrhythm.stream.errors import StreamError
+from polyrhythm.stream.errors import DataMismatch, StreamError
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering.core import Lowering
@@ -22,14 +22,23 @@ from polyrhythm.stream.types import F32, DataType
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program as streams: `program` can be measured, linted and simulated; calling it gives the outputs."""
+    """A program as streams: `program` can be measured, linted and simulated; calling it gives the outputs.
+
+    `missing` names the inputs that were given no values.
+    """
 
     program: Program
     stored: tuple[Stored, ...]
     rebuild: Any
+    missing: tuple[str, ...] = ()
 
     def outputs(self, run: Run) -> Any:
         """The outputs that a functional run left in off-chip memory, in the structure they were asked for."""
+        if self.missing:
+            raise DataMismatch(
+                f"the program was lowered without values for {', '.join(self.missing)}, so it has no outputs",
+                fix="pass them as inputs={...} to lower, or ask for times alone: simulate(..., functional=False)",
+            )
         return self.rebuild([output.array(run.arrays) for output in self.stored])
 
     def __call__(self, hardware: Hardware | None = None) -> Any:
@@ -65,7 +74,7 @@ def lower(
         program, results = _lowered(problem)
     except StreamError as error:
         raise refusal(error, schedule, lambda part: _lowered(problem.scheduled(part))) from error
-    return Lowered(program, results, rebuild)
+    return Lowered(program, results, rebuild, tuple(name for name, array in problem.arrays.items() if array is None))
 
 
 def _lowered(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:

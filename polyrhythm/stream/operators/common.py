@@ -7,10 +7,10 @@ from typing import Any
 
 from polyrhythm.stream.dims import Shape, shape_text
 from polyrhythm.stream.engine import Channel, Process, Steps
-from polyrhythm.stream.errors import ElementMismatch, RankOutOfRange, ShapeMismatch, StopMismatch
+from polyrhythm.stream.errors import DataMismatch, ElementMismatch, RankOutOfRange, ShapeMismatch, StopMismatch
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.tokens import EMPTY
-from polyrhythm.stream.types import DynTile, MatrixType, Tile, TileValue
+from polyrhythm.stream.types import DynTile, MatrixType, SelectorValue, Tile, TileValue
 
 ONE_FOR_ONE = frozenset({"map", "zip", "broadcast", "eager_merge", "scan"})
 """Operators that send an element for each that they take from each of their inputs."""
@@ -117,6 +117,25 @@ def moved(process: Process, value: Any, write_back: bool) -> Any:
     return value
 
 
+def chosen_targets(process: Process, selector: SelectorValue, count: int, hot: int | None) -> tuple[int, ...]:
+    """The targets that a selector names: each of them exists, is named once, and there are as many as declared."""
+    targets = selector.targets
+    wrong = ""
+    if targets and (min(targets) < 0 or max(targets) >= count):
+        wrong = f"there are {count} targets"
+    elif len(set(targets)) < len(targets):
+        wrong = "a target is named twice"
+    elif hot is not None and len(targets) != hot:
+        wrong = f"the selector is declared to name {hot}"
+    if wrong:
+        raise DataMismatch(
+            f"{process.name}: a selector names the targets {targets}, and {wrong}",
+            fix=f"name different targets from 0 to {count - 1}, as many as Selector(..., hot) says",
+            at=process.node.source,
+        )
+    return targets
+
+
 def get_together(process: Process, channels: Sequence[Channel], endless: Sequence[bool]) -> Steps:
     """The next token of streams that advance together: (values, level), or None at the end.
 
@@ -162,16 +181,16 @@ def _mismatch(process: Process, channels: Sequence[Channel]) -> StopMismatch:
 
 def endless_inputs(process: Process) -> list[bool]:
     """Which inputs may end with tokens left over: those that come from a primed feedback loop, one for one."""
-    return [_is_feedback(stream) for stream in process.node.inputs]
+    return [is_feedback(stream) for stream in process.node.inputs]
 
 
-def _is_feedback(stream: Stream) -> bool:
+def is_feedback(stream: Stream) -> bool:
     """Whether a stream is a feedback loop, or made of such streams alone, an element for each of theirs."""
     node = stream.node
     if hasattr(node.operator, "connected"):
         return True
     one_for_one = node.operator.virtual or node.operator.label in ONE_FOR_ONE
-    return one_for_one and bool(node.inputs) and all(map(_is_feedback, node.inputs))
+    return one_for_one and bool(node.inputs) and all(map(is_feedback, node.inputs))
 
 
 def next_element(process: Process, channel: Channel) -> Steps:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -237,6 +237,7 @@ class Scan(Accum):
                 state = _State()
 
 
+Record = TypeVar("Record", Function, Reduction)
 Expansion = Callable[[Any, int], Sequence[Token]]
 
 
@@ -284,7 +285,7 @@ def map_tiles(
     >>> print(map_tiles("add", x, x))
     add: [2] of tile[1,1] f32
     """
-    record = FUNCTIONS[function] if isinstance(function, str) else function
+    record = _record(FUNCTIONS, function)
     require_equal_shapes(record.name, *streams)
     sides = [_checked_sides(record.name, stream) for stream in streams]
     if record.check is not None and not record.check(*sides):
@@ -294,6 +295,18 @@ def map_tiles(
     dtype = record.dtype or _first_type(streams[0].element).dtype
     port = Port(streams[0].shape, tile_type(rows, cols, dtype), streams[0].copies, role)
     return make(Map(record, dtype.nbytes, write_back), streams, (port,), name or record.name)[0]
+
+
+def _record(table: dict[str, Record], wanted: str | Record) -> Record:
+    """A record of a table by its name."""
+    if not isinstance(wanted, str):
+        return wanted
+    if wanted not in table:
+        raise ElementMismatch(
+            f"there is no function {wanted!r} in the table",
+            fix=f"choose {', '.join(table)}, or pass a record of your own",
+        )
+    return table[wanted]
 
 
 def _checked_sides(operation: str, stream: Stream) -> tuple[Expr, Expr]:
@@ -340,7 +353,7 @@ def scan(
 def _reduction(
     reduction: str | Reduction, streams: tuple[Stream, ...], rank: int, write_back: bool, kind: type[Accum]
 ) -> tuple[Accum, Reduction, MatrixType]:
-    record = REDUCTIONS[reduction] if isinstance(reduction, str) else reduction
+    record = _record(REDUCTIONS, reduction)
     require_equal_shapes(record.name, *streams)
     require_rank(record.name, streams[0], 1, rank)
     types = tuple(require_tile(record.name, stream) for stream in streams)

@@ -14,7 +14,7 @@ import numpy as np
 
 from polyrhythm.stream.dims import cardinality, static
 from polyrhythm.stream.engine import Process, Steps
-from polyrhythm.stream.errors import ShapeMismatch
+from polyrhythm.stream.errors import DataMismatch, ShapeMismatch
 from polyrhythm.stream.expr import Expr
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make, make_node
 from polyrhythm.stream.operators.common import affine_walk, require_equal_shapes, require_static_tile
@@ -92,6 +92,7 @@ class _OffChipOperator(Operator):
 
     def fetch(self, process: Process, index: int) -> Steps:
         """Load one tile."""
+        self._check(process, index)
         yield from process.transfer(self.requested(process), process.hardware.read_latency)
         tile = self.tile
         data = None
@@ -101,10 +102,21 @@ class _OffChipOperator(Operator):
 
     def keep(self, process: Process, index: int, value: TileValue) -> Steps:
         """Store one tile and wait until the write is acknowledged."""
+        self._check(process, index)
         yield from process.transfer(self.requested(process), process.hardware.write_latency)
         if process.engine.functional:
             window = self.tensor.window(index, (self.tile.rows, self.tile.cols))
             process.engine.arrays[self.tensor.key][window] = value.data
+
+    def _check(self, process: Process, index: int) -> None:
+        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
+        count = self.tensor.slabs * down * across
+        if not 0 <= index < count:
+            raise DataMismatch(
+                f"{process.name}: tile {index} of {self.tensor.name}, which has {count} of {self.tile}",
+                fix=f"make addresses from 0 to {count - 1}, and send no more tiles than the tensor holds",
+                at=process.node.source,
+            )
 
     def requested(self, process: Process) -> int:
         """Bytes moved for a tile, whole bursts a row."""
@@ -159,7 +171,9 @@ class LinearOffChipStore(_OffChipOperator):
         base = process.copy * down * across if self.tensor.slabs > 1 else 0
         while (token := (yield from process.peek(channel))) is not None:
             if token[0] is not EMPTY:
-                yield from self.keep(process, base + index, token[0])
+                # A tile beyond the own slab would land in that of another copy.
+                place = base + index if index < down * across else self.tensor.slabs * down * across + index
+                yield from self.keep(process, place, token[0])
                 index += 1
             yield from process.get(channel)
 

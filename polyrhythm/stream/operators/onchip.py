@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyrhythm.stream.dims import Dim, Shape, ragged, static
+from polyrhythm.stream.dims import Dim, Shape, cardinality, ragged, static
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
 from polyrhythm.stream.expr import Expr, as_expr, symbol
@@ -175,6 +175,13 @@ def streamify(
                 f"streamify: a view of {buffer}", fix="a view needs a buffer of static shape; leave it out otherwise"
             )
         affine = (tuple(view[0]), tuple(view[1]))
+        ends = [(size - 1) * step for size, step in zip(*affine, strict=True)]
+        held = cardinality(buffer.shape).constant or 0
+        if sum(end for end in ends if end < 0) < 0 or sum(end for end in ends if end > 0) >= held:
+            raise ShapeMismatch(
+                f"streamify: a view of sizes {affine[0]}, strides {affine[1]} leaves the {held} elements of {buffer}",
+                fix="choose sizes and strides that stay inside the buffer",
+            )
         inner = tuple(static(size) for size in view[0])
     new_dims = tuple(static(size) for size in repeat)
     shape = _scaled(stream.shape + new_dims, inner, repeat)

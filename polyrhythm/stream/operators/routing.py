@@ -21,10 +21,17 @@ from polyrhythm.stream.dims import (
     total_over,
 )
 from polyrhythm.stream.engine import Channel, Process, Steps
-from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
+from polyrhythm.stream.errors import DataMismatch, ElementMismatch, ShapeMismatch
 from polyrhythm.stream.expr import as_expr, symbol
 from polyrhythm.stream.graph import Operator, Port, Stream, make
-from polyrhythm.stream.operators.common import load_cycles, moved, next_element, require_prefix, require_rank
+from polyrhythm.stream.operators.common import (
+    chosen_targets,
+    load_cycles,
+    moved,
+    next_element,
+    require_prefix,
+    require_rank,
+)
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import DynTile, Element, Selector, SelectorValue, tile_type
 
@@ -41,14 +48,19 @@ class Partition(Operator):
         """Outer dims are flattened: levels are capped at the rank."""
         data, selectors, rank = process.inputs[0][0], process.inputs[1][0], self.rank
         targets: list[Channel] | None = None
+        hot = _hot(process)
         while (token := (yield from process.get(data))) is not None:
             value, level = token
             if value is EMPTY and targets is None and (level > rank or rank == 0):
                 continue
             if targets is None:
-                selector = (yield from next_element(process, selectors))[0]
+                found = yield from next_element(process, selectors)
+                if found is None:
+                    raise _no_selector(process)
+                selector = found[0]
                 process.work(load_cycles(process, selector))
-                targets = [process.outputs[0][target] for target in selector.targets]
+                named = chosen_targets(process, selector, len(process.outputs[0]), hot)
+                targets = [process.outputs[0][target] for target in named]
             if value is not EMPTY:
                 value = moved(process, value, self.write_back)
             for target in targets:
@@ -68,14 +80,15 @@ class Reassemble(Operator):
     def run(self, process: Process) -> Steps:
         """Waits until every selected input has a head element; ties of arrival go to the lowest input."""
         inputs, selectors, out = process.inputs[0], process.inputs[1][0], process.outputs[0][0]
-        close = self.rank + 1
+        close, hot = self.rank + 1, _hot(process)
         while (token := (yield from process.get(selectors))) is not None:
             selector, level = token
             if selector is EMPTY:
                 yield from process.put(out, EMPTY, level + close)
                 continue
-            for target in selector.targets:
-                yield from process.peek(inputs[target])
+            for target in chosen_targets(process, selector, len(inputs), hot):
+                if (yield from process.peek(inputs[target])) is None:
+                    raise _ended(process, inputs[target])
             order = sorted(selector.targets, key=lambda target: (inputs[target].items[0][2], target))
             for position, target in enumerate(order):
                 last = position == len(order) - 1
@@ -88,7 +101,10 @@ class Reassemble(Operator):
     def _one_group(self, process: Process, channel: Channel, final_level: int) -> Steps:
         out, finished = process.outputs[0][0], False
         while not finished:
-            value, level = yield from process.get(channel)
+            token = yield from process.get(channel)
+            if token is None:
+                raise _ended(process, channel)
+            value, level = token
             finished = level >= self.rank
             if value is not EMPTY:
                 value = moved(process, value, self.write_back)
@@ -138,6 +154,27 @@ class Parallelize(Operator):
             yield from process.put(targets[turn], value, level)
             if level >= self.rank:
                 turn = (turn + 1) % len(targets)
+
+
+def _hot(process: Process) -> int | None:
+    element = process.node.inputs[1].element
+    return element.hot if isinstance(element, Selector) else None
+
+
+def _no_selector(process: Process) -> DataMismatch:
+    return DataMismatch(
+        f"{process.name}: there are more groups than selectors",
+        fix="give one selector for each group",
+        at=process.node.source,
+    )
+
+
+def _ended(process: Process, channel: Channel) -> DataMismatch:
+    return DataMismatch(
+        f"{process.name}: a selector asks for a group of {channel.name}, which has ended",
+        fix="join with the selector that the groups were sent by",
+        at=process.node.source,
+    )
 
 
 def partition(

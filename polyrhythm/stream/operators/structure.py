@@ -14,9 +14,10 @@ import numpy as np
 
 from polyrhythm.stream.dims import Shape, pick_shape, shape_text, stack_shapes
 from polyrhythm.stream.engine import Process, Steps
-from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.graph import Broadcast, Operator, Port, Stream, make
-from polyrhythm.stream.tokens import EMPTY, Token, encode
+from polyrhythm.stream.errors import DataMismatch, ElementMismatch, ShapeMismatch
+from polyrhythm.stream.graph import Broadcast, Node, Operator, Port, Stream, make
+from polyrhythm.stream.observe import dim_sizes
+from polyrhythm.stream.tokens import EMPTY, Token, decode, encode
 from polyrhythm.stream.types import F32, Element, Selector, SelectorValue, Tile, TileValue, Tuple
 
 
@@ -112,6 +113,27 @@ def source(
         for part in per_copy
     )
     return make(Source(tokens), (), (Port(shape, element, copies, role),), name, copies)[0]
+
+
+def check_source(node: Node) -> None:
+    """What a source sends has the shape that it declares, and its elements their type."""
+    assert isinstance(node.operator, Source)
+    shape, element = node.outputs[0].shape, node.outputs[0].element
+    for tokens in node.operator.tokens:
+        found = dim_sizes(decode(tokens, len(shape) - 1), len(shape))
+        for place, (dim, sizes) in enumerate(zip(shape, found, strict=True)):
+            known = dim.size.constant
+            if not dim.is_ragged and (len(set(sizes)) > 1 or (known is not None and sizes and sizes[0] != known)):
+                wrong = next((size for size in sizes if size != known), sizes[0])
+                raise _wrong_data(node, f"its shape is {shape_text(shape)}, and dim {place} has {wrong} entries")
+        if isinstance(element, Tile):
+            for value, _ in tokens:
+                if isinstance(value, TileValue) and (value.rows, value.cols) != (element.rows, element.cols):
+                    raise _wrong_data(node, f"it carries {element}, and a tile is {value.rows} x {value.cols}")
+
+
+def _wrong_data(node: Node, what: str) -> DataMismatch:
+    return DataMismatch(f"source {node.name}: {what}", fix="declare the shape that the data has", at=node.source)
 
 
 def stack(streams: Sequence[Stream], name: str | None = None) -> Stream:
