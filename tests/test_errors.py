@@ -1372,7 +1372,7 @@ def test_no_name_of_ours_is_shown() -> None:
         _, program = CASES[name]
         with pytest.raises(PolyrhythmError) as caught:
             program()
-        ours = r"\b((add|mul|sub|index|choice|broadcast|reduce|host|recurrent)_\d+|k0)\b"
+        ours = r"\b((add|mul|sub|index|choice|broadcast|copy|reduce|host|recurrent)_\d+|k0)\b"
         assert not re.search(ours, str(caught.value))
 
 

@@ -125,7 +125,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 def _copied(tensor: Tensor) -> Tensor:
     """A tensor with one definition, whatever the tensor is: a stopping condition is looked at in one place."""
-    plain = apply("broadcast", tensor, shape=tensor.type.shape)
+    plain = apply("copy", tensor)
     plain.at = tensor.at
     return plain
 
@@ -416,7 +416,7 @@ def _pieces(tensor: Tensor) -> list[Piece]:
 
 
 def _copy(condition: Condition, value: Tensor, at: Source) -> Piece:
-    return condition, "broadcast", (value,), {"shape": value.type.shape}, at
+    return condition, "copy", (value,), {}, at
 
 
 def _host_calls(tensors: Iterable[Tensor]) -> set[int]:

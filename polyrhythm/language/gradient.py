@@ -48,7 +48,7 @@ def grad(loss: Tensor, wrt: Any) -> Any:
             "a gradient is taken by a float tensor, not by a view or a part of one",
             fix="differentiate by the whole tensor and index the gradient, as in pr.grad(loss, x)[0]",
         )
-    plain = apply("broadcast", loss, shape=()) if isinstance(loss, View) else loss
+    plain = apply("copy", loss) if isinstance(loss, View) else loss
     return rebuild([Gradient(plain, leaf, tuple(leaves)) for leaf in leaves])
 
 

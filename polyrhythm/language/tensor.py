@@ -390,7 +390,7 @@ def _reindexed(view: View, entries: Mapping[Symbol, Step]) -> Tensor:
     owners = {owner for step in view.steps for symbol in step.symbols for owner in symbol.over}
     other_row = any(entries.get(owner, Term.of(owner)) is not Term.of(owner) for owner in owners)
     if other_row or len(taken) < len(ranges) or len(set(taken)) < len(taken):
-        return View(apply("broadcast", view, shape=view.type.shape), tuple(entries.values()))
+        return View(apply("copy", view), tuple(entries.values()))
     steps = [step.substitute(points) for step in view.steps]
     for symbol, entry in ranges.items():
         place = places[symbol]
@@ -416,7 +416,7 @@ def _reindexed(view: View, entries: Mapping[Symbol, Step]) -> Tensor:
 def apart(view: View) -> Tensor:
     """The value of a view that was made by indexing another, without substituting into the index of that one."""
     assert view.indexed is not None
-    inner = apply("broadcast", view.indexed, shape=view.indexed.type.shape)
+    inner = apply("copy", view.indexed)
     inner.at = view.at
     result: Tensor = View(inner, tuple(view.entries[symbol] for symbol in inner.symbols))
     if view.order is not None:

@@ -214,7 +214,7 @@ class LSTM(_Layers):
 def _without_end(memory: Recurrent) -> Tensor:
     """A tensor on the steps of its dims alone, without the one beyond."""
     spans = tuple(natural(span.symbol) for span in memory.spans)
-    return Computed("broadcast", (memory,), {"shape": memory.type.shape}, spans, memory.type, False)
+    return Computed("copy", (memory,), {}, spans, memory.type, False)
 
 
 def _bound(t: Dim) -> Any:

@@ -20,7 +20,7 @@ from polyrhythm.errors import MemoryBudgetError
 
 Lookup = Callable[[Symbol], int]
 
-VIEWS = frozenset({"reshape", "transpose", "broadcast", "slice", "expand"})
+VIEWS = frozenset({"reshape", "transpose", "broadcast", "copy", "slice"})
 """Operations whose result shares the memory of their operand."""
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import errors
+from polyrhythm.compiler.ir.graph import operand_type
 from polyrhythm.compiler.trace import trace
 
 
@@ -139,3 +140,34 @@ def test_draws_differ_along_each_dim() -> None:
     both = draws(pr.uniform(dims=(i, t), name="u"), bounds={I: 3, T: 4})
     assert len(np.unique(both)) == 12
     assert draws(pr.uniform(name="u"), bounds={}).shape == ()
+
+
+def copying() -> dict[str, pr.Tensor]:
+    """Recurrences, a choice, a view of a view, a stopped loss and its gradient: whatever the compiler copies."""
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,))
+    h = pr.recurrent((3,), (t,))
+    h[0] = pr.where(t < T - 1, x, 0.0)[0]
+    h[t + 1] = pr.tanh(h * w + x[t + 1])
+    total = pr.recurrent((), (t,))
+    total[0] = h.sum(0)[0]
+    total[t + 1] = total + h.sum(0)[t + 1]
+    loss = total[T - 1]
+    recent = pr.window(h, t, 2).sum(0)
+    return {"h": h, "loss": loss, "slope": pr.grad(loss, w), "last": recent[T - 1], "recent": recent[0:T].sum(0)}
+
+
+def test_what_keeps_its_shape_is_a_copy() -> None:
+    outputs = copying()
+    program = pr.compile(outputs, backend="numpy")
+    for graph in (trace(list(outputs.values())), program.compiled.graph):
+        definitions = [(node, definition) for node in graph for definition in node.definitions]
+        assert any(definition.op == "copy" for _, definition in definitions)
+        for node, definition in definitions:
+            if definition.op == "broadcast":
+                (access,) = definition.operands
+                assert operand_type(access, graph[access.source]).shape != node.shape, node.name
+    arrays: dict[str, Any] = {"x": np.random.default_rng(0).normal(size=(4, 3)), "w": np.ones(3)}
+    expected = pr.evaluate(outputs, arrays)
+    for name, value in program(**arrays).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)

@@ -26,7 +26,7 @@ from polyrhythm.compiler.ir.conditions import (
     negation,
     within,
 )
-from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, Range, Step
+from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, Range, Step, copy_of
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, maximum, ordered
 from polyrhythm.compiler.ir.types import TensorType
@@ -250,13 +250,13 @@ def _added_up(
     known = step if upwards else step + 1
     added = space.read(Access(name, (known, *current))) + space.read(Access(part, (*current, step)))
     made = Access(added.access.source, (step - 1 if upwards else step, *current))
-    shape = {"shape": node.shape}
+    zero = space.constant(0, node.dtype).access
     definitions = (
-        Definition(eq(step, start), "broadcast", (space.constant(0, node.dtype).access,), shape, at),
-        Definition(ne(step, start), "broadcast", (made,), shape, at),
+        copy_of(zero, graph.nodes[zero.source], node.shape, eq(step, start), at),
+        Definition(ne(step, start), "copy", (made,), {}, at),
     )
     graph.nodes[name] = replace(graph.nodes[name], definitions=definitions, domain=where)
-    whole = Definition(TRUE, "broadcast", (Access(name, (end, *current)),), shape, at)
+    whole = Definition(TRUE, "copy", (Access(name, (end, *current)),), {}, at)
     return graph.add(f"{prefix}_whole", others, node.type, [whole], at)
 
 
@@ -278,11 +278,10 @@ def _part(space: Space, contribution: str, reader: Node, touch: Touch) -> Value:
 
 def _or_zero(space: Space, part: Value, condition: Condition) -> str:
     """The part where the condition holds, zero elsewhere."""
-    shape = {"shape": part.shape}
-    pieces = [Definition(condition, "broadcast", (part.access,), shape, space.at)]
+    pieces = [Definition(condition, "copy", (part.access,), {}, space.at)]
     if condition is not TRUE:
-        zero = space.constant(0, part.dtype)
-        pieces.append(Definition(negation(condition), "broadcast", (zero.access,), shape, space.at))
+        zero = space.constant(0, part.dtype).access
+        pieces.append(copy_of(zero, space.graph.nodes[zero.source], part.shape, negation(condition), space.at))
     return space.graph.add(f"{space.prefix}_at", space.dims, part.type, pieces, space.at)
 
 

@@ -52,14 +52,13 @@ def _copies(step: Step) -> dict[str, str]:
 def without_rules(graph: Graph) -> dict[str, Node]:
     """The nodes of a graph in which functions with a derivative of their own are only their results."""
     return {
-        node.name: replace(node, definitions=tuple(_result(node, d) for d in node.definitions))
+        node.name: replace(node, definitions=tuple(_result(d) for d in node.definitions))
         for node in graph
         if not any(d.op == "cotangent" for d in node.definitions)
     }
 
 
-def _result(node: Node, definition: Definition) -> Definition:
+def _result(definition: Definition) -> Definition:
     if definition.op != "ruled":
         return definition
-    shape = {"shape": node.shape}
-    return Definition(definition.domain, "broadcast", definition.operands[:1], shape, definition.at)
+    return Definition(definition.domain, "copy", definition.operands[:1], {}, definition.at)

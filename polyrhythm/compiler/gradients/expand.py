@@ -22,7 +22,7 @@ from polyrhythm.compiler.gradients.rules import Step
 from polyrhythm.compiler.gradients.values import Growing, Space
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, negation
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.errors import GradientError
@@ -108,7 +108,7 @@ def _expanded(graph: Graph, asked: _Asked, piecewise: bool, regions: Sequence[Re
         if _asked(node) == asked:
             gradient = gradients[node.definitions[0].attributes["wrt"]]
             steps = tuple(Term.of(symbol) for symbol in node.symbols)
-            copy = Definition(TRUE, "broadcast", (Access(gradient, steps),), {"shape": node.shape}, node.at)
+            copy = copy_of(Access(gradient, steps), growing.nodes[gradient], node.shape, TRUE, node.at)
             growing.nodes[node.name] = replace(node, definitions=(copy,))
     nodes = growing.nodes
     _relax(nodes, set(gradients.values()) | (set(nodes) - set(graph.nodes)))
@@ -244,7 +244,8 @@ class _Backward:
             total = values[0]
             for value in values[1:]:
                 total = total + value
-            definitions.append(Definition(cell, "broadcast", (total.access,), {"shape": node.shape}, node.at))
+            source = self.growing.nodes[total.access.source]
+            definitions.append(copy_of(total.access, source, node.shape, cell, node.at))
         name = self.gradients[node.name]
         self.growing.nodes[name] = replace(self.growing.nodes[name], definitions=tuple(definitions))
 

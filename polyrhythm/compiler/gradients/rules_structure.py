@@ -287,6 +287,7 @@ STRUCTURE: dict[str, Rule] = {
     "einsum": _einsum,
     "reshape": _reshape,
     "transpose": _transpose,
+    "copy": lambda s: [s.g],
     "broadcast": _broadcast,
     "concat": _concat,
     "pad": _pad,

@@ -151,7 +151,7 @@ class _Strips:
 
     def _view(self, node: Node, new: str) -> Node:
         current = Access(node.name, tuple(Term.of(symbol) for symbol in node.symbols))
-        copy = Definition(TRUE, "broadcast", (self._access(node.name, current),), {"shape": node.shape}, node.at)
+        copy = Definition(TRUE, "copy", (self._access(node.name, current),), {}, node.at)
         return replace(node, definitions=(copy,), recurrent=False, domain=TRUE)
 
     def _of_cut_loss(self, definition: Definition) -> Definition:

@@ -145,7 +145,7 @@ class Value:
         node = self.space.graph.nodes[self.access.source]
         if node.dims == self.space.dims and self.access.steps == tuple(Term.of(s) for s in node.symbols):
             return self
-        return self.apply("broadcast", shape=self.shape)
+        return self.apply("copy")
 
     def zeros(self) -> Value:
         return self.space.constant(0, self.dtype, self.shape)

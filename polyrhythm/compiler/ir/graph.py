@@ -335,6 +335,15 @@ def operand_type(access: Access, source: Node) -> TensorType:
     return TensorType(leading + tuple(n.substitute(points) for n in source.shape), source.dtype)
 
 
+def copy_of(
+    access: Access, source: Node, shape: Shape, domain: Condition = TRUE, at: Source | None = None
+) -> Definition:
+    """The definition that repeats what an access reads, in a shape."""
+    if operand_type(access, source).shape == shape:
+        return Definition(domain, "copy", (access,), {}, at)
+    return Definition(domain, "broadcast", (access,), {"shape": shape}, at)
+
+
 def everywhere(op: str, operands: tuple[Access, ...], **attributes: Any) -> Definition:
     """A definition without a condition.
 

@@ -1,8 +1,8 @@
 """Copy propagation: what merely repeats another tensor is read there instead.
 
-A node with one definition that broadcasts a value to the shape it already has is a copy. Its readers read the
-original, at the steps composed. That is legal because the copy's value at a point is the original's at the composed
-point, wherever the copy is defined, and readers read it only there.
+A node with one definition that copies a value, or broadcasts it to the shape it already has, is a copy. Its readers
+read the original, at the steps composed. That is legal because the copy's value at a point is the original's at the
+composed point, wherever the copy is defined, and readers read it only there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from polyrhythm.compiler.ir.graph import Access, Graph, Node, operand_type
 from polyrhythm.compiler.passes.access import composed
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.rewriting import REPEATING
 
 
 def propagate_copies(graph: Graph, notes: Notes) -> Graph:
@@ -31,7 +32,7 @@ def propagate_copies(graph: Graph, notes: Notes) -> Graph:
 
 def _copied(graph: Graph, node: Node) -> Access | None:
     """What a node is a copy of."""
-    if len(node.definitions) != 1 or node.definitions[0].op != "broadcast":
+    if len(node.definitions) != 1 or node.definitions[0].op not in REPEATING:
         return None
     access = node.definitions[0].operands[0]
     same = operand_type(access, graph[access.source]) == node.type

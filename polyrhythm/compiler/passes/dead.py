@@ -13,7 +13,7 @@ from polyrhythm.compiler.ir.graph import Graph, Node
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 
-FREE = frozenset({"constant", "index", "iota", "broadcast"})
+FREE = frozenset({"constant", "index", "iota", "broadcast", "copy"})
 """Operations whose loss saves nothing worth telling."""
 
 

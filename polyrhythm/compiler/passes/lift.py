@@ -28,13 +28,13 @@ import numpy as np
 from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq, negation
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, Step
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, Step, copy_of
 from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import Nodes, current
+from polyrhythm.compiler.passes.rewriting import REPEATING, Nodes, current
 
 MONOIDS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 LOGICAL = {"and": "all", "or": "any", "maximum": "any", "minimum": "all"}
@@ -126,7 +126,7 @@ def _combined(nodes: Nodes, node: Node, step: Definition, symbol: Symbol, neighb
     """What a step does, if it combines the neighbour with an element."""
     inner: Definition | None = step
     by: tuple[str, ...] = ()
-    if step.op == "broadcast":
+    if step.op in REPEATING:
         if nodes.type_of(step.operands[0]) != node.type:
             return None
         inner, by = nodes.seen_through(step.operands[0]), (step.operands[0].source,)
@@ -173,7 +173,7 @@ def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: 
         made = Definition(TRUE, "reduce", (access,), {"monoid": found.step.monoid, "axes": (0,)}, at)
         total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
         nodes.nodes[total.name] = total
-        again = Definition(TRUE, "broadcast", (Access(total.name, current(total)),), {"shape": node.shape}, at)
+        again = Definition(TRUE, "copy", (Access(total.name, current(total)),), {}, at)
         limited = conjunction(node.domain, eq(Term.of(found.symbol), found.last))
         nodes.nodes[node.name] = replace(node, definitions=(again,), recurrent=False, domain=limited)
         for name in found.step.by:  # they read other steps, and only this tensor read them
@@ -215,7 +215,7 @@ def _reading(reader: Node, found: _Accumulation, running: str) -> Node:
 def _elements(nodes: Nodes, found: _Accumulation) -> str:
     """The node of what is accumulated: the start at the first step, the other operand at the rest."""
     node = found.node
-    one = Definition(found.at.domain, "broadcast", (found.step.element,), {"shape": node.shape}, found.at.at)
+    one = nodes.copy(node, found.step.element, found.at)
     name = nodes.fresh(f"{node.name}_elements")
     nodes.nodes[name] = replace(node, name=name, definitions=(found.start, one), recurrent=False, domain=TRUE)
     return name
@@ -227,8 +227,8 @@ def _factors(nodes: Nodes, found: _Accumulation, factor: Access) -> str:
     zero = Definition(TRUE, "constant", (), {"value": Array(np.zeros((), node.dtype))}, found.at.at)
     nothing = Node(nodes.fresh(f"{node.name}_zero"), (), TensorType((), node.dtype), (zero,), False, TRUE, node.at)
     nodes.nodes[nothing.name] = nothing
-    first = Definition(found.start.domain, "broadcast", (Access(nothing.name, ()),), {"shape": node.shape}, found.at.at)
-    rest = Definition(found.at.domain, "broadcast", (factor,), {"shape": node.shape}, found.at.at)
+    first = copy_of(Access(nothing.name, ()), nothing, node.shape, found.start.domain, found.at.at)
+    rest = nodes.copy(node, factor, found.at)
     name = nodes.fresh(f"{node.name}_factors")
     nodes.nodes[name] = replace(node, name=name, definitions=(first, rest), recurrent=False, domain=TRUE)
     return name

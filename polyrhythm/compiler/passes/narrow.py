@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of
 from polyrhythm.compiler.ir.sets import points, simplified
 from polyrhythm.compiler.ir.terms import Symbol, ordered
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes
-from polyrhythm.compiler.passes.rewriting import SITED, Nodes, current
+from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes, current
 
-STAYS = SITED | {"constant", "iota", "index", "broadcast"}
+STAYS = SITED | REPEATING | {"constant", "iota", "index"}
 """Operations that are not worth moving, or may not be."""
 
 
@@ -40,7 +40,7 @@ def narrow(graph: Graph, notes: Notes) -> Graph:
         smaller = _without(nodes, node, dims)
         nodes.nodes[smaller.name] = smaller
         copied = Access(smaller.name, current(smaller))
-        copy = Definition(TRUE, "broadcast", (copied,), {"shape": node.shape}, definition.at)
+        copy = copy_of(copied, smaller, node.shape, TRUE, definition.at)
         nodes.nodes[name] = replace(node, definitions=(copy,))
         originals[name] = copied
         gone = ", ".join(str(symbol) for symbol in node.symbols if symbol not in dims)

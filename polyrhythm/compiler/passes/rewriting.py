@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, operand_type
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of, operand_type
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.sets import simplified_term
@@ -18,6 +18,10 @@ from polyrhythm.compiler.ir.types import TensorType
 SITED = frozenset({"random_bits", "input", "host", "grad", "keep"})
 """Operations whose value is not a function of the definition alone, and `keep`, which holds a value apart on purpose:
 no two of them are the same, and none is seen through."""
+
+
+REPEATING = frozenset({"copy", "broadcast"})
+"""Operations whose result is their operand, repeated where its shape is larger."""
 
 
 def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:
@@ -32,11 +36,6 @@ def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Defin
 def current(node: Node) -> tuple[Term, ...]:
     """The steps of a node at the current point."""
     return tuple(Term.of(symbol) for symbol in node.symbols)
-
-
-def copy_of(node: Node, access: Access, definition: Definition) -> Definition:
-    """The definition that repeats what an access reads, in the shape of the node."""
-    return Definition(definition.domain, "broadcast", (access,), {"shape": node.shape}, definition.at)
 
 
 class Nodes:
@@ -68,6 +67,10 @@ class Nodes:
 
     def type_of(self, access: Access) -> TensorType:
         return operand_type(access, self.nodes[access.source])
+
+    def copy(self, node: Node, access: Access, definition: Definition) -> Definition:
+        """What an access reads in place of a definition of a node."""
+        return copy_of(access, self.nodes[access.source], node.shape, definition.domain, definition.at)
 
     def known(self, node: Node, definition: Definition) -> Condition:
         """What holds wherever a definition of a node does."""

@@ -121,7 +121,7 @@ def _copy(
     """A node with some steps of another, and what reads no others reads it instead."""
     if not readers:
         return
-    copied = Definition(TRUE, "broadcast", (Access(node.name, current(node)),), {"shape": node.shape}, node.at)
+    copied = Definition(TRUE, "copy", (Access(node.name, current(node)),), {}, node.at)
     part = replace(node, name=nodes.fresh(hint), dims=dims, definitions=(copied,), recurrent=False)
     part = replace(part, domain=simplified(conjunction(node.domain, where), part.rectangle))
     for name, reader in list(nodes.nodes.items()):

@@ -25,9 +25,9 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import SITED, Nodes, copy_of, current, substituted
+from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes, current, substituted
 
-CHEAP = SITED | {"constant", "iota", "index", "broadcast"}
+CHEAP = SITED | REPEATING | {"constant", "iota", "index"}
 """Operations that are never shared: none is the same as another, or nothing is gained."""
 
 HEAVY = frozenset({"einsum", "conv", "argsort", "cumulative", "linear_scan", "scatter_add", "scatter_along"})
@@ -77,7 +77,7 @@ class _Sharing:
                 continue
             access = Access(name, steps)
             if node.name in self.kept:
-                self.nodes.redefine(node, 0, copy_of(node, access, definition))
+                self.nodes.redefine(node, 0, self.nodes.copy(node, access, definition))
             else:
                 self.shared[node.name] = access
             moved = "" if steps == current(other) else f" at {access}"

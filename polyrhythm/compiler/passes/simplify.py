@@ -19,7 +19,7 @@ from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import SITED, Nodes, copy_of
+from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes
 from polyrhythm.compiler.passes.rules import RULES, Apply, Letter, Number, Pattern, Rule
 from polyrhythm.compiler.passes.structure import STRUCTURAL
 
@@ -54,7 +54,7 @@ def _simplify_node(nodes: Nodes, name: str, notes: Notes) -> None:
                 break
             rule, better = found
             node = nodes.redefine(node, number, better)
-            copied = better.op in ("broadcast", "constant") and definition.op not in ("broadcast", "constant")
+            copied = better.op in (*REPEATING, "constant") and definition.op not in (*REPEATING, "constant")
             what = f"{definition.op} is a copy" if copied else f"{definition.op} is {better.op}"
             saved = bytes_of(node) if copied else Term(0)
             notes.did(rule, definition.at or node.at, what, int(copied or better.op == definition.op), saved)
@@ -86,12 +86,14 @@ def _applied(nodes: Nodes, node: Node, definition: Definition, rule: Rule) -> De
     if kind not in rule.kinds:
         return None
     if isinstance(rule.right, Letter):
-        return copy_of(node, bound[rule.right.name], definition)
+        return nodes.copy(node, bound[rule.right.name], definition)
     if isinstance(rule.right, Number):
         value = Array(np.array(rule.right.value).astype(node.dtype))
         if node.shape == ():
             return Definition(definition.domain, "constant", (), {"value": value}, definition.at)
-        return copy_of(node, nodes.add(f"{node.name}_value", node, definition, "constant", (), value=value), definition)
+        return nodes.copy(
+            node, nodes.add(f"{node.name}_value", node, definition, "constant", (), value=value), definition
+        )
     letters = [part.name for part in rule.right.operands if isinstance(part, Letter)]
     operands_now = tuple(bound[name] for name in letters)
     if all(nodes.type_of(access).shape != node.shape for access in operands_now):
@@ -108,7 +110,7 @@ def _matches(nodes: Nodes, pattern: Pattern, access: Access, bound: dict[str, Ac
             return False
         pairs = zip(pattern.operands, inner.operands, strict=True)
         return all(_matches(nodes, part, operand, bound) for part, operand in pairs)
-    while inner is not None and inner.op == "broadcast":
+    while inner is not None and inner.op in REPEATING:
         inner = nodes.seen_through(inner.operands[0])
     if inner is None or inner.op != "constant":
         return False

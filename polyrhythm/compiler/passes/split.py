@@ -217,7 +217,7 @@ def _stopping_by_copies(graph: Graph, names: Sequence[str]) -> Graph:
         if name in names:
             node = graph[name]
             current = tuple(Term.of(symbol) for symbol in node.symbols)
-            copy = Definition(TRUE, "broadcast", (Access(name, current),), {"shape": node.shape}, node.at)
+            copy = Definition(TRUE, "copy", (Access(name, current),), {}, node.at)
             until[dim] = _fresh(graph, f"{name}_stop")
             nodes[until[dim]] = replace(node, name=until[dim], definitions=(copy,), recurrent=False)
     return replace(graph, nodes=nodes, until=until)
@@ -242,7 +242,7 @@ def _shortened(dim: NodeDim, cut: _Cut, stops: Collection[Symbol]) -> NodeDim:
 
 def _rest(node: Node, part: Node, cut: _Cut) -> Node:
     current = tuple(Term.of(symbol) for symbol in node.symbols)
-    copy = Definition(cut.part, "broadcast", (Access(part.name, current),), {"shape": node.shape}, node.at)
+    copy = Definition(cut.part, "copy", (Access(part.name, current),), {}, node.at)
     kept = _inside(node.definitions, conjunction(node.points, cut.rest))
     kept = [replace(definition, domain=conjunction(definition.domain, cut.rest)) for definition in kept]
     return replace(node, definitions=(copy, *kept))

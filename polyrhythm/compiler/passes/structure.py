@@ -9,6 +9,7 @@ at all; 16-bit floats are left alone, since they would be rounded fewer times.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -24,7 +25,7 @@ from polyrhythm.compiler.ir.sets import equal, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, Shape
 from polyrhythm.compiler.passes.parts import reshape_of_contraction, slice_of_contraction
-from polyrhythm.compiler.passes.rewriting import SITED, Nodes, copy_of
+from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes
 
 Structural = Callable[[Nodes, Node, Definition], Definition | None]
 
@@ -50,18 +51,18 @@ def same_shape(nodes: Nodes, node: Node, definition: Definition) -> Definition |
         nothing = all(n is ZERO for n in starts) and lengths == kind.shape and set(attributes["steps"]) <= {1}
     else:
         nothing = kind.shape == node.shape
-    return copy_of(node, access, definition) if nothing else None
+    return nodes.copy(node, access, definition) if nothing else None
 
 
 def same_dtype(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """A cast to the dtype that a value has is a copy."""
     (access,) = definition.operands
-    return copy_of(node, access, definition) if nodes.type_of(access).dtype == node.dtype else None
+    return nodes.copy(node, access, definition) if nodes.type_of(access).dtype == node.dtype else None
 
 
 def concat_of_one(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """Joining a single value is a copy."""
-    return copy_of(node, definition.operands[0], definition) if len(definition.operands) == 1 else None
+    return nodes.copy(node, definition.operands[0], definition) if len(definition.operands) == 1 else None
 
 
 def reshape_twice(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
@@ -71,9 +72,11 @@ def reshape_twice(nodes: Nodes, node: Node, definition: Definition) -> Definitio
 
 
 def broadcast_twice(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
-    """Only the last of two broadcasts matters."""
+    """Only the last of two broadcasts matters, and a copy of one is that one."""
     inner = nodes.seen_through(definition.operands[0])
-    return _instead(definition, inner) if inner is not None and inner.op == "broadcast" else None
+    if inner is None or inner.op not in REPEATING:
+        return None
+    return _instead(definition, inner) if definition.op == "broadcast" else replace(inner, domain=definition.domain)
 
 
 def transpose_twice(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
@@ -150,7 +153,7 @@ def drop_broadcast(nodes: Nodes, node: Node, definition: Definition) -> Definiti
     given = nodes.known(node, definition)
     for position, access in enumerate(definition.operands):
         inner = nodes.seen_through(access)
-        if inner is None or inner.op != "broadcast":
+        if inner is None or inner.op not in REPEATING:
             continue
         operands = (*definition.operands[:position], inner.operands[0], *definition.operands[position + 1 :])
         if _fits(nodes, operands, node.shape, given):
@@ -163,7 +166,7 @@ def broadcast_last(nodes: Nodes, node: Node, definition: Definition) -> Definiti
     operands = []
     for access in definition.operands:
         inner = nodes.seen_through(access)
-        if inner is not None and inner.op == "broadcast":
+        if inner is not None and inner.op in REPEATING:
             access = inner.operands[0]
         if nodes.type_of(access).shape != ():
             return None
@@ -171,20 +174,20 @@ def broadcast_last(nodes: Nodes, node: Node, definition: Definition) -> Definiti
     if tuple(operands) == definition.operands or not operands:
         return None
     made = nodes.add(f"{node.name}_once", node, definition, definition.op, operands, **definition.attributes)
-    return copy_of(node, made, definition)
+    return nodes.copy(node, made, definition)
 
 
 def choose_proved(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """A choice by a condition on indices that always holds here, or never does, is no choice."""
     inner = nodes.seen_through(definition.operands[0])
-    if inner is not None and inner.op == "broadcast":
+    if inner is not None and inner.op in REPEATING:
         inner = nodes.seen_through(inner.operands[0])
     if inner is None or inner.op != "index" or not isinstance(inner.attributes["value"], Condition):
         return None
     condition, given = inner.attributes["value"], nodes.known(node, definition)
     for claim, chosen in ((condition, 1), (negation(condition), 2)):
         if proves(given, claim):
-            return copy_of(node, definition.operands[chosen], definition)
+            return nodes.copy(node, definition.operands[chosen], definition)
     return None
 
 
@@ -192,7 +195,7 @@ def fold_constants(nodes: Nodes, node: Node, definition: Definition) -> Definiti
     """What is made of constants alone is worked out now."""
     if definition.op in SITED or definition.op in ("constant", "iota") or definition.op not in TABLE:
         return None
-    if definition.op == "broadcast":  # kept as it is: small, and free where it is read
+    if definition.op in REPEATING:  # kept as it is: small, and free where it is read
         return None
     arrays = []
     for access in definition.operands:
@@ -351,7 +354,7 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("same-dtype", frozenset({"cast"}), same_dtype),
     ("concat-of-one", frozenset({"concat"}), concat_of_one),
     ("reshape-twice", frozenset({"reshape"}), reshape_twice),
-    ("broadcast-twice", frozenset({"broadcast"}), broadcast_twice),
+    ("broadcast-twice", REPEATING, broadcast_twice),
     ("transpose-twice", frozenset({"transpose"}), transpose_twice),
     ("slice-twice", frozenset({"slice"}), slice_twice),
     ("reduce-twice", frozenset({"reduce"}), reduce_twice),

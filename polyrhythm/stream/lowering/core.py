@@ -183,7 +183,7 @@ class Lowering:
     def define(self, node: Node, definition: Definition, levels: Levels | None) -> Operand:
         """One definition, at the points where it holds."""
         operands, space = self._operands(node, definition, levels)
-        if definition.op == "broadcast" and not isinstance(operands[0], np.ndarray):
+        if definition.op in ("copy", "broadcast") and not isinstance(operands[0], np.ndarray):
             access = definition.operands[0]
             same = len(access.ranges) + len(self.graph[access.source].shape) == len(node.shape)
             if same and _lengths(operands[0]) == self._shape(node, operands[0]):

@@ -22,7 +22,7 @@ from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem, is_whole
 from polyrhythm.stream.lowering.tiles import BROADCASTING
 
-_RELABELLING = ("broadcast", "reshape", "transpose", "cast", "detach")
+_RELABELLING = ("copy", "broadcast", "reshape", "transpose", "cast", "detach")
 
 
 def walked_lengths(problem: Problem, entry: Symbol, walked: Symbol, updates: Collection[str]) -> np.ndarray:

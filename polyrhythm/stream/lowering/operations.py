@@ -132,7 +132,7 @@ def _fuses(plan: Plan) -> bool:
     op = plan.definition.op
     if not data or any(isinstance(value, Load) for value in values):
         return False
-    if op not in BROADCASTING and op not in ("broadcast", "reshape", "transpose"):
+    if op not in BROADCASTING and op not in ("copy", "broadcast", "reshape", "transpose"):
         return False
     first = data[0]
     return all(

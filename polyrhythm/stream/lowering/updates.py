@@ -51,7 +51,7 @@ def output_roots(problem: Problem) -> dict[str, str]:
         node = problem.graph[name]
         while (
             len(node.definitions) == 1
-            and node.definitions[0].op == "broadcast"
+            and node.definitions[0].op in ("copy", "broadcast")
             and not node.definitions[0].operands[0].ranges
             and problem.graph[node.definitions[0].operands[0].source].shape == node.shape
             and _reads_here(problem, node.definitions[0])

@@ -51,6 +51,7 @@ def _shapes() -> list[Sample]:
     found.append(Sample("concat", (tensor("bool", 2, i), tensor("bool", 1, i)), {"axis": 0}))
     padding = {"before": (i, zero, one), "after": (zero, j, k), "value": 7}
     found.append(Sample("pad", (tensor("u64", j, 2, k),), padding))
+    found.append(Sample("copy", (tensor("u16", 1, j, 1),), {}))
     found.append(Sample("broadcast", (tensor("u16", 1, j, 1),), {"shape": (k, i, j, l)}))
     found.append(Sample("transpose", (tensor("u32", 2, i, j),), {"axes": (1, 2, 0)}))
     return found

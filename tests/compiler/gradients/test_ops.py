@@ -133,6 +133,7 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
     ],
     "reshape": [(lambda x: x.reshape(3, 2) ** 2, [normal(2, 3)]), (lambda x: x.flatten() ** 2, [normal(2, 3)])],
     "transpose": [(lambda x: pr.transpose(x, 2, 0, 1) ** 2, [normal(2, 3, 2)])],
+    "copy": [(lambda x: apply("copy", x * x) * x, [normal(4)])],
     "broadcast": [
         (lambda x: pr.broadcast_to(x, (2, 3, 2)) ** 2, [normal(3, 1)]),
         (lambda x: pr.repeat(x, 3, 1) ** 2, [normal(2, 2)]),

@@ -216,7 +216,7 @@ def contractions(graph: Graph, output: str) -> list[tuple[str, int]]:
     found, waiting = [], [output]
     while waiting:
         for definition in graph[waiting.pop()].definitions:
-            if definition.op in ("broadcast", "add"):
+            if definition.op in ("copy", "broadcast", "add"):
                 waiting.extend(access.source for access in definition.operands)
             else:
                 found.append((definition.op, max((len(access.ranges) for access in definition.operands), default=0)))

@@ -32,5 +32,5 @@ def rules(notes: list[Note]) -> list[str]:
 
 def operations(graph: Graph) -> list[str]:
     """The operations of a graph, sorted, without those that cost nothing."""
-    free = {"input", "constant", "index", "iota", "broadcast"}
+    free = {"input", "constant", "index", "iota", "broadcast", "copy"}
     return sorted(d.op for node in graph for d in node.definitions if d.op not in free)

@@ -50,7 +50,7 @@ def test_what_reads_a_range_reads_a_copy() -> None:
     text = TEXT.replace("{f}", 'reduce(e[i, 0 +: T], monoid="sum", axes=(0,))')
     found, _ = narrowed(text)
     assert "exp over i" in found
-    assert "broadcast over i, t" in found
+    assert "copy over i, t" in found
 
 
 def test_draws_stay_where_they_are() -> None:

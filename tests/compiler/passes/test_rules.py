@@ -137,7 +137,7 @@ def test_fires(rule: Rule) -> None:
         read = [access.source for access in definition.operands]
         assert read == [part.name for part in rule.right.operands if isinstance(part, Letter)]
     elif isinstance(rule.right, Letter):
-        assert (definition.op, [access.source for access in definition.operands]) == ("broadcast", [rule.right.name])
+        assert (definition.op, [access.source for access in definition.operands]) == ("copy", [rule.right.name])
     else:
         assert definition.op == "constant"
 

@@ -87,7 +87,7 @@ def test_an_operation_that_does_nothing(written: str) -> None:
     changed = simplify(graph, notes)
     verify(changed)
     assert [note.rule for note in notes] == [NOTHING[written]]
-    assert [d.op for node in changed for d in node.definitions] == ["input", "broadcast"]
+    assert [d.op for node in changed for d in node.definitions] == ["input", "copy"]
 
 
 def test_choose_proved() -> None:

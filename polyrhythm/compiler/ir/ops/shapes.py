@@ -1,4 +1,4 @@
-"""Operations that move elements and compute none: reshape, transpose, broadcast, concat, pad, slice.
+"""Operations that move elements and compute none: copy, reshape, transpose, broadcast, concat, pad, slice.
 
 Shapes, paddings, starts and lengths are terms. Whether a slice is in range can depend on the values of bounds;
 the type rule refuses what is never in range, `slice_in_range` is the condition to be proved or required, and the
@@ -33,6 +33,19 @@ def check_lengths(name: str, shape: Shape) -> None:
     """Lengths that are plain numbers must not be negative."""
     if any(length.is_constant and length.constant < 0 for length in shape):
         raise ShapeError(f"{name}: shape {show(shape)} has a negative length", fix="give lengths of 0 or more")
+
+
+def _copy_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    return operands[0]
+
+
+def _copy(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _copy_signature(operands: Types, attributes: Attributes) -> Signature:
+    axes = tuple(range(operands[0].rank))
+    return Signature((axes,), axes, (PARALLEL,) * len(axes))
 
 
 def _reshape_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -272,6 +285,7 @@ def _partly_kept(kept: list[bool]) -> Signature:
 
 
 OPS: tuple[Op, ...] = (
+    Op("copy", _copy_type, _copy, _copy_signature),
     Op("reshape", _reshape_type, _reshape, _reshape_signature),
     Op("transpose", _transpose_type, _transpose, _transpose_signature),
     Op("broadcast", _broadcast_type, _broadcast, _broadcast_signature),

@@ -157,6 +157,8 @@ def _shapes() -> list[Sample]:
     ]
     found = [Sample("reshape", (operand,), {"shape": tuple(map(Term.of, shape))}) for operand, shape in reshapes]
     found += [Sample("transpose", (x,), {"axes": axes}) for axes in ((0, 1, 2), (2, 0, 1))]
+    found.append(Sample("copy", (tensor("f32", i, 3),), {}))
+    found.append(Sample("copy", (tensor("bool"),), {}))
     found.append(Sample("broadcast", (tensor("f32", i, 1),), {"shape": (k, i, j)}))
     found.append(Sample("broadcast", (tensor("bf16"),), {"shape": ()}))
     found.append(Sample("concat", (x, tensor("f32", i, l, k), tensor("f32", i, 2, k)), {"axis": 1}))

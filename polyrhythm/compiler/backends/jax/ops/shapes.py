@@ -133,6 +133,7 @@ def _cut_dynamic(array: Array, starts: Sequence[Length], spans: Sequence[int], l
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "transpose": _transpose,
+    "copy": _broadcast,
     "broadcast": _broadcast,
     "concat": _concat,
     "pad": _pad,

@@ -15,7 +15,7 @@ from polyrhythm.compiler.backends.jax.ops import elementwise
 from polyrhythm.compiler.backends.jax.ops.padded import Length, Padded, Start, is_static, moved
 from polyrhythm.compiler.ir.ops.record import Signature
 
-WORKS = frozenset({*elementwise.IMPLEMENTATIONS, "reduce", "einsum", "transpose", "broadcast"})
+WORKS = frozenset({*elementwise.IMPLEMENTATIONS, "reduce", "einsum", "transpose", "broadcast", "copy"})
 """Operations that never look at where an element lies, but for masking."""
 
 

@@ -20,7 +20,8 @@ from polyrhythm.compiler.loops.ir import Block, For, Item, Load, Local, Steps, s
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 
-FUSED = frozenset(op.name for op in elementwise.OPS) | {"broadcast", "constant", "index", "iota", "cast", "reshape"}
+MOVING = frozenset({"copy", "broadcast", "constant", "index", "iota", "reshape"})
+FUSED = frozenset(op.name for op in elementwise.OPS) | MOVING
 
 PRODUCT = 1e-10
 """Seconds that a multiplication of a contraction takes, as a round figure."""

@@ -165,6 +165,7 @@ def _reduce_window(x: Tensor, monoid: str, window: Ints, stride: Ints, padding: 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "reshape": _reshape,
     "transpose": _transpose,
+    "copy": lambda x: x,
     "broadcast": _broadcast,
     "concat": _concat,
     "pad": _pad,
