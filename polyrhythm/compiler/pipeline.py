@@ -15,9 +15,11 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality import check_program
 from polyrhythm.compiler.loops.build import build
 from polyrhythm.compiler.loops.cost import Machine
+from polyrhythm.compiler.loops.guards import joined
 from polyrhythm.compiler.loops.ir import For, LoopProgram, walk
+from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
-from polyrhythm.compiler.loops.unroll import marked
+from polyrhythm.compiler.loops.unroll import expanded, marked
 from polyrhythm.compiler.passes import Note, optimised
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
 from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
@@ -50,6 +52,12 @@ class Compiled:
     notes: tuple[Note, ...] = ()
     unlifted: Callable[[], Compiled] | None = None  # the same program without what takes all steps of a dim at once
     without: tuple[str, ...] = ()
+    compiled_loops: bool = True
+
+    @property
+    def executable(self) -> LoopProgram:
+        """The loops as a backend that compiles them takes them: those marked for it unrolled."""
+        return joined(expanded(self.loops))
 
 
 @contextmanager
@@ -94,7 +102,7 @@ def compile_tensors(
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift"), compiled_loops)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
-    ordered = _ordered(graph, blocks, dependences, None, seconds, without, at_once)
+    ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once)
     for dim in at_once:
         wish = f"schedule={{{dim}: {chosen[dim]}}}"
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, wish)
@@ -107,7 +115,8 @@ def compile_tensors(
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
     given, start = compiled.loops, compiled.unlifted() if compiled.unlifted is not None else compiled
-    variant = _ordered(start.graph, start.blocks, start.dependences, dim, {}, start.without)
+    how = start.without, start.compiled_loops
+    variant = _ordered(start.graph, start.blocks, start.dependences, dim, {}, *how)
     if variant.schedule == compiled.schedule and start is compiled:
         return compiled
     loops = replace(variant.loops, budget=given.budget, chunks=given.chunks, machine=given.machine)
@@ -147,6 +156,7 @@ def _ordered(
     first: Symbol | None,
     seconds: dict[str, float],
     without: Collection[str],
+    compiled_loops: bool,
     at_once: frozenset[Symbol] = frozenset(),
 ) -> Compiled:
     with _timed(seconds, "schedule"):
@@ -158,10 +168,13 @@ def _ordered(
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
         built = build(graph, blocks, items, storage)
-        loops = with_private(built if "unroll" in without else marked(built), items, dependences)
+        loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
+    with _timed(seconds, "layout"):
+        if compiled_loops:
+            loops = laid_out(loops)
     with _timed(seconds, "legality"):
         check_program(graph, loops)
-    return Compiled(graph, blocks, dependences, items, storage, loops, seconds)
+    return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=compiled_loops)
 
 
 @contextmanager

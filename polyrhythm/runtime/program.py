@@ -317,10 +317,10 @@ def make_backend(compiled: Compiled, options: Options, compilations: list[Compil
     if options.tune:
         from polyrhythm.compiler.backends.jax.run.tuning import TunedBackend
 
-        return TunedBackend(compiled.loops, compilations)  # type: ignore[arg-type]
+        return TunedBackend(compiled.executable, compilations)  # type: ignore[arg-type]
     from polyrhythm.compiler.backends.jax.backend import JaxBackend
 
-    return JaxBackend(compiled.loops, compilations)  # type: ignore[arg-type]
+    return JaxBackend(compiled.executable, compilations)  # type: ignore[arg-type]
 
 
 def machine_of(options: Options) -> Machine:

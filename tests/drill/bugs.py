@@ -129,6 +129,28 @@ BUGS: tuple[Bug, ...] = (
         "[(first, last) for first, last in steps.intervals(counter)]",
         "numpy",
     ),
+    # What the later passes write to the loops: the checker again.
+    Bug(
+        "layout: capacity of a window one too small",
+        "polyrhythm.compiler.loops.layout",
+        "return {term: value for term, value in found.items() if value is not None}",
+        "return {term: value - 1 for term, value in found.items() if value is not None}",
+        "jax",
+    ),
+    Bug(
+        "layout: a ring is read in memory order though its order shows",
+        "polyrhythm.compiler.loops.layout",
+        "spoiled = _spoiled(block, tags)",
+        "spoiled: set[Steps] = set()",
+        "jax",
+    ),
+    Bug(
+        "layout: no mask although more has been stored",
+        "polyrhythm.compiler.loops.layout",
+        "if not self.proves(earlier, within):",
+        "if not self.proves(earlier, within) and False:",
+        "jax",
+    ),
     # Backends: nothing but their results can tell.
     Bug(
         "numpy: slices begin one element late",

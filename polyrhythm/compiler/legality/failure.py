@@ -9,7 +9,7 @@ from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.source import Source
 
-Rule = Literal["form", "operation", "completeness", "order", "storage", "parallel", "effects", "until"]
+Rule = Literal["form", "operation", "completeness", "order", "storage", "parallel", "effects", "until", "layout"]
 
 
 class IllegalProgramError(PolyrhythmError):

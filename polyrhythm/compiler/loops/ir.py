@@ -29,7 +29,8 @@ class Place:
 
     `slots` are the leading axes that an index selects from; `type` is the type of one slot, with each varying axis
     at its largest. A place without slots that is neither input nor output is a variable. Along the axes in `separate`
-    every slot may be an array of its own (see `unroll.py`).
+    every slot may be an array of its own (see `unroll.py`). `axes` is the order of the axes of `whole` in memory, those
+    of length one perhaps left out; without them it is as they are. What products read is `multiplied`.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Place:
     at: Source | None = field(default=None, compare=False)
     separate: tuple[int, ...] = ()
     part_of: tuple[str, tuple[int | None, ...]] | None = None  # a place, and the slot of each axis that is picked
+    axes: tuple[int, ...] = ()
+    multiplied: bool = False
 
     @property
     def whole(self) -> Shape:
@@ -50,28 +53,38 @@ class Place:
 
 @dataclass(frozen=True)
 class Steps:
-    """Several slots at once: `start, start + step, ...`, `length` of them, modulo the number of slots if `ring`."""
+    """Several slots at once: `start, start + step, ...`, `length` of them, modulo the number of slots if `ring`.
+
+    They are fetched `via` one slice, a column of the axis seen as rows of `step` slots, or as the ring lies in memory;
+    without it they are gathered.
+    """
 
     start: Term
     length: Term
     step: int = 1
     ring: int | None = None
+    via: Literal["slice", "rows", "ring"] | None = None
 
     def __str__(self) -> str:
         shown = f"{self.start} +: {self.length}" + (f" by {self.step}" if self.step != 1 else "")
-        return f"({shown}) % {self.ring}" if self.ring else shown
+        return (f"({shown}) % {self.ring}" if self.ring else shown) + (f" as {self.via}" if self.via else "")
 
 
 @dataclass(frozen=True)
 class Load:
-    """A read of a place: one slot index, or several slots, per axis of slots; `type` is what is read."""
+    """A read of a place: one slot index, or several slots, per axis of slots; `type` is what is read.
+
+    What lies beyond the slots that are read is known to be `zeros`.
+    """
 
     place: str
     index: tuple[Term | Steps, ...]
     type: TensorType
+    zeros: bool = False
 
     def __str__(self) -> str:
-        return f"{self.place}[{', '.join(map(str, self.index))}]" if self.index else self.place
+        entries = ", ".join(map(str, self.index)) + (" else 0" if self.zeros else "")
+        return f"{self.place}[{entries}]" if self.index else self.place
 
 
 @dataclass(frozen=True)
@@ -190,7 +203,8 @@ class LoopProgram:
 
     `bounds` are the bounds and sizes it needs; `found` those it finds itself. `budget` is how many bytes a run may
     take; `chunks` how many steps of a dim, by its name, run at once where that has been chosen; `machine` is what the
-    other choices follow from.
+    other choices follow from. `limits` are the largest values of lengths that no bound enlarges, and `spans` the axes
+    that a length is read from the first slot of: its capacity is theirs (see `layout.py`).
     """
 
     places: Mapping[str, Place]
@@ -203,6 +217,8 @@ class LoopProgram:
     budget: int | None = None
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
+    limits: Mapping[Term, int] = field(default_factory=dict)
+    spans: Mapping[Term, frozenset[Term]] = field(default_factory=dict)
 
 
 def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:

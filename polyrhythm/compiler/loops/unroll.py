@@ -196,19 +196,20 @@ def expanded(program: LoopProgram) -> LoopProgram:
     """The program with its unrolled loops written out. What was one outermost item stays one."""
     if not any(isinstance(item, For) and item.unrolled for item in walk(program.body)):
         return program
-    writer = _Writer(program.places)
+    writer = _Writer(program)
     body = tuple(written for item in program.body for written in writer.item(item, {}, outermost=True))
     used = writer.used | {*program.outputs, *program.inputs.values()}
     places = {name: place for name, place in writer.places.items() if name in used}
-    return replace(program, places=places, body=body)
+    return replace(program, places=places, body=body, limits=writer.limits, spans=writer.spans)
 
 
 class _Writer:
     """Copies items for given values of counters."""
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self.whole = places
-        self.places: dict[str, Place] = dict(places)
+    def __init__(self, program: LoopProgram) -> None:
+        self.whole = program.places
+        self.places: dict[str, Place] = dict(program.places)
+        self.limits, self.spans = dict(program.limits), dict(program.spans)
         self.used: set[str] = set()
 
     def item(self, item: Item, values: Values, outermost: bool = False) -> Iterator[Item]:
@@ -253,12 +254,22 @@ class _Writer:
             return replace(compute, operands=operands)
         attributes = {k: map_attribute(v, lambda t: t.substitute(values)) for k, v in compute.attributes.items()}
         step = tuple(term.substitute(values) for term in compute.step)
-        kind = _type_at(compute.type, values)
+        kind = self._type(compute.type, values)
         return replace(compute, operands=operands, attributes=attributes, type=kind, step=step)
 
     def _load(self, load: Load, values: Values) -> Load:
         place, index = self._slot(load.place, _at(load.index, values))
-        return Load(place, index, _type_at(load.type, values))
+        return replace(load, place=place, index=index, type=self._type(load.type, values))
+
+    def _type(self, kind: TensorType, values: Values) -> TensorType:
+        """A type for given values of counters. What is known of its lengths is known of what they become."""
+        shape = tuple(length.substitute(values) for length in kind.shape)
+        for old, new in zip(kind.shape, shape, strict=True):
+            if old in self.limits:
+                self.limits.setdefault(new, self.limits[old])
+            if old in self.spans:
+                self.spans.setdefault(new, self.spans[old])
+        return kind if shape == kind.shape else TensorType(shape, kind.dtype)
 
     def _slot(self, name: str, index: tuple[Term | Steps, ...]) -> tuple[str, tuple[Term | Steps, ...]]:
         """The place of a slot and what remains of its index: a separate array where the slot is known."""
@@ -282,7 +293,11 @@ class _Writer:
 def _part(place: Place, name: str, picked: Sequence[int | None]) -> Place:
     slots = tuple(count for count, slot in zip(place.slots, picked, strict=True) if slot is None)
     kind = "variable" if place.kind == "buffer" and not slots else place.kind
-    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=(place.name, tuple(picked)))
+    gone = {axis for axis, slot in enumerate(picked) if slot is not None}
+    left = [axis for axis in range(len(place.whole)) if axis not in gone]
+    axes = tuple(left.index(axis) for axis in place.axes if axis not in gone) if kind == "buffer" else ()
+    part_of = (place.name, tuple(picked))
+    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=part_of, axes=axes)
 
 
 def _at(index: Sequence[Term | Steps], values: Values) -> tuple[Term | Steps, ...]:
@@ -294,9 +309,3 @@ def _at(index: Sequence[Term | Steps], values: Values) -> tuple[Term | Steps, ..
         else replace(entry, start=entry.start.substitute(values), length=entry.length.substitute(values))
         for entry in index
     )
-
-
-def _type_at(kind: TensorType, values: Values) -> TensorType:
-    if not any(length.symbols for length in kind.shape):
-        return kind
-    return TensorType(tuple(length.substitute(values) for length in kind.shape), kind.dtype)

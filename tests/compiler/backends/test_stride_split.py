@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.backends.jax.trace.reads import known_reads
 from polyrhythm.compiler.backends.jax.trace.stride_split import separated, strides, together
 from polyrhythm.compiler.loops.ir import For, walk
 
@@ -65,8 +64,7 @@ def steps(count: int) -> np.ndarray:
 def apart(program: pr.Program) -> int:
     """How many buffers some loop keeps apart."""
     loops = [item for item in walk(program.backend.program.body) if isinstance(item, For) and not item.parallel]
-    strided = known_reads(program.backend.program).strided
-    return sum(len(strides(program.backend.program, strided, loop)) for loop in loops)
+    return sum(len(strides(program.backend.program, loop)) for loop in loops)
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,53 @@ def make_parallel(program: LoopProgram, random: Random) -> LoopProgram | None:
     return None if chosen is None else _with_item(program, chosen[0], replace(chosen[1], parallel=True))
 
 
+def change_limit(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """A window is said to be shorter than it is."""
+    if not program.limits:
+        return None
+    term = random.choice(sorted(program.limits, key=str))
+    return replace(program, limits={**program.limits, term: program.limits[term] - 1})
+
+
+def change_via(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """Several slots are fetched another way."""
+    loads = [f for f in _operands(program, Load) if any(isinstance(e, Steps) for e in _load(f).index)]
+    if not loads:
+        return None
+    path, block, n, m = found = random.choice(loads)
+    index: list[Any] = list(_load(found).index)
+    at = random.choice([n for n, entry in enumerate(index) if isinstance(entry, Steps)])
+    index[at] = replace(index[at], via=random.choice(["slice", "rows", "ring"]))
+    return _with_item(program, path, _with_operand(block, n, m, replace(_load(found), index=tuple(index))))
+
+
+def claim_zeros(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """What lies beyond a read is said to be zeros: no mask."""
+    loads = [f for f in _operands(program, Load) if any(isinstance(e, Steps) for e in _load(f).index)]
+    loads = [f for f in loads if not _load(f).zeros]
+    if not loads:
+        return None
+    path, block, n, m = found = random.choice(loads)
+    return _with_item(program, path, _with_operand(block, n, m, replace(_load(found), zeros=True)))
+
+
+def drop_axis(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """A place is kept without one of its axes."""
+    found = [place for place in program.places.values() if len(place.whole) > 1]
+    if not found:
+        return None
+    place = random.choice(found)
+    axes = list(place.axes or range(len(place.whole)))
+    axes.pop(random.randrange(len(axes)))
+    return replace(program, places={**program.places, place.name: replace(place, axes=tuple(axes))})
+
+
+def _load(found: tuple[Path, Block, int, int]) -> Load:
+    load = found[1].body[found[2]].operands[found[3]]
+    assert isinstance(load, Load)
+    return load
+
+
 CHANGES: list[tuple[str, Change]] = [
     (change.__name__, change)
     for change in (
@@ -355,5 +402,10 @@ CHANGES: list[tuple[str, Change]] = [
         fold,
         merge_iterations,
         make_parallel,
+        change_limit,
+        change_via,
+        change_via,
+        claim_zeros,
+        drop_axis,
     )
 ]

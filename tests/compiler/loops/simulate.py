@@ -3,7 +3,8 @@
 A value is an expression: an operation, its attributes, and the values it was applied to; equal expressions are one
 number. So a program is right at some bounds exactly if every output holds, at every point, the expression that the
 graph defines there, if effects happen in the order of the language, and if no slot outside of a place is touched.
-Where a stopping condition decides a length, it is true from a chosen step on.
+Where a stopping condition decides a length, it is true from a chosen step on. What is said of the layout must be true
+of every read when it is done: a wrong limit, way of reading or claim of zeros is wrong even where no value shows it.
 """
 
 from __future__ import annotations
@@ -204,6 +205,9 @@ class Machine:
         called: dict[int, Any] = {}
         self.steps += 1
         for compute in block.body:
+            for length in (n for kind in (compute.type, *(load.type for load in compute.loads)) for n in kind.shape):
+                if self.term(length) > self.program.limits.get(length, inf):
+                    raise WrongError(f"{length} exceeds its limit")
             local[compute.result] = self.compute(compute, local, called)
         for store in block.stores:
             slot = tuple(self.term(term) for term in store.index)
@@ -231,7 +235,29 @@ class Machine:
         point = tuple(self.term(term) for term in compute.step)
         return expression(self.expressions, compute.op, compute.attributes, operands, self.lookup, point)
 
+    def look(self, load: Load) -> None:
+        """See that what is said of a read is so."""
+        ends: list[float] = []
+        for entry, count in zip(load.index, self.slots[load.place], strict=True):
+            if isinstance(entry, Term):
+                ends.append(self.term(entry) + 1)
+                continue
+            start, length = self.term(entry.start), self.term(entry.length)
+            limit = self.program.limits.get(entry.length, length)
+            ring = entry.ring is not None and (length == count or (start == 0 and length <= count))
+            slice_ = entry.ring is None and entry.step == 1 and start >= 0 and start + limit <= max(limit, count)
+            rows = entry.ring is None and 0 <= start < entry.step
+            if entry.via is not None and not {"ring": ring, "slice": slice_, "rows": rows}[entry.via]:
+                raise WrongError(f"{load} cannot be read as {entry.via}")
+            ends.append(length if entry.ring else start + (length - 1) * entry.step + 1)
+        for slot in self.places[load.place] if load.zeros else ():
+            picked = [n for n, entry in enumerate(load.index) if isinstance(entry, Term)]
+            same = all(slot[n] + 1 == ends[n] for n in picked)
+            if same and any(s >= end for s, end in zip(slot, ends, strict=True)):
+                raise WrongError(f"{load} leaves out {slot}")
+
     def load(self, load: Load) -> tuple[Point, tuple[int, ...]]:
+        self.look(load)
         choices: list[list[int]] = []
         shape: list[int] = []
         for entry in load.index:

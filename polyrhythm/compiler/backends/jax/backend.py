@@ -21,7 +21,6 @@ from polyrhythm.compiler.backends.jax.run.growing import Growing
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
-from polyrhythm.compiler.backends.jax.trace.reads import known_reads
 from polyrhythm.compiler.backends.jax.trace.scope import sizing_bounds
 from polyrhythm.compiler.backends.jax.trace.stride_split import strides
 from polyrhythm.compiler.backends.libraries import check_libraries
@@ -29,10 +28,8 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.intervals import most
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.growth import find_growth
-from polyrhythm.compiler.loops.guards import joined
 from polyrhythm.compiler.loops.ir import LoopProgram, Place, blocks_of, output_shapes
 from polyrhythm.compiler.loops.units import units
-from polyrhythm.compiler.loops.unroll import expanded
 
 
 @dataclass
@@ -70,7 +67,6 @@ class JaxBackend:
 
     def __post_init__(self) -> None:
         check_libraries(self.program, "jax")
-        self.program = joined(expanded(self.program))
         self.inputs = input_places(self.program)
         self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
         self.others = [s for s in self.program.bounds if s not in self.sizing]
@@ -113,9 +109,8 @@ class JaxBackend:
 
     def kept_twice(self) -> tuple[Place, ...]:
         """The places that a loop keeps apart by remainder while it runs, beside the whole."""
-        strided = known_reads(self.program).strided
         loops = [unit.loop for unit in units(self.program.body) if unit.loop is not None]
-        names = dict.fromkeys(name for loop in loops for name in strides(self.program, strided, loop))
+        names = dict.fromkeys(name for loop in loops for name in strides(self.program, loop))
         return tuple(self.program.places[name] for name in names)
 
     def kernels(self) -> list[str]:

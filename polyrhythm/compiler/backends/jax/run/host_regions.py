@@ -154,7 +154,7 @@ def _operands(lowering: Lowering, block: Block, state: State) -> tuple[jax.Array
     values: dict[str, Padded] = {}
     for compute in block.body:
         operands = [
-            lowering.load(operand, state, block) if isinstance(operand, Load) else values[operand.name]
+            lowering.load(operand, state) if isinstance(operand, Load) else values[operand.name]
             for operand in compute.operands
         ]
         if compute.op == "host":

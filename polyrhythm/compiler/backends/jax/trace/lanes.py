@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -212,7 +212,6 @@ def _run_chunk(
             program=replace(lowering.program, places=lanes.places),
             symbols=symbols,
             ranges=dict(lowering.ranges),
-            given_reads=lowering.reads,
             lanes=(*lowering.lanes, axis),
             lane=loop.counter,
             begins=begins,
@@ -379,7 +378,8 @@ class _Rewriter:
         if own is None:
             self.read[cut] = None
             self._place(cut)
-        return replace(load, place=cut.name, index=_without(load.index, cut.axis))
+        rest = (replace(e, via=None) if isinstance(e, Steps) else e for e in _without(load.index, cut.axis))
+        return replace(load, place=cut.name, index=tuple(rest), zeros=False)
 
     def _store(self, store: Store) -> Store:
         cut = self.stores.get(store.place)
@@ -390,7 +390,8 @@ class _Rewriter:
     def _place(self, cut: Cut) -> None:
         whole = self.places[cut.place]
         slots = _without(whole.slots, cut.axis)
-        self.cut_places[cut.name] = replace(whole, name=cut.name, kind="buffer" if slots else "variable", slots=slots)
+        kind: Literal["buffer", "variable"] = "buffer" if slots else "variable"
+        self.cut_places[cut.name] = replace(whole, name=cut.name, kind=kind, slots=slots, axes=(), multiplied=False)
 
 
 def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:

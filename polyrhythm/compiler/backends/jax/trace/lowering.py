@@ -107,7 +107,7 @@ class Lowering(Places):
 
         def then(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
             inner = before | {name: replace(before[name], array=array) for name, array in values.items()}
-            alone = replace(self, symbols=symbols, ranges=ranges, given_reads=self.reads)
+            alone = replace(self, symbols=symbols, ranges=ranges)
             alone.items(item.body, inner, live, None)
             return {name: inner[name].array for name in names}
 
@@ -165,7 +165,7 @@ class Lowering(Places):
 
     def _carry(self, loop: For, names: Sequence[str], state: State) -> Carry:
         """What a loop carries of the places that it changes."""
-        apart = {} if self.few or self.lanes or self.looping else strides(self.program, self.reads.strided, loop)
+        apart = {} if self.few or self.lanes or self.looping else strides(self.program, loop)
         found: list[jax.Array | Residues] = []
         for name in names:
             array = state[name].array
@@ -259,9 +259,7 @@ class Lowering(Places):
         """Add what some computations of a block make to its values."""
         calls: Calls = {}
         for compute in some:
-            operands = [
-                values[o.name] if isinstance(o, Local) else self.load(o, state, block) for o in compute.operands
-            ]
+            operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
             values[compute.result] = self.compute(compute, operands, block, calls)
 
     def _switched(self, between: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
@@ -291,7 +289,7 @@ class Lowering(Places):
             attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
         if compute.op == "reduce":
             (summed,) = compute.operands
-            attributes["is_array"] = isinstance(summed, Load) and summed.place in self.reads.multiplied
+            attributes["is_array"] = isinstance(summed, Load) and self.program.places[summed.place].multiplied
         shape = compute.type.shape
         capacities, lengths = tuple(self.capacity(n) for n in shape), self.lengths(shape)
         starts: Mapping[int, Start] = {}

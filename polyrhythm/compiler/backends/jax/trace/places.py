@@ -1,8 +1,8 @@
 """Loads and stores: what a traced program reads from its places and keeps in them.
 
-A place is an array of slots, padded to the capacity of each axis, perhaps with its axes in another order (*orders* in
-`reads.py`). A load selects slots axis by axis: one by its index, several as a slice where they lie side by side, and
-as a gather where nothing better is known. A store updates a slot; XLA does that in place.
+A place is an array of slots, padded to the capacity of each axis, perhaps with its axes in another order (see
+`loops/layout.py`). A load selects slots axis by axis: one by its index, several as a slice where they lie side by
+side, and as a gather where nothing better is known. A store updates a slot; XLA does that in place.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from jax import lax
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import Start, fit_axis, moved
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
-from polyrhythm.compiler.backends.jax.trace.reads import Key
 from polyrhythm.compiler.backends.jax.trace.registers import Recent
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, Scope
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, Load, Place, Steps, Store
+from polyrhythm.compiler.loops.ir import Load, Place, Steps, Store
 
 State = dict[str, Padded]
 
@@ -42,7 +41,7 @@ class Places(Scope):
     remainder: int = 0  # of those, what is being read
     recent: Recent = field(default_factory=Recent, init=False)  # what need not be read back from buffers
 
-    def load(self, load: Load, state: State, block: Block | None = None) -> Padded:
+    def load(self, load: Load, state: State) -> Padded:
         """Select slots axis by axis; what remains has the lengths of the value read."""
         place = self.program.places[load.place]
         apart = self.apart.get(load.place)
@@ -53,8 +52,7 @@ class Places(Scope):
             shared = self.all_finite if self._is_shared(place, load, ()) else None
             return Padded(known.array, self.lengths(load.type.shape), False, shared)
         array = state[load.place].array if apart is None else apart.arrays[self.remainder]
-        key = (block.name if block is not None else "", load)
-        fresh = key in self.reads.fresh
+        fresh = load.zeros
         axes = list(self.order(place))  # the axes of the place that the array still has
         starts: dict[int, Start] = {}
         for axis, entry in enumerate(load.index):
@@ -62,15 +60,15 @@ class Places(Scope):
             if isinstance(entry, Term):
                 array = _pick(array, self.scalar(entry), at)
                 axes.remove(axis)
-            elif apart is not None or key in self.reads.unordered:
+            elif apart is not None or entry.via == "ring":
                 # A ring may have fewer slots than a length rounded up.
                 array = fit_axis(array, at, self.capacity(entry.length))
-            elif self._stays(array, entry, at, key):
+            elif self._stays(array, entry, at):
                 starts[axis] = Start(entry.start, jnp.int32(self.scalar(entry.start)))
                 fresh = False
             else:
-                rows = key in self.reads.strided and array.shape[at] % entry.step == 0
-                array, exact = (self._rows(array, entry, at), True) if rows else self._several(array, entry, at, key)
+                rows = entry.via == "rows" and array.shape[at] % entry.step == 0
+                array, exact = (self._rows(array, entry, at), True) if rows else self._several(array, entry, at)
                 fresh = fresh and exact
         picked = {axis for axis, entry in enumerate(load.index) if isinstance(entry, Term)}
         left = [axis for axis in range(len(place.whole)) if axis not in picked]
@@ -87,11 +85,11 @@ class Places(Scope):
             finite = lax.pmin(finite.astype(jnp.int32), axis) > 0
         return finite
 
-    def _stays(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> bool:
+    def _stays(self, array: jax.Array, entry: Steps, axis: int) -> bool:
         """Whether a range is read where it lies, though it begins somewhere: half of the axis or more may be meant."""
         if entry.ring is not None or entry.step != 1 or isinstance(self.scalar(entry.start), int):
             return False
-        if key in self.reads.contiguous and self.lane not in entry.start.symbols:
+        if entry.via == "slice" and self.lane not in entry.start.symbols:
             return False  # one slice
         if isinstance(self.scalar(entry.length), int):
             return False  # as long for all, and what lies around it need not be looked at
@@ -111,12 +109,12 @@ class Places(Scope):
         column = _pick(lax.reshape(array, shape), self.scalar(entry.start), axis + 1)
         return fit_axis(column, axis, self.capacity(entry.length))
 
-    def _several(self, array: jax.Array, entry: Steps, axis: int, key: Key) -> tuple[jax.Array, bool]:
+    def _several(self, array: jax.Array, entry: Steps, axis: int) -> tuple[jax.Array, bool]:
         """Several slots along an axis, as many as the length can be at most.
 
         And whether those beyond the length are the slots that follow: a gather goes to others beyond the axis.
         """
-        capacity, contiguous = self.capacity(entry.length), key in self.reads.contiguous
+        capacity, contiguous = self.capacity(entry.length), entry.via == "slice"
         start, size = self.scalar(entry.start), array.shape[axis]
         if entry.ring is None and entry.step == 1 and isinstance(start, int):
             if start == 0 and capacity == size:
@@ -181,7 +179,7 @@ class Places(Scope):
 
     def order(self, place: Place) -> tuple[int, ...]:
         """The axes of a place in the order it keeps them; those of length one may be left out."""
-        return self.reads.orders.get(place.name) or tuple(range(len(place.whole)))
+        return place.axes or tuple(range(len(place.whole)))
 
     def room(self, place: Place) -> tuple[int, ...]:
         """The shape of the array that holds a place."""

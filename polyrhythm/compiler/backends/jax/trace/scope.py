@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from polyrhythm.compiler.backends.jax.trace.reads import Reads, known_reads
 from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction
 from polyrhythm.compiler.ir.intervals import Interval, interval, most
 from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term
@@ -31,10 +30,6 @@ class Scope:
     symbols: dict[Symbol, Scalar]
     seed: Any
     ranges: dict[Symbol, Interval] = field(default_factory=dict)
-    given_reads: Reads | None = None
-
-    def __post_init__(self) -> None:
-        self.reads = self.given_reads or known_reads(self.program)
 
     def note_range(self, loop: For) -> None:
         """Remember between which values a counter lies."""
@@ -50,10 +45,10 @@ class Scope:
             return max(0, term.constant)
         if all(isinstance(self.symbols.get(symbol), int) for symbol in term.symbols):
             return max(0, term.evaluate(lambda symbol: int(self.symbols[symbol])))
-        if term in self.reads.limits:
-            return self.reads.limits[term]
+        if term in self.program.limits:
+            return self.program.limits[term]
         largest = most(interval(term, self.ranges)[1], self.capacities)
-        sizes = (most(axis, self.capacities) for axis in self.reads.spans.get(term, ()))
+        sizes = (most(axis, self.capacities) for axis in self.program.spans.get(term, ()))
         return max([largest, *(size for size in sizes if size < 2 * largest)])
 
     def scalar(self, term: Term) -> Scalar:
@@ -106,10 +101,9 @@ def sizing_bounds(program: LoopProgram) -> set[Symbol]:
     """The bounds that size a place or a value, directly or through a loop counter."""
     found: set[Symbol] = set()
     ranges: dict[Symbol, Interval] = {}
-    limits = known_reads(program).limits
 
     def note(term: Term) -> None:
-        if term in limits:
+        if term in program.limits:
             return
         for end in interval(term, ranges):
             found.update(s for s in end.symbols if s.kind != "dim")

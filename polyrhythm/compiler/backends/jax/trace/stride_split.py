@@ -6,21 +6,20 @@ remainder: slot s is at s // m of the array s % m. What is read is then the begi
 product as it lies. Which one is known only at the step, so what uses it is traced once for each remainder, and a switch
 chooses. A store is a masked one to each array. Before and after the loop the buffer is one array as ever.
 
-Legal for any reads that begin at one of the first m slots, which is proved (*strided* in `reads.py`); every slot is in
-exactly one of the arrays. It costs a copy of the buffer before the loop and one after it, so it is not done where a
+Legal for any reads that begin at one of the first m slots, which is proved (*rows* in `loops/layout.py`); every slot is
+in exactly one of the arrays. It costs a copy of the buffer before the loop and one after it, so it is not done where a
 call does few iterations, and the room of the arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyrhythm.compiler.backends.jax.trace.reads import Key
 from polyrhythm.compiler.loops.ir import Block, Compute, For, Load, Local, LoopProgram, Steps, sites
 
 
@@ -61,7 +60,7 @@ def together(parts: Residues, size: int) -> jax.Array:
     return lax.slice_in_dim(array, 0, size, axis=at)
 
 
-def strides(program: LoopProgram, strided: Collection[Key], loop: For) -> dict[str, Stride]:
+def strides(program: LoopProgram, loop: For) -> dict[str, Stride]:
     """The buffers that a loop is better off with kept apart: products read them, and all reads have one stride."""
     found: dict[str, Stride | None] = {}
     inside = list(sites(loop.body))
@@ -70,7 +69,7 @@ def strides(program: LoopProgram, strided: Collection[Key], loop: For) -> dict[s
         several = len({(e.start, e.step) for e in starts.values() if e is not None and e.step > 1}) > 1
         for compute, load in _loads(block):
             entry = _range(load)
-            if entry is None or several or (block.name, load) not in strided or compute.op != "einsum":
+            if entry is None or several or entry.via != "rows" or compute.op != "einsum":
                 found[load.place] = None
             else:
                 stride = Stride(load.index.index(entry), entry.step)
