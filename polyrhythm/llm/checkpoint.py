@@ -23,7 +23,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The dtypes, as safetensors names them, that weights may have."""
 
-UNUSED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")
+UNUSED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.(bias|masked_bias))$")
 """Tables that older files keep beside the weights, and that are computed here."""
 
 Shape = tuple[int, ...]
@@ -41,6 +41,10 @@ class Weights(ABC):
     def local(self, name: str) -> str:
         """What a weight of the model is called here."""
         return name
+
+    def lacks(self, prefix: str) -> bool:
+        """Whether no name begins so: older files leave out what all names begin with."""
+        return not any(name.startswith(prefix) for name in self.names())
 
     @abstractmethod
     def shape(self, name: str) -> Shape:

@@ -141,6 +141,9 @@ class GGUFFile(Weights):
     def names(self) -> list[str]:
         return sorted(name for name in self._tensors if name != "rope_freqs.weight")
 
+    def lacks(self, prefix: str) -> bool:
+        return False
+
     def local(self, name: str) -> str:
         base, _, suffix = name.rpartition(".")
         found = self._map.get_name(base)

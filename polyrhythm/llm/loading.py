@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from polyrhythm.errors import ModelDamagedError, ModelMissingError
 from polyrhythm.llm.chat import ChatTemplate, template_of, template_of_metadata
 from polyrhythm.llm.checkpoint import Checkpoint, Weights
 from polyrhythm.llm.config import Config, config_of, read_config
-from polyrhythm.llm.decoders import blank_decoder
+from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.gguf_file import GGUFFile
 from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from polyrhythm.llm.model import Model
-from polyrhythm.llm.patterns import Pattern, causal, window
+from polyrhythm.llm.naming import Tensors, tensors_of
+from polyrhythm.llm.patterns import Pattern
 
 
 def load(
@@ -37,8 +38,7 @@ def load(
     """
     source = _opened(Path(path), dtype)
     weights = {name: _placed(array, backend) for name, array in _weights(source.weights, source.config)}
-    own = causal if source.config.window is None else window(source.config.window)
-    return Model(source.config, weights, source.tokenizer, attention or own, backend, source.template)
+    return Model(source.config, weights, source.tokenizer, attention, backend, source.template)
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -52,13 +52,11 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     ('llama', 107328, 2)
     """
     source = _opened(Path(path), None)
-    config, decoder = source.config, blank_decoder(source.config)
+    config = source.config
     files = _files(source.weights, config)
-    needed = {name: tuple(blank.shape) for name, blank in decoder.weights().items()}
-    source.weights.check({file: needed[name] for name, own in files.items() for file in own}, _optional(config))
     return {
         "family": config.family,
-        "parameters": sum(math.prod(needed[name]) * len(own) for name, own in files.items()),
+        "parameters": sum(math.prod(own.shape) * len(own.paths) for own in files.values()),
         "dtype": config.dtype.name,
         "layers": config.layers,
         "width": config.width,
@@ -111,33 +109,24 @@ def _there(path: Path) -> Path:
 
 def _weights(checkpoint: Weights, config: Config) -> Iterator[tuple[str, np.ndarray]]:
     """The weights under the names of the program; all are checked before the first is read."""
-    decoder = blank_decoder(config)
-    files = _files(checkpoint, config)
-    needed = {name: tuple(blank.shape) for name, blank in decoder.weights().items()}
-    checkpoint.check({file: needed[name] for name, own in files.items() for file in own}, _optional(config))
-    for name, paths in files.items():
-        stack = checkpoint.stacked(paths, config.dtype)
-        yield name, stack if name.startswith(decoder.layers_at) else stack[0]
+    for name, own in _files(checkpoint, config).items():
+        yield name, checkpoint.stacked(list(own.paths), config.dtype).reshape(*own.leading, *own.shape)
 
 
 def _optional(config: Config) -> frozenset[str]:
     """Weights that files may hold although nothing reads them."""
-    return frozenset({"lm_head.weight"} if config.tied else ())
+    return frozenset({"lm_head.weight", "embed_out.weight"} if config.tied else ())
 
 
-def _files(checkpoint: Weights, config: Config) -> dict[str, list[str]]:
-    """For each weight of the program, its names in the files: one for each layer."""
-    decoder = blank_decoder(config)
-    # Older files of GPT-2 hold the model without its head, and leave the prefix out.
-    prefix = "" if "wte.weight" not in set(checkpoint.names()) else "transformer."
-    files: dict[str, list[str]] = {}
-    for name in decoder.weights():
-        path = name.removeprefix(prefix)
-        at = decoder.layers_at.removeprefix(prefix)
-        if path.startswith(at):
-            files[name] = [f"{at}{number}.{path.removeprefix(at)}" for number in range(config.layers)]
-        else:
-            files[name] = [path]
+def _files(checkpoint: Weights, config: Config) -> dict[str, Tensors]:
+    """For each weight of the program its tensors in a checkpoint. Refuses one that has others."""
+    root = blank_decoder(config).layers_at.partition(".")[0] + "."
+    prefix = root if checkpoint.lacks(root) else ""
+    files = {
+        name: replace(own, paths=tuple(path.removeprefix(prefix) for path in own.paths))
+        for name, own in tensors_of(config).items()
+    }
+    checkpoint.check({path: own.shape for own in files.values() for path in own.paths}, _optional(config))
     return files
 
 

@@ -34,7 +34,7 @@ class Model:
         config: Config,
         weights: dict[str, Any],
         tokenizer: Any,
-        pattern: Pattern,
+        pattern: Pattern | None,
         backend: str,
         chat_template: ChatTemplate | None = None,
     ) -> None:
@@ -49,8 +49,8 @@ class Model:
         sizes = f"{config.layers} layers of {config.width}, {config.vocabulary:,} tokens"
         return f"<llm.Model {config.family}: {sizes}, {config.dtype}>"
 
-    def attending(self, pattern: Pattern) -> Self:
-        """The same model with another pattern of attention, sharing its weights."""
+    def attending(self, pattern: Pattern | None) -> Self:
+        """The same model with another pattern of attention, sharing its weights; None is the model's own."""
         changed = copy.copy(self)
         changed.pattern, changed._generating, changed._scoring = pattern, {}, {}
         return changed
@@ -171,9 +171,9 @@ class Model:
 
     def _check_length(self, total: int) -> None:
         """Learnt positions end somewhere."""
-        if self.config.rotary is None and total > self.config.positions:
+        if self.config.limit is not None and total > self.config.limit:
             raise ContextLengthError(
-                f"the text would have {total} tokens, but the model has {self.config.positions} positions",
+                f"the text would have {total} tokens, but the model has {self.config.limit} positions",
                 fix="shorten the prompt or ask for fewer tokens",
             )
 

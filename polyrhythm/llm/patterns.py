@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.language.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax
+from polyrhythm.language.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax, tanh, value
 from polyrhythm.language.index import Dim, index_max
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import whole
@@ -62,30 +62,48 @@ def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], TensorLike | None
     return steps, entry.bias
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, t: Dim, pattern: Pattern) -> Tensor:
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    t: Dim,
+    pattern: Pattern,
+    scale: float | None = None,
+    softcap: float | None = None,
+    position_bias: Callable[[Tensor], Tensor] | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """What the queries find: q is (..., heads of keys, group, size), k and v are (..., heads of keys, size) over t.
 
     The scores of several slices share one softmax; keys and values are read where they lie. Softmax is computed in
-    float32, as transformers do.
+    float32, as transformers do. `scale` is one over the root of the size by default; `softcap` bounds the scores
+    smoothly; `position_bias` gives a bias (heads, 1) for the position of a step, float32; `sinks` is a score for each
+    head that takes a share of the softmax and leads nowhere (Xiao et al., 2023).
     """
     slices, bias = seen(pattern, t)
     batch = "b" * (q.rank - 3)
-    group = int(q.shape[-2])
+    kv_heads, group = int(q.shape[-3]), int(q.shape[-2])
     alone = group == 1  # an axis of length one would keep the keys from being used where they lie
     queries = reshape(q, *q.shape[:-2], q.shape[-1]) if alone else q
     head = "k" if alone else "kg"
+    factor = float(int(q.shape[-1]) ** -0.5) if scale is None else scale
     scores = []
     start: Any = 0
     for steps in slices:
         product = einsum(f"{batch}{head}d,s{batch}kd->{batch}{head}s", queries, k[{t: steps}])
-        score, end = product.cast("float32") * float(int(q.shape[-1]) ** -0.5), start + product.shape[-1]
+        score, end = product.cast("float32") * factor, start + product.shape[-1]
+        if softcap is not None:
+            score = tanh(score / softcap) * softcap
         if bias is not None:
             own = bias if len(slices) == 1 else as_tensor(bias).axes[..., start:end]
-            score = score + _by_head(own, int(q.shape[-3]), group, alone)
+            score = score + _by_head(own, kv_heads, group, alone)
+        if position_bias is not None:
+            score = score + _by_head(position_bias(value(t)[{t: steps}]), kv_heads, group, alone)
         scores.append(score)
         start = end
+    sink = None if sinks is None else reshape(sinks.cast("float32"), *((kv_heads,) if alone else (kv_heads, group)), 1)
     parts = []
-    for steps, weights in zip(slices, _weights(scores), strict=True):
+    for steps, weights in zip(slices, _weights(scores, sink), strict=True):
         parts.append(einsum(f"{batch}{head}s,s{batch}kd->{batch}{head}d", weights.cast(v.dtype), v[{t: steps}]))
     mixed = parts[0]
     for part in parts[1:]:
@@ -93,17 +111,19 @@ def attend(q: Tensor, k: Tensor, v: Tensor, t: Dim, pattern: Pattern) -> Tensor:
     return mixed
 
 
-def _weights(scores: Sequence[Tensor]) -> list[Tensor]:
+def _weights(scores: Sequence[Tensor], sink: Tensor | None = None) -> list[Tensor]:
     """The softmax of several parts together. Joined, they would have to be copied at every step."""
-    if len(scores) == 1:
+    if len(scores) == 1 and sink is None:
         return [softmax(scores[0], -1)]
     most = scores[0].max(-1, keepdims=True)
     for score in scores[1:]:
         most = maximum(most, score.max(-1, keepdims=True))
+    most = most if sink is None else maximum(most, sink)
     raised = [exp(score - most) for score in scores]
     total = raised[0].sum(-1, keepdims=True)
     for part in raised[1:]:
         total = total + part.sum(-1, keepdims=True)
+    total = total if sink is None else total + exp(sink - most)
     return [part / total for part in raised]
 
 

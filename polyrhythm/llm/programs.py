@@ -12,6 +12,7 @@ every sequence.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from polyrhythm.language.functions import any as any_of
 from polyrhythm.language.functions import gather, log_softmax, one_hot, squeeze, topk, value, where
@@ -19,8 +20,10 @@ from polyrhythm.language.index import Bound, Dim, dim, size
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.llm.config import Config
-from polyrhythm.llm.decoders import blank_decoder
+from polyrhythm.llm.config import Config, stacks
+from polyrhythm.llm.families import blank_decoder
+from polyrhythm.llm.naming import layer_number
+from polyrhythm.llm.parts import Step
 from polyrhythm.llm.patterns import Pattern
 from polyrhythm.llm.sampling import Choice, chosen, penalised
 from polyrhythm.runtime.program import Program, compile
@@ -35,22 +38,36 @@ class Generating:
     given: Bound
 
 
-def scores_of(config: Config, token: Tensor, t: Dim, pattern: Pattern) -> tuple[Tensor, Bound]:
-    """The logits after each token, and the number of layers. The weights are inputs under their names."""
-    l, L = dim("l")
-    decoder = blank_decoder(config)
-    weights = {
-        name: input(name, blank.shape, (l,) if name.startswith(decoder.layers_at) else (), config.dtype)
-        for name, blank in decoder.weights().items()
-    }
-    model = decoder.using(weights)
-    h = recurrent((*token.shape, config.width), ((l, L + 1), t), config.dtype, name="h")
-    h[0] = model.embed(token, t)
-    h[l + 1] = model.layer(h, t, pattern)
-    return model.scores(h[L]), L
+def scores_of(
+    config: Config, token: Tensor, t: Dim, pattern: Pattern | None, given: Any = None
+) -> tuple[Tensor, dict[Bound, int]]:
+    """The logits after each token, and the sizes of the loops over layers. The weights are inputs under their names.
+
+    `given` is the condition on t under which tokens are known, if there is one.
+    """
+    decoder, loops = blank_decoder(config), stacks(config.kinds)
+    names = ["l"] if len(loops) == 1 else [f"l{number}" for number in range(len(loops))]
+    dims = [dim(name) for name in names]
+    # The loop of each layer in the decoder's list: a stack has as many as its period.
+    loop_of = [own for own, loop in zip(dims, loops, strict=True) for _ in range(loop.period)]
+    weights = {}
+    for name, blank in decoder.weights().items():
+        number = layer_number(name, decoder.layers_at, len(loop_of))
+        weights[name] = input(name, blank.shape, () if number is None else (loop_of[number][0],), config.dtype)
+    model, step = decoder.using(weights), Step(t, pattern, given)
+    h, number = model.embed(token, t), 0
+    for (l, L), loop in zip(dims, loops, strict=True):
+        state = recurrent((*token.shape, config.width), ((l, L + 1), t), config.dtype, name="h")
+        state[0] = h
+        x: Tensor = state
+        for _ in range(loop.period):
+            x, number = model.layer(number)(x, step), number + 1
+        state[l + 1] = x
+        h = state[L]
+    return model.scores(h), {L: loop.repeats for (_, L), loop in zip(dims, loops, strict=True)}
 
 
-def generating(config: Config, batch: int, how: Choice, pattern: Pattern, backend: str) -> Generating:
+def generating(config: Config, batch: int, how: Choice, pattern: Pattern | None, backend: str) -> Generating:
     """The program that writes: inputs `prompt` over t, `lengths` and `limits` of the sequences, and `ends` if any.
 
     The output is the tokens; where log-probabilities are asked for, a dict of them and those.
@@ -62,7 +79,7 @@ def generating(config: Config, batch: int, how: Choice, pattern: Pattern, backen
     lengths, limits = input("lengths", rows, (), "int32"), input("limits", rows, (), "int32")
     token = recurrent(rows, (t,), "int32", name="token")
     ended = recurrent(rows, (t,), "bool", name="ended")
-    scores, L = scores_of(config, token, t, pattern)
+    scores, sizes = scores_of(config, token, t, pattern, t < P)
     last = value(t) + 1 >= limits
     filler: Tensor | int = 0
     if how.ends:
@@ -76,7 +93,7 @@ def generating(config: Config, batch: int, how: Choice, pattern: Pattern, backen
     token[t >= P] = where(value(t) < lengths, prompt, following[t - 1])
     program = compile(
         token if how.logprobs is None else {"token": token, **_logprobs(scores, token, how.logprobs, t, P)},
-        bounds={L: config.layers},
+        bounds=sizes,
         until={t: where(t < P, False, ended.all(0) if rows else ended)},
         backend=backend,
         progress=False,
@@ -122,9 +139,9 @@ def _logprobs(scores: Tensor, token: Tensor, count: int, t: Dim, P: Bound) -> di
     return found
 
 
-def scoring(config: Config, batch: int, pattern: Pattern, backend: str) -> Program:
+def scoring(config: Config, batch: int, pattern: Pattern | None, backend: str) -> Program:
     """The program that scores given text: input `tokens` over t, output the logits after each."""
     rows = () if batch == 1 else (batch,)
     t, _ = dim("t")
-    scores, L = scores_of(config, input("tokens", rows, (t,), "int32"), t, pattern)
-    return compile(scores, bounds={L: config.layers}, backend=backend, progress=False)
+    scores, sizes = scores_of(config, input("tokens", rows, (t,), "int32"), t, pattern)
+    return compile(scores, bounds=sizes, backend=backend, progress=False)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.llm.config import read_config
-from polyrhythm.llm.decoders import blank_decoder
+from polyrhythm.llm.families import FAMILIES
+from polyrhythm.llm.naming import tensors_of
 from polyrhythm.nn.files import save
 
 LLAMA = {
@@ -40,10 +41,21 @@ GPT2 = {
     "eos_token_id": 257,
 }
 
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+OWN: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": 16},
+    "gemma2": {"sliding_window": 16, "head_dim": 16, "tie_word_embeddings": False},
+    "gemma3_text": {"sliding_window": 16, "head_dim": 16, "tie_word_embeddings": False},
+    "gemma": {"head_dim": 16, "tie_word_embeddings": False},
+    "qwen3": {"head_dim": 16},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 48},
+    "qwen3_moe": {**EXPERTS, "head_dim": 16},
+}
+"""What the config.json of a family has beside, or instead of, a Llama's."""
+
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": LLAMA,
-    "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 16},
-    "gpt2": GPT2,
+    family: GPT2 if family == "gpt2" else {**LLAMA, "model_type": family, **OWN.get(family, {})} for family in FAMILIES
 }
 
 
@@ -63,14 +75,11 @@ def write_random(folder: str | os.PathLike[str], family: str = "llama", seed: in
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps({**DEFAULTS[family], **config}, indent=1) + "\n")
     known = read_config(path)
-    decoder = blank_decoder(known)
     rng = np.random.default_rng(seed)
     weights: dict[str, np.ndarray] = {}
-    for name, blank in decoder.weights().items():
-        for number in range(known.layers) if name.startswith(decoder.layers_at) else (None,):
-            rest = name.removeprefix(decoder.layers_at)
-            full = name if number is None else f"{decoder.layers_at}{number}.{rest}"
-            weights[full] = _drawn(name, tuple(blank.shape), known.tied, rng).astype(known.dtype)
+    for own in tensors_of(known).values():
+        for name in own.paths:
+            weights[name] = _drawn(name, own.shape, known.tied, rng).astype(known.dtype)
     save(weights, path / "model.safetensors", {"format": "pt"})
     (path / "tokenizer.json").write_text(json.dumps(_tokenizer(known.vocabulary)))
     return path

@@ -65,6 +65,94 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+NEOX = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+FALCON = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LATENT = {"kv_lora_rank": 20, "qk_rope_head_dim": 8, "qk_nope_head_dim": 12, "v_head_dim": 10}
+GROUPS = {"n_routed_experts": 8, "n_group": 4, "topk_group": 2, **MOE, "num_experts_per_tok": 3}
+MULTIPLIERS = {
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 2.0,
+    "residual_multiplier": 0.5,
+    "attention_multiplier": 0.3,
+}
+
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama, yarn": ("Llama", llama(48, 2, 4, 2, rope_parameters=YARN)),
+    "llama, yarn, not truncated": (
+        "Llama",
+        llama(48, 2, 4, 2, rope_parameters={**YARN, "truncate": False, "beta_fast": 16.0, "attention_factor": 1.3}),
+    ),
+    "llama, dynamic": ("Llama", llama(48, 2, 4, 2, rope_parameters={"rope_type": "dynamic", "factor": 2.0})),
+    "qwen2": ("Qwen2", llama(48, 2, 4, 2)),
+    "qwen2, some windows": (
+        "Qwen2",
+        llama(48, 4, 4, 1, use_sliding_window=True, sliding_window=8, max_window_layers=2, tie_word_embeddings=True),
+    ),
+    "qwen3": ("Qwen3", llama(48, 2, 4, 2, head_dim=16)),
+    "qwen3, biases": ("Qwen3", llama(64, 3, 8, 8, head_dim=8, attention_bias=True)),
+    "smollm3": ("SmolLM3", llama(48, 5, 4, 2)),
+    "smollm3, own layers": ("SmolLM3", llama(32, 3, 4, 4, no_rope_layers=[0, 1, 0], tie_word_embeddings=False)),
+    "gemma": ("Gemma", llama(48, 2, 4, 1, head_dim=16)),
+    "gemma2": ("Gemma2", llama(48, 5, 4, 2, head_dim=16, sliding_window=8, query_pre_attn_scalar=20)),
+    "gemma3": ("Gemma3Text", llama(48, 8, 4, 2, head_dim=16, sliding_window=8, query_pre_attn_scalar=20)),
+    "phi3": ("Phi3", llama(48, 2, 4, 2)),
+    "phi3, a part, window": (
+        "Phi3",
+        llama(64, 2, 4, 4, sliding_window=9, rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.5}),
+    ),
+    "olmo2": ("Olmo2", llama(48, 2, 4, 2)),
+    "granite": ("Granite", llama(48, 2, 4, 2, **MULTIPLIERS)),
+    "stablelm": ("StableLm", llama(64, 2, 4, 2)),
+    "stablelm, parallel": (
+        "StableLm",
+        llama(64, 2, 4, 2, use_parallel_residual=True, qk_layernorm=True, use_qkv_bias=True),
+    ),
+    "starcoder2": ("Starcoder2", llama(48, 2, 4, 2, sliding_window=8)),
+    "cohere": ("Cohere", llama(48, 2, 4, 2)),
+    "cohere, norms": ("Cohere", llama(48, 2, 4, 2, use_qk_norm=True)),
+    "gpt_neox": ("GPTNeoX", NEOX),
+    "gpt_neox, in turn": ("GPTNeoX", {**NEOX, "use_parallel_residual": False, "rotary_pct": 1.0}),
+    "falcon": ("Falcon", FALCON),
+    "falcon, new": ("Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon, alibi": ("Falcon", {**FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
+    "bloom": ("Bloom", {"hidden_size": 48, "n_layer": 2, "n_head": 6}),
+    "mixtral": ("Mixtral", llama(48, 2, 4, 2, num_local_experts=5, num_experts_per_tok=2)),
+    "qwen2_moe": (
+        "Qwen2Moe",
+        llama(48, 4, 4, 2, num_experts=6, shared_expert_intermediate_size=40, decoder_sparse_step=2, **MOE),
+    ),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        llama(48, 3, 4, 2, num_experts=6, norm_topk_prob=True, head_dim=16, mlp_only_layers=[0], **MOE),
+    ),
+    "gpt_oss": (
+        "GptOss",
+        llama(48, 4, 4, 2, num_local_experts=5, num_experts_per_tok=2, head_dim=16, sliding_window=8),
+    ),
+    "deepseek_v3": (
+        "DeepseekV3",
+        llama(48, 3, 4, 4, q_lora_rank=24, first_k_dense_replace=1, **LATENT, **GROUPS),
+    ),
+    "deepseek_v3, yarn": (
+        "DeepseekV3",
+        llama(
+            48,
+            2,
+            4,
+            4,
+            q_lora_rank=None,
+            first_k_dense_replace=0,
+            rope_parameters={**YARN, "mscale": 0.8, "mscale_all_dim": 0.7},
+            **LATENT,
+            **GROUPS,
+        ),
+    ),
+}
+"""Families that came later, by the names of their classes."""
+
+
 @dataclass
 class Reference:
     """A model of transformers. With the usual gain its weights are large enough that what it writes varies.
@@ -81,7 +169,10 @@ class Reference:
 
     @cached_property
     def model(self) -> Any:
-        family, settings = SHAPES[self.name]
+        family, settings = {**SHAPES, **MORE}[self.name]
+        if self.name in MORE:
+            model_class = family.removesuffix("Text") + "ForCausalLM"
+            FAMILIES[family] = getattr(transformers, family + "Config"), getattr(transformers, model_class)
         make_config, make_model = FAMILIES[family]
         settings = settings if self.layers is None else {**settings, "num_hidden_layers": self.layers}
         ends = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
@@ -90,11 +181,15 @@ class Reference:
         seed = len(self.name) if self.seed is None else self.seed
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for name, weight in model.named_parameters():
+            # DeepSeek's correction of its router is a buffer, and decides as a weight does.
+            corrections = [pair for pair in model.named_buffers() if pair[0].endswith("correction_bias")]
+            for name, weight in [*model.named_parameters(), *corrections]:
                 noise = torch.randn(weight.shape, generator=generator)
                 if weight.ndim == 1:
-                    weight.copy_((0.0 if name.endswith("bias") else 1.0) + 0.1 * noise)
-                elif "wte" in name or "embed_tokens" in name:
+                    # Gemma's norms count from one, and sinks from zero.
+                    none = name.endswith(("bias", "sinks")) or family.startswith(("Gemma", "RecurrentGemma"))
+                    weight.copy_((0.0 if none else 1.0) + 0.1 * noise)
+                elif "wte" in name or "embed" in name:
                     weight.copy_(noise * (0.1 if tied else 1.0))
                 elif "wpe" in name:
                     weight.copy_(noise)

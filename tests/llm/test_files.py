@@ -21,7 +21,8 @@ from polyrhythm.errors import (
     PromptError,
     UnsupportedError,
 )
-from polyrhythm.llm.config import Rotary, read_config
+from polyrhythm.llm.config import read_config
+from polyrhythm.llm.rope import Rotary
 
 
 @pytest.fixture
@@ -133,11 +134,9 @@ def test_a_config_of_another_model(folder: Path, changes: dict[str, Any], messag
     [
         ({"model_type": "bert"}, "model_type = 'bert'"),
         ({"hidden_act": "mish"}, "hidden_act = 'mish'"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "'yarn'"),
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "'spiral'"),
         ({"torch_dtype": "int8"}, "int8"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "rope_parameters"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0, "partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"layer_types": ["sliding_attention"] * 2}, "layer_types"),
         ({"layer_types": 3}, "layer_types"),
@@ -274,7 +273,7 @@ def test_two_spellings_of_one_configuration(folder: Path) -> None:
     change_config(folder, rope_theta=None, rope_scaling=None, torch_dtype=None, dtype="bfloat16")
     change_config(folder, rope_parameters={"rope_type": "llama3", "rope_theta": 5e5, **scaling})
     assert read_config(folder) == older
-    assert older.rotary == Rotary(5e5, "llama3", 8.0, 1.0, 4.0, 64)
+    assert older.kinds[0].rotary == Rotary(5e5, "llama3", 8.0, 1.0, 4.0, 64)
 
 
 def test_older_files_of_gpt2_leave_the_prefix_out(tmp_path: Path) -> None:

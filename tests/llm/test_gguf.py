@@ -43,7 +43,8 @@ def test_a_file_holds_the_weights_of_its_folder(folder: Path, tmp_path: Path, ki
         else:
             np.testing.assert_array_equal(weight, np.stack(layers) if "layers" in name else layers[0])
     if kind == "F32":
-        assert model.generate([1, 2, 3], 8).tokens.tolist() == whole.generate([1, 2, 3], 8).tokens.tolist()
+        expected = whole.generate([1, 2, 3], 8, ignore_eos=True).tokens.tolist()  # the file names no end
+        assert model.generate([1, 2, 3], 8).tokens.tolist() == expected
 
 
 @pytest.mark.parametrize("size", [0, 20, 2000, 100_000])
@@ -110,7 +111,7 @@ def test_a_factor_for_each_pair_is_that_of_llama3(folder: Path, tmp_path: Path) 
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    rotary = llm.load(tmp_path / "scaled.gguf").config.rotary
+    rotary = llm.load(tmp_path / "scaled.gguf").config.kinds[0].rotary
     assert rotary is not None
     plain = 10000.0 ** (-np.arange(0, 16, 2) / 16)
     np.testing.assert_allclose(rotary.speeds(16), plain / [1, 1, 2, 2, 4, 4, 8, 8], rtol=1e-6)
