@@ -54,7 +54,7 @@ count: .venv/test.stamp  ## lines of code per package, and of the compiler core
 	@$(VENV)/python -m tests.structure
 
 studies: .venv/test.stamp  ## the studies of streaming programs, into build/studies
-	$(VENV)/python -m polyrhythm.stream.studies --out build/studies
+	$(VENV)/python -m benchmarks.streams.studies --out build/studies
 
 bench: .venv/test.stamp  ## time programs against hand-written peers, into build/benchmarks
 	$(VENV)/python -m benchmarks

@@ -1,35 +1,17 @@
-"""The pictures of docs/streams.md, drawn from running programs.
+"""Pictures of streams: how nested groups become tokens, and programs as graphs, as SVG.
 
-    python -m polyrhythm.stream.pictures docs/pictures
-
-draws how nested groups become tokens, stream programs as graphs, and timelines of runs. Every picture comes from the
-same objects that the simulator runs, so none can go out of date silently: a test compares them with the files.
+Every picture comes from the same objects that the simulator runs.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from polyrhythm.language.index import dim
-from polyrhythm.language.inputs import input
-from polyrhythm.language.recurrent import recurrent
-from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.dims import shape_text
-from polyrhythm.stream.directives import Policy, parallelize, tile
 from polyrhythm.stream.graph import Node, Program, connections
-from polyrhythm.stream.hardware import Hardware
-from polyrhythm.stream.lowering import lower
-from polyrhythm.stream.moe import MoeShape, build_moe
-from polyrhythm.stream.simulate import simulate
-from polyrhythm.stream.timeline import timeline_svg
 from polyrhythm.stream.tokens import EMPTY, encode
-from polyrhythm.stream.traces import synthetic_routing
 
 _FILLS = {
     "source": "#eeeeee",
@@ -165,54 +147,3 @@ def _svg(width: float, height: float, shapes: Sequence[str]) -> str:
     size = f'width="{width:.0f}" height="{height:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">'
     return "\n".join([head, f'<rect {size} fill="white"/>', *shapes, "</svg>"])
-
-
-def pictures() -> dict[str, str]:
-    """All pictures of the documentation page, by file name.
-
-    >>> sorted(pictures())[0]
-    'streams-attention-coarse.svg'
-    """
-    routing = synthetic_routing((11, 2, 9, 10), 16)
-    shape = MoeShape(hidden=256, intermediate=512, experts=4, chosen=2)
-    layers = {
-        "static": build_moe(shape, routing, [tile("token", 4), tile("intermediate", 64)]),
-        "dynamic": build_moe(shape, routing, [tile("token", dynamic=True), tile("intermediate", 64)]),
-    }
-    drawn = {
-        "streams-tokens.svg": tokens_svg([[[1, 2], [3]], [[4], []], []], 2),
-        "streams-lowering.svg": program_svg(_recurrence()),
-        "streams-moe-graph.svg": program_svg(layers["static"]),
-    }
-    for name, layer in layers.items():
-        run = simulate(layer, Hardware(compute=512), functional=False, tracing=True)
-        drawn[f"streams-moe-{name}.svg"] = timeline_svg(run, most_lines=28)
-    lengths = np.array([700, 60, 90, 500, 80, 300, 40, 200]).tolist()
-    policies: tuple[Policy, ...] = ("coarse", "interleave", "dynamic")
-    for policy in policies:
-        program = build_attention(lengths, [parallelize("request", 2, policy, block=4)])
-        run = simulate(program, attention_hardware(), functional=False, tracing=True)
-        drawn[f"streams-attention-{policy}.svg"] = timeline_svg(run, most_lines=12)
-        if policy == "dynamic":
-            drawn["streams-attention-graph.svg"] = program_svg(program)
-    return drawn
-
-
-def _recurrence() -> Program:
-    """A running mean and the largest value of it so far, lowered."""
-    t, T = dim("t")
-    x = input("x", (), (t,))
-    y = recurrent((), (t,), name="y")
-    y[0] = x[0]
-    y[t + 1] = 0.9 * y + 0.1 * x[t + 1]
-    return lower(y[0 : t + 1].max(0), bounds={T: 6}).program
-
-
-def main(folder: str) -> None:
-    """Write all pictures."""
-    for name, text in pictures().items():
-        (Path(folder) / name).write_text(text + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

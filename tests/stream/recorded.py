@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from polyrhythm.stream.traces import DATA_VARIABLE, Traces, find_traces
+from benchmarks.streams.traces import DATA_VARIABLE, Traces, find_traces
 
 # Mixtral, batch 64: tile -> cycles, off-chip bytes, on-chip bytes.
 MIXTRAL_B64 = {

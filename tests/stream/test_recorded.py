@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polyrhythm.stream import Hardware
-from polyrhythm.stream.directives import Policy
-from polyrhythm.stream.moe import MIXTRAL, QWEN
-from polyrhythm.stream.studies import (
+from benchmarks.streams.studies import (
     POLICIES,
     TileSize,
     attention_point,
@@ -21,7 +18,10 @@ from polyrhythm.stream.studies import (
     moe_point,
     tiling_hardware,
 )
-from polyrhythm.stream.traces import DATA_VARIABLE, Trace, Traces, find_traces
+from benchmarks.streams.traces import DATA_VARIABLE, Trace, Traces, find_traces
+from polyrhythm.stream import Hardware
+from polyrhythm.stream.directives import Policy
+from polyrhythm.stream.moe import MIXTRAL, QWEN
 from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX, published_traces
 
 TRACES = find_traces()

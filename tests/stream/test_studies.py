@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyrhythm.stream import studies
-from polyrhythm.stream.counts import KV_COUNTS, ROUTING_COUNTS
-from polyrhythm.stream.studies import Row, improvement_distance
-from polyrhythm.stream.traces import Trace, Traces, find_traces, synthetic_lengths, synthetic_routing
+from benchmarks.streams import studies
+from benchmarks.streams.counts import KV_COUNTS, ROUTING_COUNTS
+from benchmarks.streams.studies import Row, improvement_distance
+from benchmarks.streams.traces import Trace, Traces, find_traces, synthetic_lengths, synthetic_routing
 from tests.stream.recorded import published_traces
 
 KEYS = [

@@ -1,6 +1,6 @@
 """The three studies: dynamic tiling, time-multiplexed regions, dynamic parallelization.
 
-    python -m polyrhythm.stream.studies --out DIR [--data DIR]
+    python -m benchmarks.streams.studies --out DIR [--data DIR]
 
 runs every design point and writes DIR/studies.json, one row a point and convention, and plots. A *convention* says how
 the figures are counted. `authors`: nodes of dynamic graphs have 6400 FLOPs a cycle and those of static graphs 4096, and
@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.streams.traces import Trace, Traces, find_traces
 from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
 from polyrhythm.stream.graph import Program
@@ -26,7 +27,6 @@ from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.metrics import measure
 from polyrhythm.stream.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from polyrhythm.stream.simulate import Run, simulate
-from polyrhythm.stream.traces import Trace, Traces, find_traces
 
 Convention = Literal["authors", "authors_v2", "like_for_like"]
 TileSize = int | Literal["dynamic"]
@@ -244,7 +244,7 @@ def run_studies(traces: Traces, say: Callable[[str], None] = print) -> list[Row]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m polyrhythm.stream.studies", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams.studies", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for studies.json and the plots")
     parser.add_argument("--data", type=Path, default=None, help="folder of the traces")
     options = parser.parse_args(arguments)
@@ -264,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _plot(rows: list[Row], folder: Path) -> None:
     try:
-        from polyrhythm.stream.plots import plot_studies
+        from benchmarks.streams.plots import plot_studies
     except ModuleNotFoundError as missing:
         print(f"no plots: {missing.name} is not installed (pip install polyrhythm[stream])")
         return

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from polyrhythm.stream.studies import Row
+    from benchmarks.streams.studies import Row
 
 
 def plot_studies(rows: Sequence[Row], folder: Path, distance: Callable[[Sequence[Row]], float]) -> list[Path]:

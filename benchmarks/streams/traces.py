@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyrhythm.stream.counts import KV_COUNTS, ROUTING_COUNTS
+from benchmarks.streams.counts import KV_COUNTS, ROUTING_COUNTS
 
 DATA_VARIABLE = "POLYRHYTHM_STEP_DATA"
 SYNTHETIC = "synthetic"
