@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.streams.attention import attention_hardware, build_attention
+from benchmarks.streams.moe import MoeShape, build_moe
 from benchmarks.streams.traces import synthetic_routing
 from polyrhythm.language.index import dim
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
-from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.directives import Policy, parallelize, tile
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import lower
-from polyrhythm.stream.moe import MoeShape, build_moe
 from polyrhythm.stream.pictures import program_svg, tokens_svg
 from polyrhythm.stream.simulate import simulate
 from polyrhythm.stream.timeline import timeline_svg

@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.streams.attention import attention_hardware, build_attention
+from benchmarks.streams.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from benchmarks.streams.traces import Trace, Traces, find_traces
-from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.metrics import measure
-from polyrhythm.stream.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from polyrhythm.stream.simulate import Run, simulate
 
 Convention = Literal["authors", "authors_v2", "like_for_like"]

@@ -4,11 +4,13 @@ Build a program from streams and operators, ask for its traffic and memory as fo
 for timing alone. See docs/streams.md.
 """
 
+from polyrhythm.stream.bottlenecks import Bottleneck, bottleneck, roofline_svg, utilisation_over_time
 from polyrhythm.stream.deadlock import lint
 from polyrhythm.stream.dims import Dim, dynamic, ragged, static
 from polyrhythm.stream.directives import parallelize, tile, time_multiplex
 from polyrhythm.stream.errors import (
     AccessNotStreamable,
+    CapacityExceeded,
     DataMismatch,
     Deadlock,
     DirectiveMismatch,
@@ -21,10 +23,12 @@ from polyrhythm.stream.errors import (
     StreamError,
     UnboundSymbol,
 )
+from polyrhythm.stream.exploration import Exploration, explore
 from polyrhythm.stream.expr import Expr, symbol
+from polyrhythm.stream.fifos import FifoDepths, smallest_fifos
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Program, Stream
-from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.hardware import Costs, Hardware
 from polyrhythm.stream.lowering import Lowered, lower
 from polyrhythm.stream.metrics import Metrics, measure
 from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles, scan
@@ -50,14 +54,19 @@ __all__ = [
     "U32",
     "U64",
     "AccessNotStreamable",
+    "Bottleneck",
     "Buffer",
+    "CapacityExceeded",
+    "Costs",
     "DataMismatch",
     "Deadlock",
     "Dim",
     "DirectiveMismatch",
     "DynTile",
     "ElementMismatch",
+    "Exploration",
     "Expr",
+    "FifoDepths",
     "Function",
     "Hardware",
     "Lowered",
@@ -78,10 +87,12 @@ __all__ = [
     "Tuple",
     "UnboundSymbol",
     "accum",
+    "bottleneck",
     "bufferize",
     "dynamic",
     "eager_merge",
     "expand",
+    "explore",
     "feedback",
     "flat_map",
     "flatten",
@@ -103,8 +114,10 @@ __all__ = [
     "replicate",
     "reshape",
     "restate",
+    "roofline_svg",
     "scan",
     "simulate",
+    "smallest_fifos",
     "source",
     "stack",
     "static",
@@ -114,6 +127,7 @@ __all__ = [
     "tile",
     "time_multiplex",
     "unstack",
+    "utilisation_over_time",
     "window",
     "zip_streams",
 ]

@@ -30,12 +30,14 @@ def report_deadlock(engine: Engine) -> Deadlock:
     unprimed = [loop.name for process in cycle for loop in process.node.inputs if _is_unprimed(loop.node)]
     if not full and unprimed:
         fix = f"prime the loop: feedback({unprimed[0]!r}, ..., initial=[...])"
-    return Deadlock(
+    found = Deadlock(
         f"deadlock at cycle {max(process.clock for process in stuck)}: {steps} -> {cycle[0].name}\n"
         f"  full FIFOs: {names}",
         fix=fix,
         at=cycle[0].node.source,
     )
+    found.fifos = tuple(dict.fromkeys(c.name.split("[")[0] for c in full))
+    return found
 
 
 def _is_unprimed(node: Node) -> bool:

@@ -37,12 +37,16 @@ class Channel:
         "closed_at",
         "credit",
         "frees",
+        "gets",
         "items",
         "log",
         "name",
+        "puts",
         "reader",
         "reader_gone",
         "reader_waits",
+        "stalled",
+        "starved",
         "writer",
         "writer_waits",
     )
@@ -60,6 +64,24 @@ class Channel:
         self.reader_waits = False
         self.writer_waits = False
         self.log: list[Token] | None = None
+        self.stalled = self.starved = 0
+        self.puts: list[int] | None = None
+        self.gets: list[int] | None = None
+
+    @property
+    def high_water(self) -> int | None:
+        """The most tokens that were in the FIFO at one time, where the times of tokens were kept.
+
+        >>> channel = Channel("tokens", capacity=4)
+        >>> channel.puts, channel.gets = [0, 0, 5], [3, 6, 6]
+        >>> channel.high_water
+        2
+        """
+        if self.puts is None or self.gets is None:
+            return None
+        primed = len(self.gets) + len(self.items) - len(self.puts)
+        taken = np.searchsorted(np.array(self.gets, np.int64), np.array(self.puts, np.int64), side="right")
+        return int(max((np.arange(1, len(self.puts) + 1) + primed - taken).max(initial=primed), 0))
 
     def prime(self, tokens: Sequence[Token]) -> None:
         """Put tokens in before the run, as the start of a feedback loop needs."""
@@ -122,8 +144,11 @@ class Process:
                 return None
         value, level, time = items.popleft()
         if time > self.clock:
+            channel.starved += time - self.clock
             self.clock = time
         channel.frees.append(self.clock)
+        if channel.gets is not None:
+            channel.gets.append(self.clock)
         if channel.writer_waits:
             channel.writer_waits = False
             self.engine.wake(channel.writer)
@@ -138,6 +163,7 @@ class Process:
                 return None
         value, level, time = items[0]
         if time > self.clock:
+            channel.starved += time - self.clock
             self.clock = time
         return value, level
 
@@ -151,12 +177,15 @@ class Process:
         elif channel.frees:
             freed = channel.frees.popleft()
             if freed > self.clock:
+                channel.stalled += freed - self.clock
                 self.clock = freed
         else:
             return self._put_later(channel, value, level)
         channel.items.append((value, level, self.clock + self.hardware.fifo_latency))
         if channel.log is not None:
             channel.log.append((value if value is EMPTY else 0, level))
+        if channel.puts is not None:
+            channel.puts.append(self.clock)
         if channel.reader_waits:
             channel.reader_waits = False
             self.engine.wake(channel.reader)
@@ -177,6 +206,7 @@ class Process:
         if not channel.frees:
             return self._space_later(channel)
         if channel.frees[0] > self.clock:
+            channel.stalled += channel.frees[0] - self.clock
             self.clock = channel.frees[0]
         return ()
 

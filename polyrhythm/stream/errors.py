@@ -176,6 +176,26 @@ class Deadlock(StreamError):
     4
     """
 
+    fifos: tuple[str, ...] = ()
+
+
+class CapacityExceeded(StreamError):
+    """A run needs more on-chip memory, FIFOs included, than the hardware has. The fix names what holds most of it.
+
+    >>> from polyrhythm.stream import Hardware, Program, bufferize, simulate, source, static, streamify
+    >>> held = streamify(bufferize(source("x", [[1.0] * 64], (static(1), static(64))), 1))
+    >>> simulate(Program(held), Hardware(on_chip_capacity=256))
+    Traceback (most recent call last):
+    ...
+    polyrhythm.stream.errors.CapacityExceeded: 776 bytes of on-chip memory and ... are needed, and the hardware has 256
+    ...
+
+    Corrected:
+
+    >>> simulate(Program(held), Hardware(on_chip_capacity=4096)).cycles
+    128
+    """
+
 
 class OperationNotStreamable(StreamError):
     """The lowering met an operation that no stream operator can do, or that needs more at once than a tile holds.

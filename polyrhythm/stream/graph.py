@@ -228,6 +228,9 @@ class Program:
         """The stream that is drained to show what an end carried."""
         return self._taps[end]
 
+    def __str__(self) -> str:
+        return self.text()
+
     def text(self) -> str:
         """The program as text, one line a node.
 

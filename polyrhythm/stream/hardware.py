@@ -12,11 +12,31 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Costs:
+    """Energy in picojoules and area in square micrometres; the defaults are round numbers, to be replaced.
+
+    Energy is counted for each byte moved off chip, each FLOP, and each node and cycle. Area is counted for each FLOP a
+    cycle, each byte of on-chip memory (FIFOs included) and each node.
+
+    >>> Costs(flop=0.5).flop
+    0.5
+    """
+
+    off_chip_byte: float = 32.0
+    flop: float = 1.0
+    node_cycle: float = 0.1
+    flop_area: float = 500.0
+    byte_area: float = 2.0
+    node_area: float = 10_000.0
+
+
+@dataclass(frozen=True)
 class Hardware:
     """A simulated accelerator.
 
     `compute` is the FLOPs a cycle of a node, `compute_of` overrides it by node name. `fifo_depths` overrides
-    `fifo_depth` by the name of a stream, or by the role that it was given when it was built.
+    `fifo_depth` by the name of a stream, or by the role that it was given when it was built. A run that needs more
+    than `on_chip_capacity` bytes is refused. `costs` has the energy and the area of things.
 
     >>> Hardware().memory_bandwidth
     1024
@@ -38,6 +58,8 @@ class Hardware:
     fifo_latency: int = 0
     switch_cycles: int = 1
     element_cycles: int = 1
+    on_chip_capacity: int | None = None
+    costs: Costs = field(default_factory=Costs)
 
     @property
     def memory_bandwidth(self) -> int:

@@ -3,7 +3,7 @@
 Every metric is a sum over the nodes, an expression over routing counts and lengths by name. Two accountings of on-chip
 memory are kept: that of the published figures (an off-chip operator holds one tile) and the paper's (it holds two, and
 a matrix unit holds weights and inputs). `active_only` leaves out the memory of copies that receive nothing, such as
-experts without tokens.
+experts without tokens. `fifo` counts what the FIFOs hold when they are full, which neither accounting does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from polyrhythm.stream.copies import total
 from polyrhythm.stream.dims import cardinality
 from polyrhythm.stream.expr import Bindings, Expr, as_expr, positive
-from polyrhythm.stream.graph import Node, Program
+from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
+
+_NOTHING = as_expr(0)
+_NAMES = ("off_chip", "off_chip_burst", "on_chip", "on_chip_paper", "flops", "fifo")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class Metrics:
     on_chip: Expr
     on_chip_paper: Expr
     flops: Expr
+    fifo: Expr = _NOTHING
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {getattr(self, name)}" for name in _NAMES)
 
     def evaluate(self, bindings: Bindings) -> dict[str, int]:
         """All metrics as numbers.
@@ -40,13 +47,7 @@ class Metrics:
         >>> Metrics(*[symbol("n") * k for k in range(5)]).evaluate({"n": 2})["flops"]
         8
         """
-        return {
-            "off_chip": int(self.off_chip.evaluate(bindings)),
-            "off_chip_burst": int(self.off_chip_burst.evaluate(bindings)),
-            "on_chip": int(self.on_chip.evaluate(bindings)),
-            "on_chip_paper": int(self.on_chip_paper.evaluate(bindings)),
-            "flops": int(self.flops.evaluate(bindings)),
-        }
+        return {name: int(getattr(self, name).evaluate(bindings)) for name in _NAMES}
 
     def intensity(self, bindings: Bindings, *, burst: bool = False) -> float:
         """Operational intensity: FLOPs for every byte of off-chip traffic.
@@ -69,8 +70,9 @@ def measure(program: Program, hardware: Hardware | None = None, *, active_only: 
     >>> print(measure(Program(map_tiles("exp", x))).flops)
     8
     """
-    burst = (hardware or Hardware()).burst
-    sums = [as_expr(0)] * 5
+    hardware = hardware or Hardware()
+    burst = hardware.burst
+    sums = [as_expr(0)] * len(_NAMES)
     for node in program.nodes:
         operator = node.operator
         present = _present(node) if active_only else as_expr(1)
@@ -80,9 +82,19 @@ def measure(program: Program, hardware: Hardware | None = None, *, active_only: 
             operator.on_chip(node, paper=False) * present,
             operator.on_chip(node, paper=True) * present,
             operator.flops(node),
+            _fifo_bytes(node, hardware),
         )
         sums = [sum_ + total(part, node.copies) for sum_, part in zip(sums, parts, strict=True)]
     return Metrics(*sums)
+
+
+def _fifo_bytes(node: Node, hardware: Hardware) -> Expr:
+    """Bytes of the FIFOs that one copy of a node writes; what only renames a stream has none."""
+    held = as_expr(0)
+    for number, port in enumerate(node.outputs if not node.operator.virtual else ()):
+        depth = hardware.depth(port.role, Stream(node, number).name)
+        held = held + total(port.element.nbytes * depth, port.copies, node.copies)
+    return held
 
 
 def _present(node: Node) -> Expr:

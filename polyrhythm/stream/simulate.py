@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.stream.copies import total
 from polyrhythm.stream.deadlock import report_deadlock
 from polyrhythm.stream.engine import Channel, Engine, Process, Steps
-from polyrhythm.stream.errors import StopMismatch
+from polyrhythm.stream.errors import CapacityExceeded, StopMismatch
 from polyrhythm.stream.graph import Node, Operator, Program, Stream, connections
 from polyrhythm.stream.hardware import Hardware
+from polyrhythm.stream.metrics import measure
 from polyrhythm.stream.observe import names_symbol, observed_bindings
 from polyrhythm.stream.operators.common import endless_inputs, is_feedback
 from polyrhythm.stream.operators.offchip import OffChip
@@ -45,6 +47,23 @@ class NodeReport:
 
 
 @dataclass(frozen=True)
+class FifoReport:
+    """What one FIFO did: cycles that its writer waited for space and its reader for a token.
+
+    `high_water` is the most tokens that were in it at one time; None in a run without tracing.
+    """
+
+    stream: Stream
+    name: str
+    writer: str
+    reader: str
+    depth: int
+    stalled: int
+    starved: int
+    high_water: int | None
+
+
+@dataclass(frozen=True)
 class Run:
     """The result of a simulation: cycles, FLOPs, bytes moved, off-chip arrays, and a report of every node.
 
@@ -63,6 +82,7 @@ class Run:
     reports: tuple[NodeReport, ...]
     arrays: Mapping[str, np.ndarray]
     bindings: Mapping[str, Any]
+    fifos: tuple[FifoReport, ...] = ()
     _drained: Mapping[Stream, list[list[Token]]] = field(repr=False, default_factory=dict)
 
     @property
@@ -199,10 +219,34 @@ def simulate(
             channel.reader = process
             process.steps = _Drain(drained[stream][copy]).run(process)
     logs = _log_channels(program, wiring)
+    for channel in (c for channels in wiring.written.values() for c in channels if tracing):
+        channel.puts, channel.gets = [], []
     if not engine.run():
         raise report_deadlock(engine)
     _check_left_over(wiring)
-    return _result(program, hardware, engine, drained, logs)
+    run = _result(program, hardware, engine, drained, logs, wiring)
+    if hardware.on_chip_capacity is not None:
+        _check_capacity(run, hardware.on_chip_capacity)
+    return run
+
+
+def _check_capacity(run: Run, capacity: int) -> None:
+    """Refuse a run that needs more on-chip memory than there is, and say where it goes."""
+    needed = measure(run.program, run.hardware).evaluate(run.bindings)
+    if needed["on_chip"] + needed["fifo"] <= capacity:
+        return
+    sizes = {
+        node: int(total(node.operator.on_chip(node, paper=False), node.copies).evaluate(run.bindings))
+        for node in run.program.nodes
+    }
+    most = sorted(sizes, key=lambda node: -sizes[node])[:3]
+    raise CapacityExceeded(
+        f"{needed['on_chip']:,} bytes of on-chip memory and {needed['fifo']:,} of FIFOs are needed, "
+        f"and the hardware has {capacity:,}",
+        fix="choose smaller tiles, fewer regions or shallower FIFOs; most is held by "
+        + ", ".join(f"{node.name} ({sizes[node]:,})" for node in most),
+        at=most[0].source,
+    )
 
 
 def _check_left_over(wiring: _Wiring) -> None:
@@ -267,6 +311,7 @@ def _result(
     engine: Engine,
     drained: dict[Stream, list[list[Token]]],
     logs: list[tuple[Stream, list[Channel]]],
+    wiring: _Wiring,
 ) -> Run:
     working = [process for process in engine.processes if not process.name.startswith("drain ")]
     reports = tuple(NodeReport(p.node, p.copy, p.busy, p.work_done, p.clock, tuple(p.record or ())) for p in working)
@@ -281,5 +326,11 @@ def _result(
         reports,
         engine.arrays,
         observed_bindings([(stream.shape, [c.log or [] for c in channels]) for stream, channels in logs]),
+        tuple(
+            FifoReport(s, c.name, c.writer.name, c.reader.name, c.capacity, c.stalled, c.starved, c.high_water)
+            for s, channels in wiring.written.items()
+            for c in channels
+            if c.reader is not None and c.writer is not None and c.capacity < _UNBOUNDED
+        ),
         drained,
     )

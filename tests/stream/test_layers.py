@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyrhythm as pr
-from polyrhythm.stream import Deadlock, Hardware, StreamError, lint, lower, simulate
-from polyrhythm.stream.attention import (
+from benchmarks.streams.attention import (
     AttentionData,
     AttentionShape,
     attention_hardware,
     attention_reference,
     build_attention,
 )
+from benchmarks.streams.moe import MoeData, MoeShape, build_moe, moe_reference
+from benchmarks.streams.programs import attention, moe
+from benchmarks.streams.programs.attention import decode_attention
+from benchmarks.streams.programs.moe import mixture_of_experts
+from polyrhythm.stream import Deadlock, Hardware, StreamError, lint, lower, simulate
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
-from polyrhythm.stream.moe import MoeData, MoeShape, build_moe, moe_reference
-from polyrhythm.stream.programs import attention, moe
-from polyrhythm.stream.programs.attention import decode_attention
-from polyrhythm.stream.programs.moe import mixture_of_experts
 from tests.stream.running import assert_consistent
 
 SHAPE = MoeShape(hidden=8, intermediate=12, experts=8, chosen=2)

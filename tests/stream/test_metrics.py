@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.streams.attention import attention_hardware, build_attention
 from benchmarks.streams.counts import ROUTING_COUNTS
+from benchmarks.streams.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from benchmarks.streams.studies import TileSize
 from benchmarks.streams.traces import synthetic_lengths, synthetic_routing
 from polyrhythm.stream import Hardware, Program, UnboundSymbol, measure, simulate
-from polyrhythm.stream.attention import attention_hardware, build_attention
 from polyrhythm.stream.directives import Directive, parallelize, tile, time_multiplex
-from polyrhythm.stream.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from tests.stream.recorded import MIXTRAL_B64, TIME_MULTIPLEX
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.streams.moe import MIXTRAL, QWEN
 from benchmarks.streams.studies import (
     POLICIES,
     TileSize,
@@ -21,7 +22,6 @@ from benchmarks.streams.studies import (
 from benchmarks.streams.traces import DATA_VARIABLE, Trace, Traces, find_traces
 from polyrhythm.stream import Hardware
 from polyrhythm.stream.directives import Policy
-from polyrhythm.stream.moe import MIXTRAL, QWEN
 from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX, published_traces
 
 TRACES = find_traces()

@@ -32,6 +32,9 @@ class Lowered:
     rebuild: Any
     missing: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return str(self.program)
+
     def outputs(self, run: Run) -> Any:
         """The outputs that a functional run left in off-chip memory, in the structure they were asked for."""
         if self.missing:
@@ -71,13 +74,13 @@ def lower(
     schedule = check_schedule(schedule)
     problem = gathers_for_one_hots(prepared(tensors, schedule, inputs or {}, bounds or {}, storage))
     try:
-        program, results = _lowered(problem)
+        program, results = lowered_streams(problem)
     except StreamError as error:
-        raise refusal(error, schedule, lambda part: _lowered(problem.scheduled(part))) from error
+        raise refusal(error, schedule, lambda part: lowered_streams(problem.scheduled(part))) from error
     return Lowered(program, results, rebuild, tuple(name for name, array in problem.arrays.items() if array is None))
 
 
-def _lowered(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
+def lowered_streams(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
     """The streams of a program, and where its outputs are."""
     lowering = Lowering(problem)
     lowering.run()

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.streams.programs.moe import mixture_of_experts
 from polyrhythm.stream.directives import Directive, TileDirective, find, tile
 from polyrhythm.stream.errors import StreamError
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.lowering import lower
-from polyrhythm.stream.programs.moe import mixture_of_experts
 from polyrhythm.stream.types import BF16
 
 TOKENS_OF_EXPERT = "tokens_of_expert"

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.streams.programs.attention import decode_attention
 from polyrhythm.stream.directives import Directive, ParallelizeDirective, find, tile
 from polyrhythm.stream.errors import StreamError
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import lower
 from polyrhythm.stream.lowering.dealt import METADATA, WRITE_BACK
-from polyrhythm.stream.programs.attention import decode_attention
 from polyrhythm.stream.types import BF16
 
 

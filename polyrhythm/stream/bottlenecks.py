@@ -1,0 +1,171 @@
+"""What a run waits for: memory, compute, dispatch or FIFOs, and the chain of waits that decides its length.
+
+A process knows how long it was busy, and a FIFO how long its reader waited for a token and its writer for space.
+From the process that ends last the report follows the longest wait, to the writer that was late or to the reader that
+was slow, until it meets a process that was mostly busy, or one that it has met before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log10
+
+from polyrhythm.stream.metrics import measure
+from polyrhythm.stream.operators.offchip import OffChip
+from polyrhythm.stream.simulate import NodeReport, Run
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One link of the chain: a process, the cycles it was busy, and what it waited for most."""
+
+    process: str
+    busy: int
+    waited: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Why a run takes as long as it does. Shares are of all cycles; `energy` in picojoules, `area` in um2."""
+
+    kind: str
+    cycles: int
+    memory: float
+    loader: float
+    compute: float
+    stalled: float
+    chain: tuple[Wait, ...]
+    energy: float
+    area: float
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.kind}-bound, {self.cycles:,} cycles",
+            f"  memory bandwidth used {self.memory:.0%}, busiest loader {self.loader:.0%}, "
+            f"busiest unit {self.compute:.0%}, longest wait for FIFO space {self.stalled:.0%}",
+            f"  energy {self.energy / 1e6:,.2f} uJ, area {self.area / 1e6:,.2f} mm2",
+            *(f"  {wait.process}: busy {wait.busy:,}, {wait.reason} {wait.waited:,}" for wait in self.chain),
+        ]
+        return "\n".join(lines)
+
+
+def bottleneck(run: Run) -> Bottleneck:
+    """The bottleneck of a run.
+
+    >>> from polyrhythm.stream import Hardware, OffChip, Program, linear_load, map_tiles, simulate
+    >>> load = linear_load(OffChip("x", 256, 64), (64, 64), (4,))
+    >>> bottleneck(simulate(Program(map_tiles("exp", load)), Hardware(compute=1))).kind
+    'compute'
+    >>> bottleneck(simulate(Program(map_tiles("exp", load)), Hardware(channels=1))).kind
+    'memory'
+    """
+    cycles = max(run.cycles, 1)
+    off_chip = [report for report in run.reports if _is_off_chip(report)]
+    units = [report for report in run.reports if report.node.operator.computes]
+    memory = run.bytes_moved / (run.hardware.memory_bandwidth * cycles)
+    chain = _chain(run)
+    last = next(report for report in run.reports if report.name == chain[-1].process)
+    if chain[-1].busy < chain[-1].waited:
+        kind = "FIFO" if any(wait.reason.startswith("space") for wait in chain) else "dispatch"
+    elif _is_off_chip(last):
+        kind = "memory" if memory > 0.7 else "dispatch"
+    else:
+        kind = "compute" if last.node.operator.computes else "dispatch"
+    values = measure(run.program, run.hardware).evaluate(run.bindings)
+    costs, nodes = run.hardware.costs, len(run.reports)
+    energy = run.bytes_moved * costs.off_chip_byte + run.flops * costs.flop + nodes * run.cycles * costs.node_cycle
+    area = run.allocated_flops * costs.flop_area + nodes * costs.node_area
+    return Bottleneck(
+        kind,
+        run.cycles,
+        memory,
+        max((report.busy for report in off_chip), default=0) / cycles,
+        max((report.busy for report in units), default=0) / cycles,
+        max((fifo.stalled for fifo in run.fifos), default=0) / cycles,
+        chain,
+        energy,
+        area + (values["on_chip"] + values["fifo"]) * costs.byte_area,
+    )
+
+
+def _is_off_chip(report: NodeReport) -> bool:
+    return isinstance(getattr(report.node.operator, "tensor", None), OffChip)
+
+
+def _chain(run: Run) -> tuple[Wait, ...]:
+    waits: dict[str, tuple[int, str, str]] = {}
+    for fifo in run.fifos:
+        for process, cycles, reason, other in (
+            (fifo.reader, fifo.starved, f"tokens of {fifo.name}", fifo.writer),
+            (fifo.writer, fifo.stalled, f"space in {fifo.name}", fifo.reader),
+        ):
+            waits[process] = max(waits.get(process, (0, "", "")), (cycles, reason, other))
+    busy = {report.name: report.busy for report in run.reports}
+    current = max(run.reports, key=lambda report: report.finished_at).name
+    chain: list[Wait] = []
+    while True:
+        waited, reason, other = waits.get(current, (0, "nothing", ""))
+        chain.append(Wait(current, busy[current], waited, reason or "nothing"))
+        if busy[current] >= waited or other not in busy or any(wait.process == other for wait in chain):
+            return tuple(chain)
+        current = other
+
+
+def utilisation_over_time(run: Run, parts: int = 20) -> dict[str, list[float]]:
+    """The share of every part of a run in which each copy of a node was busy; needs a run with tracing.
+
+    >>> from polyrhythm.stream import Hardware, Program, map_tiles, simulate, source, static
+    >>> x = source("x", [1.0, 2.0], (static(2),))
+    >>> utilisation_over_time(simulate(Program(map_tiles("exp", x)), Hardware(compute=1), tracing=True), 2)["exp"]
+    [1.0, 1.0]
+    """
+    width = max(run.cycles, 1) / parts
+    found: dict[str, list[float]] = {}
+    for report in run.reports:
+        shares = [0.0] * parts
+        for start, end in report.intervals:
+            for part in range(int(start // width), min(int((end - 1) // width), parts - 1) + 1):
+                shares[part] += (min(end, (part + 1) * width) - max(start, part * width)) / width
+        if report.intervals:
+            found[report.name] = [round(share, 4) for share in shares]
+    return found
+
+
+def roofline_svg(runs: dict[str, Run]) -> str:
+    """Runs of one accelerator under its roofline: FLOPs a cycle over FLOPs a byte, both logarithmic.
+
+    >>> from polyrhythm.stream import OffChip, Program, linear_load, map_tiles, simulate
+    >>> run = simulate(Program(map_tiles("exp", linear_load(OffChip("x", 4, 64), (1, 64), (4,)))))
+    >>> roofline_svg({"exp": run}).count("<circle")
+    1
+    """
+    points = {name: (run.flops / max(run.bytes_moved, 1), run.flops / max(run.cycles, 1)) for name, run in runs.items()}
+    first = next(iter(runs.values()))
+    peak = max(run.allocated_flops for run in runs.values()) or 1
+    ridge = peak / first.hardware.memory_bandwidth
+    low, high = (
+        min([ridge, *(x for x, _ in points.values() if x)]) / 4,
+        max([ridge, *(x for x, _ in points.values())]) * 4,
+    )
+    floor = min([peak, *(y for _, y in points.values() if y)]) / 10
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = log10(max(x, low) / low) / log10(high / low)
+        up = log10(max(y, floor) / floor) / log10(2 * peak / floor)
+        return round(60 + 480 * across, 1), round(330 - 300 * up, 1)
+
+    roof = " ".join(
+        f"{x},{y}" for x, y in (at(low, low * first.hardware.memory_bandwidth), at(ridge, peak), at(high, peak))
+    )
+    shapes = [f'<polyline points="{roof}" fill="none" stroke="#4c78a8" stroke-width="2"/>']
+    for name, (intensity, speed) in points.items():
+        x, y = at(intensity, speed)
+        shapes.append(f'<circle cx="{x}" cy="{y}" r="4" fill="#e45756"><title>{name}</title></circle>')
+        shapes.append(f'<text x="{x + 7}" y="{y + 4}" font-size="11">{name}: {speed:,.0f} FLOPs a cycle</text>')
+    shapes.append(
+        f'<text x="300" y="352" font-size="11" text-anchor="middle">FLOPs a byte, {low:.3g} to {high:.3g}</text>'
+    )
+    size = 'width="600" height="360" font-family="sans-serif"'
+    shapes.append(f'<text x="62" y="24" font-size="11">peak {peak:,} FLOPs a cycle</text>')
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(shapes)}</svg>'
