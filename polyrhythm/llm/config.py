@@ -88,6 +88,7 @@ class Config:
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     experts: Experts | None = None
+    wide: bool = False  # whether what layers add to is float32 whatever the weights are
     detail: Any = None  # what only one family has
 
     @property

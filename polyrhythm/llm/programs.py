@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from polyrhythm.language.functions import any as any_of
 from polyrhythm.language.functions import gather, log_softmax, one_hot, squeeze, topk, value, where
 from polyrhythm.language.index import Bound, Dim, dim, size
@@ -55,9 +57,10 @@ def scores_of(
         number = layer_number(name, decoder.layers_at, len(loop_of))
         weights[name] = input(name, blank.shape, () if number is None else (loop_of[number][0],), config.dtype)
     model, step = decoder.using(weights), Step(t, pattern, given)
-    h, number = model.embed(token, t), 0
+    dtype = np.dtype("float32") if config.wide else config.dtype
+    h, number = model.embed(token, t).cast(dtype), 0
     for (l, L), loop in zip(dims, loops, strict=True):
-        state = recurrent((*token.shape, config.width), ((l, L + 1), t), config.dtype, name="h")
+        state = recurrent((*token.shape, config.width), ((l, L + 1), t), dtype, name="h")
         state[0] = h
         x: Tensor = state
         for _ in range(loop.period):

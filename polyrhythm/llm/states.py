@@ -13,6 +13,7 @@ from polyrhythm.compiler.ir.graph import NodeDim
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.language.functions import as_tensor
+from polyrhythm.language.functions.support import as_dtype
 from polyrhythm.language.index import Dim
 from polyrhythm.language.recurrent import Recurrent, otherwise
 from polyrhythm.language.tensor import Tensor
@@ -24,7 +25,7 @@ def over(x: Tensor, shape: Sequence[Any], dtype: Any) -> Recurrent:
     for span in x.spans:
         assert span.symbol.bound is not None
         spans.append(NodeDim(span.symbol, Term.of(span.symbol.bound)))
-    return Recurrent(tuple(spans), TensorType(tuple(Term.of(length) for length in shape), dtype), None)
+    return Recurrent(tuple(spans), TensorType(tuple(Term.of(length) for length in shape), as_dtype(dtype)), None)
 
 
 def before(x: Tensor, t: Dim, steps: int = 1) -> Tensor:

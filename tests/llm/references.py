@@ -71,6 +71,7 @@ FALCON = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 LATENT = {"kv_lora_rank": 20, "qk_rope_head_dim": 8, "qk_nope_head_dim": 12, "v_head_dim": 10}
 GROUPS = {"n_routed_experts": 8, "n_group": 4, "topk_group": 2, **MOE, "num_experts_per_tok": 3}
+STATE = {"hidden_size": 48, "num_hidden_layers": 3}
 MULTIPLIERS = {
     "embedding_multiplier": 3.0,
     "logits_scaling": 2.0,
@@ -148,6 +149,14 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
             **LATENT,
             **GROUPS,
         ),
+    ),
+    "mamba": ("Mamba", {**STATE, "state_size": 6}),
+    "mamba, biases": ("Mamba", {**STATE, "state_size": 4, "use_bias": True, "use_conv_bias": False, "conv_kernel": 3}),
+    "mamba2": ("Mamba2", {**STATE, "state_size": 6, "num_heads": 6, "head_dim": 16, "n_groups": 3, "chunk_size": 8}),
+    "rwkv": ("Rwkv", {**STATE, "attention_hidden_size": 40, "intermediate_size": 72}),
+    "recurrent_gemma": (
+        "RecurrentGemma",
+        llama(48, 5, 4, 1, lru_width=48, attention_window_size=8, conv1d_width=3, head_dim=12),
     ),
 }
 """Families that came later, by the names of their classes."""

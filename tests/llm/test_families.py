@@ -13,7 +13,7 @@ from polyrhythm.errors import ContextLengthError
 from polyrhythm.llm.config import stacks
 from tests.llm.references import MORE, PROMPTS, Reference
 
-QUICK = ["qwen2, some windows", "gemma3", "falcon, alibi", "gpt_oss", "deepseek_v3", "mamba", "recurrent_gemma"]
+QUICK = ["qwen2, some windows", "gemma3", "falcon, alibi", "gpt_oss", "deepseek_v3", "mamba2", "recurrent_gemma"]
 """One for each way of building a decoder: loops over several kinds, biases by position, experts, latents, states."""
 
 

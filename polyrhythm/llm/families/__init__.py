@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.llm.config import Config
-from polyrhythm.llm.families import gemma, gpt, llama, mixtures, others, qwen
+from polyrhythm.llm.families import gemma, gpt, llama, mixtures, others, qwen, recurrent
 from polyrhythm.llm.fields import Fields
 from polyrhythm.llm.transformer import Transformer
 
@@ -47,6 +47,10 @@ FAMILIES = {
     "qwen3_moe": Family(qwen.qwen3_moe, mixtures.mixture_decoder),
     "gpt_oss": Family(mixtures.gpt_oss, mixtures.gpt_oss_decoder),
     "deepseek_v3": Family(mixtures.deepseek_v3, mixtures.deepseek_decoder),
+    "mamba": Family(recurrent.mamba, recurrent.Mamba),
+    "mamba2": Family(recurrent.mamba2, recurrent.Mamba),
+    "rwkv": Family(recurrent.rwkv, recurrent.Rwkv),
+    "recurrent_gemma": Family(recurrent.recurrent_gemma, recurrent.RecurrentGemma),
 }
 """By the name in `model_type`."""
 
