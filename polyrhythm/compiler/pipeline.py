@@ -12,10 +12,11 @@ from functools import partial
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.legality import check_program
+from polyrhythm.compiler.legality import check_holds, check_program
 from polyrhythm.compiler.loops.build import build
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.guards import joined
+from polyrhythm.compiler.loops.hold import with_holds
 from polyrhythm.compiler.loops.ir import For, LoopProgram, walk
 from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
@@ -56,8 +57,10 @@ class Compiled:
 
     @property
     def executable(self) -> LoopProgram:
-        """The loops as a backend that compiles them takes them: those marked for it unrolled."""
-        return joined(expanded(self.loops))
+        """The loops as a backend that compiles them takes them: those marked for it unrolled, then values held."""
+        loops = with_holds(joined(expanded(self.loops)))
+        check_holds(loops)
+        return loops
 
 
 @contextmanager
@@ -171,7 +174,7 @@ def _ordered(
         loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
     with _timed(seconds, "layout"):
         if compiled_loops:
-            loops = laid_out(loops)
+            loops = with_holds(laid_out(loops))
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=compiled_loops)

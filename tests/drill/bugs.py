@@ -151,6 +151,13 @@ BUGS: tuple[Bug, ...] = (
         "if not self.proves(earlier, within) and False:",
         "jax",
     ),
+    Bug(
+        "hold: a register is read after its slot was overwritten",
+        "polyrhythm.compiler.loops.hold",
+        "if name == place and (index is None or not _differ(index, other)):",
+        "if name == place and index is None:",
+        "jax",
+    ),
     # Backends: nothing but their results can tell.
     Bug(
         "numpy: slices begin one element late",

@@ -15,7 +15,8 @@ integer sets, for all values of the bounds at once. What is proved:
 - *effects*: calls that share an effect run in the order of the language, once each;
 - *until*: loops that end early look at the right values, and all of the above holds however they end (see
   `stops.py`);
-- *layout*: what the later passes have added to the loops, how places lie in memory and are read there, is true.
+- *layout*: what the later passes have added to the loops, how places lie in memory and are read there, is true;
+- *hold*: values that are not read back from their buffers are those that the buffers hold.
 
 Taken for granted: that the graph is well formed (`ir/verify.py`), the requirements on bounds that are checked at
 the call, and that places hold zeros at first (for the condition of `until` only).
@@ -31,6 +32,7 @@ from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.legality.completeness import check_completeness
 from polyrhythm.compiler.legality.effects import check_effects
 from polyrhythm.compiler.legality.failure import IllegalProgramError
+from polyrhythm.compiler.legality.holds import check_holds
 from polyrhythm.compiler.legality.layout import check_layout
 from polyrhythm.compiler.legality.operations import check_operations
 from polyrhythm.compiler.legality.places import check_places
@@ -39,13 +41,14 @@ from polyrhythm.compiler.legality.stops import check_stops, scenarios
 from polyrhythm.compiler.legality.subject import Subject
 from polyrhythm.compiler.loops.ir import LoopProgram
 
-__all__ = ["IllegalProgramError", "check_program"]
+__all__ = ["IllegalProgramError", "check_holds", "check_program"]
 
 RULES = (check_operations, check_completeness, check_places, check_reads, check_effects, check_stops, check_layout)
 
 
 def check_program(graph: Graph, program: LoopProgram) -> None:
     """Prove that the loops compute the graph; raise an IllegalProgramError otherwise."""
+    check_holds(program)
     for scenario in scenarios(program):
         subject = Subject(graph, program, scenario)
         for rule in RULES:

@@ -9,7 +9,20 @@ from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.source import Source
 
-Rule = Literal["form", "operation", "completeness", "order", "storage", "parallel", "effects", "until", "layout"]
+Rule = Literal[
+    "form",
+    "operation",
+    "completeness",
+    "order",
+    "storage",
+    "parallel",
+    "effects",
+    "until",
+    "layout",
+    "hold",
+    "lanes",
+    "growth",
+]
 
 
 class IllegalProgramError(PolyrhythmError):

@@ -74,17 +74,19 @@ class Steps:
 class Load:
     """A read of a place: one slot index, or several slots, per axis of slots; `type` is what is read.
 
-    What lies beyond the slots that are read is known to be `zeros`.
+    What lies beyond the slots that are read is known to be `zeros`. A `held` load is of a slot whose value is at hand,
+    since this iteration or the one before has stored it (see `hold.py`).
     """
 
     place: str
     index: tuple[Term | Steps, ...]
     type: TensorType
     zeros: bool = False
+    held: bool = False
 
     def __str__(self) -> str:
         entries = ", ".join(map(str, self.index)) + (" else 0" if self.zeros else "")
-        return f"{self.place}[{entries}]" if self.index else self.place
+        return ("held " if self.held else "") + (f"{self.place}[{entries}]" if self.index else self.place)
 
 
 @dataclass(frozen=True)
@@ -164,12 +166,22 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Register:
+    """A slot that each iteration stores to and the next one reads: `before` is its index there, `now` where stored."""
+
+    place: str
+    before: tuple[Term, ...]
+    now: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
 class For:
     """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
 
     The iterations of a `parallel` loop do not depend on each other: they may run in any order, or all at once.
     `private` are the buffers that each of them fills and reads by itself.
-    An `unrolled` loop has a known number of iterations, and is better written out.
+    An `unrolled` loop has a known number of iterations, and is better written out. Values that each iteration passes to
+    the next beside their buffers are in `registers`; the first iteration finds what is in the buffer.
     """
 
     counter: Symbol
@@ -180,6 +192,7 @@ class For:
     parallel: bool = False
     unrolled: bool = False
     private: frozenset[str] = frozenset()
+    registers: tuple[Register, ...] = ()
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

@@ -26,7 +26,9 @@ def _item(item: Item, indent: str, details: bool) -> Iterator[str]:
         stop = f" until {item.stop.done}, then {item.stop.bound} = {item.stop.length}" if item.stop else ""
         word = "for all" if item.parallel else "for"
         unrolled = ", written out" if item.unrolled else ""
-        yield f"{indent}{word} {item.counter} in {item.first} .. {item.end - 1}{unrolled}{stop}:"
+        slots = (f"{r.place}[{', '.join(map(str, r.before))}]" for r in item.registers)
+        passed = f", holding {', '.join(slots)}" if item.registers else ""
+        yield f"{indent}{word} {item.counter} in {item.first} .. {item.end - 1}{unrolled}{passed}{stop}:"
     elif isinstance(item, If):
         yield f"{indent}if {item.condition}:"
     else:

@@ -371,6 +371,33 @@ def drop_axis(program: LoopProgram, random: Random) -> LoopProgram | None:
     return replace(program, places={**program.places, place.name: replace(place, axes=tuple(axes))})
 
 
+def hold_load(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """A value is taken to be at hand though its slot may have been overwritten."""
+    loads = [f for f in _operands(program, Load) if _load(f).index and not _load(f).held]
+    if not loads:
+        return None
+    path, block, n, m = found = random.choice(loads)
+    return _with_item(program, path, _with_operand(block, n, m, replace(_load(found), held=True)))
+
+
+def change_register(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """A register is of another slot."""
+    loops = [(p, i) for p, i in _paths(program.body) if isinstance(i, For) and i.registers]
+    if not loops:
+        return None
+    path, loop = random.choice(loops)
+    at = random.randrange(len(loop.registers))
+    old = loop.registers[at]
+    way = random.randrange(3)
+    if way == 0:
+        new = [replace(old, before=_shifted(old.before, random))]
+    elif way == 1:
+        new = [replace(old, now=_shifted(old.now, random))]
+    else:
+        new = []
+    return _with_item(program, path, replace(loop, registers=(*loop.registers[:at], *new, *loop.registers[at + 1 :])))
+
+
 def _load(found: tuple[Path, Block, int, int]) -> Load:
     load = found[1].body[found[2]].operands[found[3]]
     assert isinstance(load, Load)
@@ -407,5 +434,9 @@ CHANGES: list[tuple[str, Change]] = [
         change_via,
         claim_zeros,
         drop_axis,
+        hold_load,
+        hold_load,
+        change_register,
+        change_register,
     )
 ]

@@ -5,6 +5,7 @@ number. So a program is right at some bounds exactly if every output holds, at e
 graph defines there, if effects happen in the order of the language, and if no slot outside of a place is touched.
 Where a stopping condition decides a length, it is true from a chosen step on. What is said of the layout must be true
 of every read when it is done: a wrong limit, way of reading or claim of zeros is wrong even where no value shows it.
+What is held is the value that the same loop has stored last under the same terms.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ class Machine:
         self.zero = expressions("zero")
         self.log: dict[str, list[Any]] = {}
         self.steps = 0
+        self.held: dict[tuple[str, Any], int] = {}  # what the innermost loop has stored last, by the terms of the index
 
     def run(self) -> None:
         self.items(self.program.body)
@@ -180,11 +182,17 @@ class Machine:
         outer, outside = self.values.get(loop.counter), self.places
         before = {name: dict(slots) for name, slots in self.places.items()} if loop.parallel else {}
         made: dict[str, dict[Point, int]] = {name: {} for name in before}
+        held, passed = self.held, None
         for count in range(self.term(loop.first), self.term(loop.end)):
             self.values[loop.counter] = count
+            if passed is None:  # the first iteration finds what is in the places
+                index = {r: tuple(self.term(term) for term in r.before) for r in loop.registers}
+                passed = {r: self.places[r.place].get(index[r], self.zero) for r in loop.registers}
+            self.held = {(r.place, r.before): value for r, value in passed.items()}
             if loop.parallel:  # each iteration sees what was there before the loop, and what it makes itself
                 self.places = {name: Lane(slots) for name, slots in before.items()}
             self.items(loop.body)
+            passed = {r: self.held.get((r.place, r.now), self.zero) for r in loop.registers}
             for name in made:
                 made[name].update(self.places[name].own)  # type: ignore[attr-defined]
             if loop.stop is not None:
@@ -192,6 +200,7 @@ class Machine:
                 if done in self.true:
                     self.values[loop.stop.bound] = self.term(loop.stop.length)
                     break
+        self.held = held
         if loop.parallel:
             self.places = outside
             for name, slots in made.items():
@@ -215,6 +224,7 @@ class Machine:
             if self.program.places[store.place].kind == "input" or store.value not in local:
                 raise WrongError(f"a store of {store.value} into {store.place}")
             self.places[store.place][slot] = local[store.value]
+            self.held[store.place, store.index] = local[store.value]
 
     def compute(self, compute: Compute, local: Mapping[str, int], called: dict[int, Any]) -> int:
         operands = []
@@ -269,6 +279,10 @@ class Machine:
             else:
                 choices.append([self.term(entry)])
         found = []
+        if load.held:
+            if (load.place, load.index) not in self.held:
+                raise WrongError(f"{load} has not been stored")
+            return (), (self.held[load.place, load.index],)
         for slot in product(*choices):
             self.inside(load.place, slot)
             if self.program.places[load.place].kind == "input":

@@ -209,7 +209,7 @@ def limits_of(number: int) -> tuple[Symbol, Symbol]:
 def some_iterations(loop: For, number: int = 0) -> For:
     """A loop from one iteration to before another, both given by symbols."""
     first, end = limits_of(number)
-    return For(loop.counter, Term.of(first), Term.of(end), loop.body, loop.stop, loop.parallel)
+    return replace(loop, first=Term.of(first), end=Term.of(end))
 
 
 def begin_at(lowering: Lowering, loop: For, first: jax.Array, end: jax.Array, number: int = 0) -> None:

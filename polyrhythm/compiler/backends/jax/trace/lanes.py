@@ -42,6 +42,7 @@ from polyrhythm.compiler.loops.ir import (
     Load,
     LoopProgram,
     Place,
+    Register,
     Steps,
     Store,
     blocks_of,
@@ -356,9 +357,19 @@ class _Rewriter:
         for cut in stores.values():
             self._place(cut)
 
-    def item(self, block: Item) -> Item:
-        if not isinstance(block, Block):
-            return block
+    def item(self, item: Item) -> Item:
+        if isinstance(item, For):
+            return replace(item, registers=tuple(map(self._register, item.registers)))
+        return self._block(item) if isinstance(item, Block) else item
+
+    def _register(self, register: Register) -> Register:
+        cut = self.stores.get(register.place)
+        if cut is None:
+            return register
+        before, now = _without(register.before, cut.axis), _without(register.now, cut.axis)
+        return Register(cut.name, before, now)
+
+    def _block(self, block: Block) -> Block:
         body = tuple(
             replace(c, operands=tuple(self._load(o) if isinstance(o, Load) else o for o in c.operands))
             for c in block.body

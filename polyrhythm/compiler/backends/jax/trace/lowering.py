@@ -23,7 +23,6 @@ from polyrhythm.compiler.backends.jax.ops.padded import Start, is_one
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, split
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
-from polyrhythm.compiler.backends.jax.trace.registers import Recent, registers
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
     Residues,
@@ -112,17 +111,13 @@ class Lowering(Places):
             return {name: inner[name].array for name in names}
 
         made = lax.cond(holds, then, lambda values: values, {name: state[name].array for name in names})
-        for name in written(item.body):
-            self.recent.forget(name)
         state.update({name: replace(state[name], array=array) for name, array in made.items()})
 
     def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
-        """A loop, after which nothing is known of what it stored."""
-        recent, self.recent = self.recent, Recent()
+        """A loop, in which values are held that it has stored itself."""
+        held, self.held = self.held, {}
         self._loop(loop, state, live, mask)
-        self.recent = recent
-        for name in written(loop.body):
-            recent.forget(name)
+        self.held = held
 
     def _loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
         """A loop; one of a single known iteration is done in place."""
@@ -199,19 +194,18 @@ class Lowering(Places):
     def starts(self, loop: For, first: Scalar, state: State) -> tuple[jax.Array, ...]:
         """What the first iteration of a loop finds in the slots that each one passes to the next."""
         self.symbols[loop.counter] = first
-        loads = (Load(r.place, r.before, self.program.places[r.place].type) for r in registers(loop))
+        loads = (Load(r.place, r.before, self.program.places[r.place].type) for r in loop.registers)
         return tuple(self.load(load, state).array for load in loads)
 
     def inside(self, loop: For, state: State, live: set[str], passed: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Run the body of a loop, given what the iteration before passes on; what this one passes on."""
         self.looping += 1
-        self.recent = Recent()
-        own = list(registers(loop))
-        for register, value in zip(own, passed, strict=True):
+        self.held = {}
+        for register, value in zip(loop.registers, passed, strict=True):
             lengths = self.lengths(self.program.places[register.place].type.shape)
-            self.recent.store(register.place, register.before, Padded(value, lengths))
+            self.held[register.place, register.before] = Padded(value, lengths)
         self.items(loop.body, state, live, None)
-        made = tuple(self.recent.values[register.place, register.now].array for register in own)
+        made = tuple(self.held[register.place, register.now].array for register in loop.registers)
         self.looping -= 1
         return made
 

@@ -18,7 +18,6 @@ from jax import lax
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import Start, fit_axis, moved
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
-from polyrhythm.compiler.backends.jax.trace.registers import Recent
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, Scope
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -39,7 +38,7 @@ class Places(Scope):
     own: frozenset[str] = frozenset()  # the places of which each lane has its own
     apart: dict[str, Residues] = field(default_factory=dict)  # the buffers that the loop being traced keeps apart
     remainder: int = 0  # of those, what is being read
-    recent: Recent = field(default_factory=Recent, init=False)  # what need not be read back from buffers
+    held: dict[tuple[str, tuple[Term | Steps, ...]], Padded] = field(default_factory=dict, init=False)  # see `hold.py`
 
     def load(self, load: Load, state: State) -> Padded:
         """Select slots axis by axis; what remains has the lengths of the value read."""
@@ -47,7 +46,7 @@ class Places(Scope):
         apart = self.apart.get(load.place)
         if load.place not in state and apart is None:
             state[load.place] = self.empty(place)
-        known = self.recent.find(load)
+        known = self.held.get((load.place, load.index)) if load.held else None
         if known is not None:
             shared = self.all_finite if self._is_shared(place, load, ()) else None
             return Padded(known.array, self.lengths(load.type.shape), False, shared)
@@ -157,7 +156,8 @@ class Places(Scope):
         if store.place not in state and apart is None:
             state[store.place] = self.empty(place)
         index = [self.scalar(term) for term in store.index]
-        self.recent.store(store.place, store.index, Padded(new, value.lengths) if mask is None else None)
+        if mask is None:
+            self.held[store.place, store.index] = Padded(new, value.lengths)
         order, count = self.order(place), len(index)
         start = [jnp.int32(index[axis]) if axis < count else jnp.int32(0) for axis in order]
         slot = _gathered(lax.expand_dims(new, range(count)), order)

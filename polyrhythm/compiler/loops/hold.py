@@ -1,0 +1,97 @@
+"""Values that are not read back from a buffer: what this iteration has stored, and what the one before it did.
+
+XLA updates a buffer in place as long as nothing reads an older version of it. A body that stores `c[t + 1]` and reads
+`c[t]`, or reads back what it has just stored, gets copies of the whole buffer as soon as two fusions want the value.
+So a load of a slot that has been stored to in the same iteration is *held*: it stands for that value. What the next
+iteration reads of it is a *register* of the loop, carried beside the buffer. In a loop over the steps of an LSTM of
+256 units, batch 32, this took away copies of 42 MB at every step (`docs/decisions.md`).
+
+Legal because a held load has the value that it would read: the slot was stored to, once and without a guard, and
+nothing that may be the same slot has been stored since (`legality/holds.py` proves it again). A slot is told by the
+terms of its index. Slots of one buffer are different where some entry differs by a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Register, Steps, sites
+from polyrhythm.compiler.loops.liveness import written
+
+Slot = tuple[str, tuple[Term | Steps, ...]]
+"""A place, and the index of one of its slots."""
+
+
+def with_holds(program: LoopProgram) -> LoopProgram:
+    """The program with held loads and the registers of its loops."""
+    return replace(program, body=_held(program, program.body, set(), set()))
+
+
+def _held(
+    program: LoopProgram, items: Sequence[Item], known: set[Slot], used: set[Slot], guarded: bool = False
+) -> tuple[Item, ...]:
+    """Items with held loads. `known` are the slots that have been stored to; those that are loaded go into `used`.
+
+    What is stored under a guard may have been, or not.
+    """
+    done: list[Item] = []
+    for item in items:
+        if isinstance(item, Block):
+            done.append(_block(item, known, used))
+            for store in item.stores:
+                if program.places[store.place].kind != "variable":
+                    _forget(known, store.place, store.index)
+                    known |= set() if guarded else {(store.place, store.index)}
+        elif isinstance(item, If):
+            done.append(replace(item, body=_held(program, item.body, known, used, guarded=True)))
+        else:
+            done.append(_loop(program, item))
+            for place in written(item.body):
+                _forget(known, place, None)
+    return tuple(done)
+
+
+def _block(block: Block, known: set[Slot], used: set[Slot]) -> Block:
+    def load(old: Load) -> Load:
+        slot = (old.place, old.index)
+        if slot in known:
+            used.add(slot)
+        return replace(old, held=slot in known)
+
+    body = (replace(c, operands=tuple(load(o) if isinstance(o, Load) else o for o in c.operands)) for c in block.body)
+    return replace(block, body=tuple(body))
+
+
+def _forget(known: set[Slot], place: str, index: tuple[Term, ...] | None) -> None:
+    """A slot has another value, or any slot of a place."""
+    for name, other in [*known]:
+        if name == place and (index is None or not _differ(index, other)):
+            known.remove((name, other))
+
+
+def _loop(program: LoopProgram, loop: For) -> For:
+    """A loop with its registers: slots stored once, in every iteration, of which the next one holds a load."""
+    stores: dict[str, list[tuple[Term, ...] | None]] = {}
+    for site in sites(loop.body):
+        for store in site.block.stores:
+            always = not site.loops and not site.guards and program.places[store.place].kind != "variable"
+            stores.setdefault(store.place, []).append(store.index if always else None)
+    earlier = {loop.counter: Term.of(loop.counter) - 1}
+    possible: dict[Slot, Register] = {}
+    for place, found in stores.items():
+        if len(found) == 1 and found[0] is not None:
+            now = found[0]
+            before = tuple(term.substitute(earlier) for term in now)
+            if _differ(now, before):
+                possible[place, before] = Register(place, before, now)
+    used: set[Slot] = set()
+    body = _held(program, loop.body, set(possible), used)
+    return replace(loop, body=body, registers=tuple(r for slot, r in possible.items() if slot in used))
+
+
+def _differ(one: Sequence[Term | Steps], other: Sequence[Term | Steps]) -> bool:
+    """Whether two indices are surely those of different slots."""
+    entries = ((a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Term) and isinstance(b, Term))
+    return any((a - b).is_constant and (a - b).constant != 0 for a, b in entries)

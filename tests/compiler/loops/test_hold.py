@@ -1,0 +1,119 @@
+"""Values that are held instead of read back, and that the checker refuses those that may have been overwritten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.compiler.ir.conditions import ge
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.legality import IllegalProgramError, check_holds, check_program
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, mapped, walk
+from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.pipeline import Compiled, compile_tensors
+from tests.compiler.legality import mutants
+from tests.compiler.loops.cases import BUILDERS, made
+from tests.compiler.loops.simulate import wrong
+
+
+def recurrence() -> Compiled:
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = pr.recurrent((3,), (t,))
+    y[0] = x[0]
+    y[t + 1] = 0.9 * y + 0.1 * x[t + 1]
+    return compile_tensors([y, y[T - 1]])
+
+
+def loop_of(program: LoopProgram) -> For:
+    return next(i for i in walk(program.body) if isinstance(i, For) and i.registers)
+
+
+def test_the_last_value_is_a_register() -> None:
+    loops = recurrence().loops
+    (register,) = loop_of(loops).registers
+    assert (str(register.before[0]), str(register.now[0])) == ("t", "t + 1")
+    assert "for t in 0 .. T - 2, holding y[t]:" in show(loops)
+    assert "held y[t]" in show(loops)
+
+
+def test_unrolled_layers_have_a_register_each() -> None:
+    (t, T), (l, L) = pr.dim("t"), pr.dim("l")
+    h = pr.recurrent((128,), (t, (l, L + 1)))
+    past = h[0 : t + 1, l + 1].max(0)
+    h[t, 0] = pr.input("x", (128,), (t,))
+    h[0, l + 1] = 0.0
+    h[t + 1, l + 1] = pr.tanh(h[t, l + 1] @ pr.input("w", (128, 128), (l,)) + h[t + 1, l] + past)
+    compiled = compile_tensors([h[T - 1, L]], bounds={L: 3})
+    places = {r.place for i in walk(compiled.executable.body) if isinstance(i, For) for r in i.registers}
+    # What goes into the first layer and what comes out of the last share a buffer, which is stored to twice.
+    assert places == {"h[, 1]", "h[, 2]"}, show(compiled.executable)
+
+
+def changed(program: LoopProgram, block: Block, new: tuple[Item, ...]) -> LoopProgram:
+    """The program with other items in place of a block of the loop with a register."""
+    loop = loop_of(program)
+    other = replace(loop, body=tuple(i for old in loop.body for i in (new if old is block else (old,))))
+    return replace(program, body=mapped(program.body, lambda item: other if item is loop else item))
+
+
+def refused(program: LoopProgram, what: str) -> None:
+    with pytest.raises(IllegalProgramError, match=what) as found:
+        check_holds(program)
+    assert found.value.rule == "hold"
+
+
+def test_a_register_that_is_read_after_its_slot_is_overwritten() -> None:
+    """The slot of `held y[t]` is stored to first, as when two steps share a slot."""
+    program = recurrence().loops
+    loop = loop_of(program)
+    block = next(item for item in loop.body if isinstance(item, Block) and item.stores[0].place == "y")
+    early = replace(block, name="early", stores=tuple(replace(s, index=loop.registers[0].before) for s in block.stores))
+    refused(changed(program, block, (early, block)), "register")
+
+
+def test_a_register_of_what_is_stored_under_a_guard() -> None:
+    program = recurrence().loops
+    loop = loop_of(program)
+    block = next(item for item in loop.body if isinstance(item, Block) and item.stores[0].place == "y")
+    guarded = If(ge(Term.of(loop.counter), 3), (block,))
+    refused(changed(program, block, (guarded,)), "register")
+
+
+def test_before_and_now_exchanged() -> None:
+    program = recurrence().loops
+    loop = loop_of(program)
+    (register,) = loop.registers
+    turned = replace(loop, registers=(replace(register, before=register.now, now=register.before),))
+    refused(replace(program, body=mapped(program.body, lambda i: turned if i is loop else i)), "register")
+
+
+def test_without_its_register() -> None:
+    program = recurrence().loops
+    loop = loop_of(program)
+    refused(
+        replace(program, body=mapped(program.body, lambda i: replace(loop, registers=()) if i is loop else i)),
+        "may have been overwritten",
+    )
+
+
+WAYS = (mutants.hold_load, mutants.change_register, mutants.shift_store, mutants.swap_items)
+QUICK = ("fibonacci", "filter", "even_odd", "td_lambda_returns", "common_subsequence", "counting")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in BUILDERS])
+def test_what_is_wrong_at_small_bounds_is_refused(name: str) -> None:
+    graph, program = made(name)
+    random = Random(name)
+    for _ in range(8):
+        mutant = random.choice(WAYS)(program, random)
+        if mutant is None or mutant == program:
+            continue
+        try:
+            check_program(graph, mutant)
+        except IllegalProgramError:
+            continue
+        assert wrong(graph, mutant, 4) is None, show(mutant)
