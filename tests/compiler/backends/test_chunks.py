@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -161,3 +162,46 @@ def test_a_choice_for_what_is_no_dim_of_the_program() -> None:
         pr.compile(attention()[1], schedule={other: pr.loop()})
     with pytest.raises(DeclarationError, match="a chunk of 0 steps"):
         pr.chunk(0)
+
+
+PREFIXES = {
+    "sum": lambda x, t, T: x[0 : t + 1].sum(0),
+    "mean": lambda x, t, T: x[0 : t + 1].mean(0),
+    "max of what follows": lambda x, t, T: x[t:T].max(0),
+    "product of sums": lambda x, t, T: x[0 : t + 1].sum(0) * x[t:T].sum(0),
+    "einsum of one": lambda x, t, T: pr.einsum("sd->d", x[0 : t + 1]),
+    "einsum of two": lambda x, t, T: pr.einsum("sd,sd->d", x[0 : t + 1], x[0 : t + 1]),
+    "scaled": lambda x, t, T: (x[0 : t + 1] * x).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_what_each_step_masks_counts(name: str) -> None:
+    """Each of 20,000 steps masks an input of 20,000 to a length of its own: all together would take 34 GB."""
+    t, T = pr.dim("t")
+    program = pr.compile(PREFIXES[name](pr.input("x", (8,), (t,)), t, T), progress=False)
+    backend, capacities = program.backend, dict.fromkeys(program.backend.sizing, 1 << 15)
+    arrays = {n: jax.ShapeDtypeStruct(shape, "float32") for n, shape in backend.input_shapes(capacities).items()}
+    account = backend._compile(capacities, arrays).memory_analysis()
+    ends = account.argument_size_in_bytes + account.output_size_in_bytes
+    assert ends + account.temp_size_in_bytes < 64e6
+
+
+def test_a_prefix_in_chunks_has_the_values_of_numpy() -> None:
+    t, T = pr.dim("t")
+    x = np.random.default_rng(0).normal(size=(700, 8)).astype("float32")
+    y = PREFIXES["product of sums"](pr.input("x", (8,), (t,)), t, T)
+    found = np.asarray(pr.compile(y, schedule={t: pr.chunk(16)})(x=x))
+    before, after = np.cumsum(x, 0), np.cumsum(x[::-1], 0)[::-1]
+    np.testing.assert_allclose(found, before * after, rtol=1e-3, atol=1e-3)
+
+
+def test_what_lanes_contract_without_a_mask_is_not_their_own() -> None:
+    """Attention reads keys and values where they lie: its width follows from the scores alone."""
+    _, y = attention()
+    program = pr.compile(y).compiled.loops
+    *_, loop = (item for item in walk(program.body) if isinstance(item, For))
+    lowering = Lowering(program, {program.bounds[0]: 16}, {}, None)
+    lowering.note_range(loop)
+    shared = work_of(lowering, loop).shared
+    assert shared >= 4 * (2 * 16 * WIDTH)  # keys and values

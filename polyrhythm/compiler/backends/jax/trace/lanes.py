@@ -30,7 +30,7 @@ import numpy as np
 
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
-from polyrhythm.compiler.backends.jax.trace.work import is_gathered, work_of
+from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, product
 from polyrhythm.compiler.loops.cost import chunk_for
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry")
 
 MOST_BYTES = 1 << 29
-"""The most that the largest value of all lanes together may take, computed or gathered, unless a budget is given."""
+"""The most that the largest value of all lanes together may take, unless a budget is given."""
 
 VALUES_AT_ONCE = 4
 """How many values as large as the largest are taken to be alive at one time."""
@@ -301,16 +301,17 @@ def most_lanes(lowering: Lowering, loop: For) -> int:
 
 
 def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
-    """The bytes of the largest value that one lane computes or gathers, and the computation that it belongs to."""
+    """The bytes of the largest value that one lane has to itself, and the computation that it belongs to."""
     ranges = dict(lowering.ranges)
     for item in walk(loop.body):
         if isinstance(item, For):
             lowering.note_range(item)
     largest: tuple[int, Compute | None] = (0, None)
     for block in blocks_of(loop.body):
+        types = {compute.result: compute.type for compute in block.body}
         for compute in block.body:
-            gathered = (load.type for load in compute.loads if is_gathered(load, loop.counter))
-            for kind in (compute.type, *gathered):
+            copied = copied_reads(lowering, loop, compute, types)
+            for kind in (compute.type, *(load.type for load in copied)):
                 size = lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
                 if size > largest[0]:
                     largest = (size, compute)

@@ -1,21 +1,22 @@
 """How much the steps of a loop do, for the cost model: operations, and the bytes that move.
 
 XLA fuses elementwise operations, so their values do not move. What counts is what goes into a contraction, a reduction
-or another operation that is not elementwise, and what comes out of one; and what all steps read alike.
+or another operation that is not elementwise, and what comes out of one; and what all steps read alike. What steps read
+in one place but each in its own way, masked to its length or gathered, is their own when they run at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from polyrhythm.compiler.ir.ops import elementwise
+from polyrhythm.compiler.ir.ops import TABLE, elementwise
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import Symbol, product
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.cost import Lanes
-from polyrhythm.compiler.loops.ir import Block, For, Item, Load, Local, Steps, sites
+from polyrhythm.compiler.loops.ir import Block, Compute, For, Item, Load, Local, Steps, sites, walk
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
@@ -81,10 +82,12 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
     operations = 0
     types = {compute.result: compute.type for compute in block.body}
     for compute in block.body:
+        copied = copied_reads(lowering, loop, compute, types)
+        moving.update({f"{load.place} {len(moving) + n}": load.type for n, load in enumerate(copied)})
         for operand in compute.operands:
-            if isinstance(operand, Load) and is_gathered(operand, loop.counter):
-                moving[f"{operand.place} {len(moving)}"] = operand.type
-            elif isinstance(operand, Load) and not _follows(operand, loop):
+            if operand in copied:
+                continue
+            if isinstance(operand, Load) and not _follows(operand, loop):
                 place = lowering.program.places[operand.place]
                 shared[operand.place] = math.prod(lowering.room(place)) * place.type.dtype.itemsize
         if compute.op not in FUSED:
@@ -92,6 +95,32 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
             moving[compute.result] = compute.type
             moving.update({o.name: types[o.name] for o in compute.operands if isinstance(o, Local)})
     return operations, sum(_bytes(lowering, kind) for kind in moving.values())
+
+
+def copied_reads(lowering: Lowering, loop: For, compute: Compute, types: Mapping[str, TensorType]) -> list[Load]:
+    """What steps that run at once have a copy of each, though it lies in one place: gathered, or masked.
+
+    What they read from different starts on is gathered. What they read up to different lengths is masked by each, if
+    the operation combines elements along that axis, and XLA stores what is masked. Of two operands that are contracted
+    only the smaller one is (see `ops/contraction.py`). `types` are those of the values of the block.
+    """
+    loads = [operand for operand in compute.operands if isinstance(operand, Load)]
+    found = [load for load in loads if is_gathered(load, loop.counter)]
+    if not any(n.symbols for load in loads for n in load.type.shape):
+        return found
+    kinds = tuple(o.type if isinstance(o, Load) else types[o.name] for o in compute.operands)
+    signature = TABLE[compute.op].signature(kinds, compute.attributes)
+    sizes = [lowering.capacity(product(kind.shape)) for kind in kinds]
+    counters = {loop.counter, *(item.counter for item in walk(loop.body) if isinstance(item, For))}
+    for number, (operand, labels) in enumerate(zip(compute.operands, signature.operands, strict=True)):
+        if not isinstance(operand, Load) or operand in found:
+            continue
+        uneven = {label for label, n in zip(labels, operand.type.shape, strict=True) if n.symbols & counters}
+        combined = {label for label in uneven if label is not None and signature.roles[label].kind == "reduce"}
+        others = [other for other, own in enumerate(signature.operands) if other != number and combined & {*own}]
+        if combined and all((sizes[number], number) < (sizes[other], other) for other in others):
+            found.append(operand)
+    return found
 
 
 def is_gathered(load: Load, counter: Symbol) -> bool:
