@@ -476,7 +476,7 @@ def _effect_orders(graph: Graph) -> dict[str, _EffectOrder]:
     calls: dict[str, dict[int, Node]] = {}
     for node in graph:
         for definition in node.definitions:
-            if definition.op == "host" and definition.attributes["function"].effect is not None:
+            if definition.effect is not None:
                 effect = calls.setdefault(definition.attributes["function"].effect, {})
                 effect.setdefault(definition.attributes["call"], node)
     return {effect: _EffectOrder(dict(sorted(nodes.items()))) for effect, nodes in calls.items()}

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.compiler.ir.intervals import Interval, interval
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.terms import Symbol, Term, minimum, product
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps, blocks_of
 from polyrhythm.errors import MemoryBudgetError
 
 Lookup = Callable[[Symbol], int]
-
-VIEWS = frozenset({"reshape", "transpose", "broadcast", "copy", "slice"})
-"""Operations whose result shares the memory of their operand."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> i
     sizes: dict[str, int] = {}
     for number, compute in enumerate(block.body):
         local = [owner[operand.name] for operand in compute.operands if isinstance(operand, Local)]
-        shared = compute.op in VIEWS
+        shared = record(compute.op).view
         owner[compute.result] = local[0] if shared and local else compute.result
         if not shared:
             sizes[compute.result] = _bytes(compute.type, ranges, lookup)

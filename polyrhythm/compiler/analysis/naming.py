@@ -16,7 +16,7 @@ def is_named(node: Node) -> bool:
     """Whether the user gave the node its name."""
     if node.recurrent:
         return re.fullmatch(r"recurrent_\d+", node.name) is None
-    return any(definition.op == "input" for definition in node.definitions)
+    return node.is_input
 
 
 def described(node: Node) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.gradients.cases import by_cases, with_quotients
-from polyrhythm.compiler.gradients.values import Growing, Space, Value
 from polyrhythm.compiler.ir.conditions import (
     TRUE,
     Condition,
@@ -30,6 +29,7 @@ from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, Rang
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, maximum, ordered
 from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.values import Growing, Space, Value
 from polyrhythm.source import Source
 
 

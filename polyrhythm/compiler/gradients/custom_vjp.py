@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyrhythm.compiler.gradients.regions import backward_nodes
-from polyrhythm.compiler.gradients.rules import Results, Step
-from polyrhythm.compiler.gradients.values import Value
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.ops.record import Gradients
 from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.values import Step, Value
 
 
-def ruled(step: Step) -> Results:
+def ruled(step: Step) -> Gradients:
     """The gradients of a function's operands; its first operand is the result, through which no gradient flows."""
     made: list[Value | None] = [None]
     copies = _copies(step)
@@ -41,7 +41,7 @@ def _copies(step: Step) -> dict[str, str]:
             operands = tuple(
                 Access(copies[access.source], access.steps)
                 if access.source in copies
-                else step.again.read(step.node, access)
+                else step.source(step.node, access)
                 for access in definition.operands
             )
             definitions.append(replace(definition, operands=operands))

@@ -1,8 +1,8 @@
 """Replacing `grad` nodes by the graph that computes them: reverse mode, by relations.
 
 For every tensor between the loss and what it is differentiated by there is a gradient tensor over the same dims. Its
-value at a point sums the contributions of all that read that point (`pull.py`); the contribution of an operation
-comes from the op's rule (`rules.py`). Since definitions are differentiated piece by piece, backpropagation through
+value at a point sums the contributions of all that read that point (`adjoint.py`); the contribution of an operation
+comes from the derivative in its record. Since definitions are differentiated piece by piece, backpropagation through
 time, windows, strides and the rest are nothing special: the result is an ordinary graph, whose recurrences run the
 other way.
 """
@@ -14,17 +14,16 @@ from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.gradients.adjoint import pulled, zero_node
-from polyrhythm.compiler.gradients.custom_vjp import without_rules
-from polyrhythm.compiler.gradients.derivatives import contributions
+from polyrhythm.compiler.gradients.custom_vjp import ruled, without_rules
 from polyrhythm.compiler.gradients.regions import Region, cone
 from polyrhythm.compiler.gradients.rematerialise import Again
-from polyrhythm.compiler.gradients.rules import Step
-from polyrhythm.compiler.gradients.values import Growing, Space
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of
+from polyrhythm.compiler.ir.ops.record import Gradients
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.values import Growing, Space, Step
 from polyrhythm.errors import GradientError
 
 
@@ -168,6 +167,21 @@ def _needs(node: Node) -> list[str]:
     return read + ([asked.loss, *asked.leaves] if asked is not None else [])
 
 
+def _contributions(step: Step) -> Gradients:
+    """The gradient of each operand of a definition, or None."""
+    definition = step.definition
+    if definition.op == "ruled":
+        return ruled(step)
+    vjp = definition.record.vjp
+    if vjp is None:
+        raise GradientError(
+            f"the gradient of {definition.op} is not known: it leads through something that is not differentiable",
+            fix="keep it out of the loss with pr.detach, or write it with operations that have derivatives",
+            at=definition.at,
+        )
+    return vjp(step)
+
+
 class _Backward:
     """Builds the gradient of one loss."""
 
@@ -220,7 +234,7 @@ class _Backward:
                 continue
             domain = conjunction(node.points, definition.domain)
             space = Space(self.growing, node.dims, domain, definition.at, f"d_{node.name}")
-            results = contributions(Step(space, node, definition, self.gradients[node.name], wanted, self.again))
+            results = _contributions(Step(space, node, definition, self.gradients[node.name], wanted, self.again.read))
             for access, contribution in zip(definition.operands, results, strict=True):
                 if contribution is None or access.source not in self.active:
                     continue

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from polyrhythm.compiler.ir.graph import Checkpoint, Definition, Graph, Node
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
-KEPT = frozenset({"input", "host", "random_bits", "grad", "constant", "index", "iota", "keep"})
-"""Operations whose results are never computed again: they come from outside, or cost nothing."""
-
 
 @dataclass(frozen=True)
 class Region:
@@ -93,7 +90,7 @@ def varying(graph: Graph, checkpoint: Checkpoint) -> frozenset[str]:
 
 def computed(node: Node) -> bool:
     """Whether a node can be computed again."""
-    return bool(node.definitions) and not any(definition.op in KEPT for definition in node.definitions)
+    return bool(node.definitions) and not any(d.record.sited or d.record.free for d in node.definitions)
 
 
 def _asking(graph: Graph) -> Iterator[Definition]:

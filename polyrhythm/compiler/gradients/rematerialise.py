@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from polyrhythm.compiler.gradients.regions import Region
-from polyrhythm.compiler.gradients.values import Growing
 from polyrhythm.compiler.ir.conditions import TRUE
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, operand_type
 from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.values import Growing
 from polyrhythm.source import Source
 
 
@@ -87,7 +87,7 @@ class Again:
             return False
         if region.over is not None:
             return region.over in access.symbols
-        return bool(source.dims) or not any(definition.op == "input" for definition in source.definitions)
+        return bool(source.dims) or not source.is_input
 
     def _keep(self, reader: Node, access: Access, all_dims: bool = False, at: Source | None = None) -> Access:
         dims = tuple(dim for dim in reader.dims if all_dims or dim.symbol in access.symbols)

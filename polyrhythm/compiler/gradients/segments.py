@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from polyrhythm.compiler.gradients.regions import Region, backward_nodes, varying
-from polyrhythm.compiler.gradients.values import Growing
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Checkpoint, Definition, Graph, Node, NodeDim, Range
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.sets import facts, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, maximum
 from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.values import Growing
 from polyrhythm.errors import RecomputeError
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, ne, within
 from polyrhythm.compiler.ir.intervals import interval
+from polyrhythm.compiler.ir.ops import Op, record
 from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, nested
 from polyrhythm.compiler.ir.types import Shape, TensorType
@@ -103,6 +104,16 @@ class Definition:
     attributes: Attributes = field(default_factory=dict)
     at: Source | None = field(default=None, compare=False)
 
+    @property
+    def record(self) -> Op:
+        """What is known of the operation."""
+        return record(self.op)
+
+    @property
+    def effect(self) -> str | None:
+        """The effect of the host function that is called, if it is one and has one."""
+        return self.attributes["function"].effect if self.op == "host" else None
+
     @cached_property
     def terms(self) -> tuple[Term | Condition, ...]:
         """The index terms inside the attributes."""
@@ -145,6 +156,31 @@ class Node:
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
         return tuple(dim.symbol for dim in self.dims)
+
+    @cached_property
+    def current(self) -> tuple[Term, ...]:
+        """The steps of the current point."""
+        return tuple(symbol.term for symbol in self.symbols)
+
+    @cached_property
+    def here(self) -> Access:
+        """A read of the current point."""
+        return Access(self.name, self.current)
+
+    @property
+    def is_input(self) -> bool:
+        """Whether a call gives the values."""
+        return any(definition.op == "input" for definition in self.definitions)
+
+    @property
+    def external(self) -> bool:
+        """Whether the values come from outside: from a call or a host function."""
+        return any(definition.record.external for definition in self.definitions)
+
+    @property
+    def only(self) -> Definition | None:
+        """The one definition of a plain node; None for a recurrent tensor, and for several definitions."""
+        return self.definitions[0] if len(self.definitions) == 1 and not self.recurrent else None
 
     @property
     def shape(self) -> Shape:

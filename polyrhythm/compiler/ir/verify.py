@@ -30,14 +30,11 @@ from polyrhythm.compiler.ir.graph import (
     operand_type,
     same_rows,
 )
-from polyrhythm.compiler.ir.ops import TABLE, elementwise
+from polyrhythm.compiler.ir.ops import EXTERNAL, TABLE, elementwise
 from polyrhythm.compiler.ir.ops.opaque import OpaqueFunction
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
 from polyrhythm.errors import PolyrhythmError
-
-EXTERNAL = frozenset({"input", "host"})
-"""Operations whose values come from outside, which the op table does not have."""
 
 FUNCTIONS: dict[str, type] = {"host": HostFunction, "opaque": OpaqueFunction}
 """Operations with an attribute `function`, and what that is."""
@@ -212,9 +209,13 @@ def _is_affine(condition: Condition) -> bool:
     return all(map(_is_affine, condition.parts))
 
 
+def _is_known(op: str) -> bool:
+    return op in TABLE or (op in EXTERNAL and not EXTERNAL[op].transient)
+
+
 def _operations(subject: _Subject) -> Complaints:
     for node, definition in subject.pieces:
-        if definition.op not in TABLE and definition.op not in EXTERNAL:
+        if not _is_known(definition.op):
             yield node.name, f"there is no operation {definition.op}"
         given, wanted = len(definition.operands), ARITIES.get(definition.op)
         if wanted is not None and given != wanted:
@@ -241,7 +242,7 @@ def _is_attribute(value: Any) -> bool:
 
 def _types(subject: _Subject) -> Complaints:
     for node, definition in subject.live:
-        if definition.op not in TABLE and definition.op not in EXTERNAL:
+        if not _is_known(definition.op):
             continue  # the rule of operations says so
         given = subject.where(node, definition)
         try:
@@ -259,9 +260,7 @@ def _result_type(subject: _Subject, node: Node, definition: Definition, given: C
     if definition.op == "input":
         return node.type
     operands = tuple(_operand_type(access, subject.graph[access.source]) for access in definition.operands)
-    if definition.op == "host":
-        return definition.attributes["function"].results[definition.attributes["result"]]  # type: ignore[no-any-return]
-    return TABLE[definition.op].type_rule(operands, definition.attributes, given)
+    return definition.record.type_rule(operands, definition.attributes, given)
 
 
 def _operand_type(access: Access, source: Node) -> TensorType:
@@ -300,7 +299,7 @@ def _coverage(subject: _Subject) -> Complaints:
         point = sets.counterexample(conjunction(node.points, subject.required), defined)
         if point is not None:
             yield node.name, f"it has no definition at {point}"
-        if node.name in wanted or any(d.op == "input" for d in node.definitions):
+        if node.name in wanted or node.is_input:
             point = sets.counterexample(conjunction(node.rectangle, subject.required), node.domain)
             if point is not None:
                 yield node.name, f"it is needed on its whole rectangle, but its domain leaves out {point}"

@@ -105,7 +105,7 @@ def _read(subject: Subject, computation: Computation, access: Access, load: Load
 
 def check_read(subject: Subject, read: Read) -> None:
     """Prove one read right."""
-    if any(definition.op == "input" for definition in read.node.definitions):
+    if read.node.is_input:
         _check_input(subject, read)
         return
     storings = subject.storings[read.place.name]

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError, Rule
@@ -21,9 +22,6 @@ from polyrhythm.compiler.legality.instances import Occurrence, Scenario, Time, W
 from polyrhythm.compiler.legality.prover import Prover, Values
 from polyrhythm.compiler.loops.ir import Compute, Load, LoopProgram, Operand, Place, Steps, Store
 from polyrhythm.source import Source
-
-FREE = frozenset({"constant", "index", "iota"})
-"""Operations without operands: their values may be made anew wherever they are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +118,7 @@ class Subject:
                 (definition,) = node.definitions
                 operands = definition.operands
                 made = all(access.source in found and not access.ranges for access in operands)
-                if definition.op in FREE or (operands and made):
+                if definition.record.free or (operands and made):
                     found.add(node.name)
         return found
 
@@ -145,7 +143,7 @@ class Subject:
         here = dict(zip(node.symbols, step, strict=True))
         inside = self.points(node).substitute(here)
         domain = conjunction(occurrence.domain, inside) if self.early else occurrence.domain
-        free = compute.op in FREE and len(node.definitions) == 1
+        free = record(compute.op).free and len(node.definitions) == 1
         fitting = []
         for number, definition in enumerate(node.definitions):
             holds = definition.domain.substitute(self.scenario.final).substitute(here)
@@ -220,7 +218,7 @@ def _mentioned(occurrence: Occurrence) -> set[Symbol]:
 
 def has_effect(computation: Computation) -> bool:
     """Whether a computation is a call of a host function with an effect."""
-    return computation.definition.op == "host" and computation.definition.attributes["function"].effect is not None
+    return computation.definition.effect is not None
 
 
 def failure(

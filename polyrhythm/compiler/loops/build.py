@@ -68,7 +68,7 @@ class _Builder:
         """Every place that the program uses."""
         places = {}
         for node in self.graph:
-            if any(definition.op == "input" for definition in node.definitions):
+            if node.is_input:
                 slots = tuple(dim.extent for dim in node.dims)
                 places[node.name] = ir.Place(node.name, "input", slots, node.type, at=node.at)
             elif node.name in self.storage:

@@ -18,7 +18,7 @@ from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.access import composed
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import REPEATING, Nodes
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 
 def contract_sums(graph: Graph, notes: Notes) -> Graph:
@@ -97,6 +97,6 @@ def _scattered(nodes: Nodes, node: Node, definition: Definition) -> Definition |
 def _is_zero(graph: Graph, access: Access) -> bool:
     """Whether what is read is zero everywhere."""
     node = graph[access.source]
-    while len(node.definitions) == 1 and node.definitions[0].op in REPEATING:
+    while len(node.definitions) == 1 and node.definitions[0].record.repeats:
         node = graph[node.definitions[0].operands[0].source]
     return all(d.op == "constant" and not d.attributes["value"].value.any() for d in node.definitions)

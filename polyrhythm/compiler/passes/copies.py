@@ -14,7 +14,6 @@ from polyrhythm.compiler.ir.graph import Access, Graph, Node, operand_type
 from polyrhythm.compiler.passes.access import composed
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import REPEATING
 
 
 def propagate_copies(graph: Graph, notes: Notes) -> Graph:
@@ -32,7 +31,7 @@ def propagate_copies(graph: Graph, notes: Notes) -> Graph:
 
 def _copied(graph: Graph, node: Node) -> Access | None:
     """What a node is a copy of."""
-    if len(node.definitions) != 1 or node.definitions[0].op not in REPEATING:
+    if len(node.definitions) != 1 or not node.definitions[0].record.repeats:
         return None
     access = node.definitions[0].operands[0]
     same = operand_type(access, graph[access.source]) == node.type

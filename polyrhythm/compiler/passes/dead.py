@@ -13,9 +13,6 @@ from polyrhythm.compiler.ir.graph import Graph, Node
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 
-FREE = frozenset({"constant", "index", "iota", "broadcast", "copy"})
-"""Operations whose loss saves nothing worth telling."""
-
 
 def drop_dead(graph: Graph, notes: Notes) -> Graph:
     """The graph without dead definitions and nodes."""
@@ -28,7 +25,7 @@ def drop_dead(graph: Graph, notes: Notes) -> Graph:
             reached.add(name)
             waiting.extend(access.source for d in nodes[name].definitions for access in d.operands)
     for name, node in nodes.items():
-        if name not in reached and node.definitions[0].op not in FREE:
+        if name not in reached and not (node.definitions[0].record.free or node.definitions[0].record.repeats):
             notes.did("unused", node.at, "is not needed", len(node.definitions), bytes_of(node))
     return replace(graph, nodes={name: node for name, node in nodes.items() if name in reached})
 
@@ -38,7 +35,7 @@ def wanted(graph: Graph) -> set[str]:
     names = {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
     for node in graph:
         for definition in node.definitions:
-            if definition.op == "input" or (definition.op == "host" and definition.attributes["function"].effect):
+            if definition.op == "input" or definition.effect:
                 names.add(node.name)
     return names
 

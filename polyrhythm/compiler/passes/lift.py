@@ -34,7 +34,7 @@ from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import REPEATING, Nodes, current
+from polyrhythm.compiler.passes.rewriting import Nodes, current
 
 MONOIDS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 LOGICAL = {"and": "all", "or": "any", "maximum": "any", "minimum": "all"}
@@ -126,7 +126,7 @@ def _combined(nodes: Nodes, node: Node, step: Definition, symbol: Symbol, neighb
     """What a step does, if it combines the neighbour with an element."""
     inner: Definition | None = step
     by: tuple[str, ...] = ()
-    if step.op in REPEATING:
+    if step.record.repeats:
         if nodes.type_of(step.operands[0]) != node.type:
             return None
         inner, by = nodes.seen_through(step.operands[0]), (step.operands[0].source,)

@@ -18,10 +18,7 @@ from polyrhythm.compiler.ir.terms import Symbol, ordered
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes
-from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes, current
-
-STAYS = SITED | REPEATING | {"constant", "iota", "index"}
-"""Operations that are not worth moving, or may not be."""
+from polyrhythm.compiler.passes.rewriting import Nodes, current
 
 
 def narrow(graph: Graph, notes: Notes) -> Graph:
@@ -31,9 +28,9 @@ def narrow(graph: Graph, notes: Notes) -> Graph:
     kept = wanted(graph)
     for name in list(graph.nodes):
         node = nodes.nodes[name] = reading_originals(nodes.nodes, nodes[name], originals)
-        if node.recurrent or len(node.definitions) != 1 or node.definitions[0].op in STAYS or name in kept:
+        if node.only is None or node.only.record.cheap or name in kept:
             continue
-        definition = node.definitions[0]
+        definition = node.only
         dims = _needed(node, definition)
         if len(dims) == len(node.dims):
             continue

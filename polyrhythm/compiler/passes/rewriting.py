@@ -15,14 +15,6 @@ from polyrhythm.compiler.ir.sets import simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import TensorType
 
-SITED = frozenset({"random_bits", "input", "host", "grad", "keep"})
-"""Operations whose value is not a function of the definition alone, and `keep`, which holds a value apart on purpose:
-no two of them are the same, and none is seen through."""
-
-
-REPEATING = frozenset({"copy", "broadcast"})
-"""Operations whose result is their operand, repeated where its shape is larger."""
-
 
 def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:
     """A definition in terms of other symbols."""
@@ -58,7 +50,7 @@ class Nodes:
         node = self.nodes[access.source]
         if node.recurrent or len(node.definitions) != 1 or access.ranges or node.definitions[0].domain is not TRUE:
             return None
-        if node.definitions[0].op in SITED:
+        if node.definitions[0].record.sited:
             return None
         if access.steps == current(node):
             return node.definitions[0]

@@ -55,7 +55,7 @@ def separate(graph: Graph, notes: Notes) -> Graph:
     nodes = Nodes(graph)
     kept, places = wanted(graph), _places(graph)
     for node in graph:
-        if node.name in kept or any(definition.op in ("input", "host") for definition in node.definitions):
+        if node.name in kept or node.external:
             continue
         for axis, dim in enumerate(node.dims):
             if dim.extent.is_constant:

@@ -25,13 +25,7 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes, current, substituted
-
-CHEAP = SITED | REPEATING | {"constant", "iota", "index"}
-"""Operations that are never shared: none is the same as another, or nothing is gained."""
-
-HEAVY = frozenset({"einsum", "conv", "argsort", "cumulative", "linear_scan", "scatter_add", "scatter_along"})
-"""Operations whose results are worth keeping over steps."""
+from polyrhythm.compiler.passes.rewriting import Nodes, current, substituted
 
 
 def share(graph: Graph, notes: Notes) -> Graph:
@@ -50,7 +44,7 @@ class _Sharing:
     def run(self) -> Graph:
         for name in list(self.nodes.nodes):
             node = self._rewrite(name)
-            if not node.recurrent and len(node.definitions) == 1 and node.definitions[0].op not in CHEAP:
+            if node.only is not None and not node.only.record.cheap:
                 self._settle(node, node.definitions[0])
         # What a recurrent tensor reads may have been shared after its own place in the order.
         for name in list(self.nodes.nodes):
@@ -66,7 +60,7 @@ class _Sharing:
     def _settle(self, node: Node, definition: Definition) -> None:
         """Share the node with an earlier one, or let later ones share it."""
         sources = tuple(access.source for access in definition.operands)
-        weighty = definition.op in HEAVY or any(source in self.heavy for source in sources)
+        weighty = definition.record.heavy or any(source in self.heavy for source in sources)
         if weighty:
             self.heavy.add(node.name)
         key = (definition.op, sources, tuple(definition.attributes), node.dtype, len(node.shape))

@@ -19,7 +19,7 @@ from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes
+from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.rules import RULES, Apply, Letter, Number, Pattern, Rule
 from polyrhythm.compiler.passes.structure import STRUCTURAL
 
@@ -54,7 +54,7 @@ def _simplify_node(nodes: Nodes, name: str, notes: Notes) -> None:
                 break
             rule, better = found
             node = nodes.redefine(node, number, better)
-            copied = better.op in (*REPEATING, "constant") and definition.op not in (*REPEATING, "constant")
+            copied = _is_copy(better) and not _is_copy(definition)
             what = f"{definition.op} is a copy" if copied else f"{definition.op} is {better.op}"
             saved = bytes_of(node) if copied else Term(0)
             notes.did(rule, definition.at or node.at, what, int(copied or better.op == definition.op), saved)
@@ -62,8 +62,12 @@ def _simplify_node(nodes: Nodes, name: str, notes: Notes) -> None:
         _merge_pieces(nodes, node, notes)
 
 
+def _is_copy(definition: Definition) -> bool:
+    return definition.record.repeats or definition.op == "constant"
+
+
 def _rewritten(nodes: Nodes, node: Node, definition: Definition) -> tuple[str, Definition] | None:
-    if definition.op in SITED:
+    if definition.record.sited:
         return None
     for rule in BY_OP.get(definition.op, ()):
         better = _applied(nodes, node, definition, rule)
@@ -110,7 +114,7 @@ def _matches(nodes: Nodes, pattern: Pattern, access: Access, bound: dict[str, Ac
             return False
         pairs = zip(pattern.operands, inner.operands, strict=True)
         return all(_matches(nodes, part, operand, bound) for part, operand in pairs)
-    while inner is not None and inner.op in REPEATING:
+    while inner is not None and inner.record.repeats:
         inner = nodes.seen_through(inner.operands[0])
     if inner is None or inner.op != "constant":
         return False
@@ -157,7 +161,7 @@ def _merge_pieces(nodes: Nodes, node: Node, notes: Notes) -> None:
 
 def _is_instance(nodes: Nodes, node: Node, special: Definition, general: Definition) -> bool:
     """Whether `general` gives the value of `special` wherever `special` holds."""
-    if special.op in SITED or special.op != general.op or special.attributes != general.attributes:
+    if special.record.sited or special.op != general.op or special.attributes != general.attributes:
         return False
     if [access.source for access in special.operands] != [access.source for access in general.operands]:
         return False

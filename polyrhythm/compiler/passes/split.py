@@ -127,7 +127,7 @@ def _is_long(nodes: Sequence[Node], cut: _Cut) -> bool:
 
 
 def _is_external(node: Node) -> bool:
-    return any(definition.op in ("input", "host") for definition in node.definitions)
+    return node.external
 
 
 Statement = tuple[str, int]

@@ -17,7 +17,6 @@ import numpy as np
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import Condition, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Node
-from polyrhythm.compiler.ir.ops import TABLE, elementwise
 from polyrhythm.compiler.ir.ops.checks import broadcast_shapes
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.ops.record import concrete
@@ -25,14 +24,12 @@ from polyrhythm.compiler.ir.sets import equal, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, Shape
 from polyrhythm.compiler.passes.parts import reshape_of_contraction, slice_of_contraction
-from polyrhythm.compiler.passes.rewriting import REPEATING, SITED, Nodes
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 Structural = Callable[[Nodes, Node, Definition], Definition | None]
 
 LARGEST_CONSTANT = 1 << 12
 """The most elements of a constant that is worked out while compiling."""
-
-ELEMENTWISE = frozenset(op.name for op in elementwise.OPS)
 
 
 def same_shape(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
@@ -74,7 +71,7 @@ def reshape_twice(nodes: Nodes, node: Node, definition: Definition) -> Definitio
 def broadcast_twice(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """Only the last of two broadcasts matters, and a copy of one is that one."""
     inner = nodes.seen_through(definition.operands[0])
-    if inner is None or inner.op not in REPEATING:
+    if inner is None or not inner.record.repeats:
         return None
     return _instead(definition, inner) if definition.op == "broadcast" else replace(inner, domain=definition.domain)
 
@@ -150,10 +147,12 @@ def lossless(first: np.dtype, middle: np.dtype, last: np.dtype) -> bool:
 
 def drop_broadcast(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """An elementwise operation broadcasts by itself: what is broadcast for it can be read as it is."""
+    if not definition.record.elementwise:
+        return None
     given = nodes.known(node, definition)
     for position, access in enumerate(definition.operands):
         inner = nodes.seen_through(access)
-        if inner is None or inner.op not in REPEATING:
+        if inner is None or not inner.record.repeats:
             continue
         operands = (*definition.operands[:position], inner.operands[0], *definition.operands[position + 1 :])
         if _fits(nodes, operands, node.shape, given):
@@ -162,11 +161,13 @@ def drop_broadcast(nodes: Nodes, node: Node, definition: Definition) -> Definiti
 
 
 def broadcast_last(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
-    """An operation on repeated single values is done once and repeated."""
+    """An elementwise operation on repeated single values is done once and repeated."""
+    if not definition.record.elementwise:
+        return None
     operands = []
     for access in definition.operands:
         inner = nodes.seen_through(access)
-        if inner is not None and inner.op in REPEATING:
+        if inner is not None and inner.record.repeats:
             access = inner.operands[0]
         if nodes.type_of(access).shape != ():
             return None
@@ -180,7 +181,7 @@ def broadcast_last(nodes: Nodes, node: Node, definition: Definition) -> Definiti
 def choose_proved(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """A choice by a condition on indices that always holds here, or never does, is no choice."""
     inner = nodes.seen_through(definition.operands[0])
-    if inner is not None and inner.op in REPEATING:
+    if inner is not None and inner.record.repeats:
         inner = nodes.seen_through(inner.operands[0])
     if inner is None or inner.op != "index" or not isinstance(inner.attributes["value"], Condition):
         return None
@@ -193,9 +194,9 @@ def choose_proved(nodes: Nodes, node: Node, definition: Definition) -> Definitio
 
 def fold_constants(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """What is made of constants alone is worked out now."""
-    if definition.op in SITED or definition.op in ("constant", "iota") or definition.op not in TABLE:
+    if definition.record.sited or definition.record.external or definition.op in ("constant", "iota"):
         return None
-    if definition.op in REPEATING:  # kept as it is: small, and free where it is read
+    if definition.record.repeats:  # kept as it is: small, and free where it is read
         return None
     arrays = []
     for access in definition.operands:
@@ -207,7 +208,7 @@ def fold_constants(nodes: Nodes, node: Node, definition: Definition) -> Definiti
         return None
     if prod(n.constant for n in node.shape) > LARGEST_CONSTANT:
         return None
-    value = TABLE[definition.op].numpy(*arrays, **concrete(definition.attributes, _no_symbol))
+    value = definition.record.numpy(*arrays, **concrete(definition.attributes, _no_symbol))
     return Definition(definition.domain, "constant", (), {"value": Array(np.asarray(value))}, definition.at)
 
 
@@ -354,14 +355,14 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("same-dtype", frozenset({"cast"}), same_dtype),
     ("concat-of-one", frozenset({"concat"}), concat_of_one),
     ("reshape-twice", frozenset({"reshape"}), reshape_twice),
-    ("broadcast-twice", REPEATING, broadcast_twice),
+    ("broadcast-twice", frozenset({"broadcast", "copy"}), broadcast_twice),
     ("transpose-twice", frozenset({"transpose"}), transpose_twice),
     ("slice-twice", frozenset({"slice"}), slice_twice),
     ("reduce-twice", frozenset({"reduce"}), reduce_twice),
     ("cast-twice", frozenset({"cast"}), cast_twice),
     ("choose-proved", frozenset({"select"}), choose_proved),
-    ("drop-broadcast", ELEMENTWISE, drop_broadcast),
-    ("broadcast-last", ELEMENTWISE, broadcast_last),
+    ("drop-broadcast", None, drop_broadcast),
+    ("broadcast-last", None, broadcast_last),
     ("fold-constants", None, fold_constants),
     ("contract-transposed", frozenset({"einsum"}), contract_transposed),
     ("slice-of-contraction", frozenset({"slice"}), slice_of_contraction),

@@ -19,14 +19,10 @@ from functools import cached_property
 
 from polyrhythm.compiler.ir.conditions import Condition, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Step, operand_type
-from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.sets import points, simplified
 from polyrhythm.compiler.ir.terms import ONE, Symbol, Term, ordered
 from polyrhythm.compiler.schedule.hoisting import hoisted
-
-REMADE = frozenset({"constant", "index", "iota"})
-"""Operations without operands that cost nothing: made where they are read instead of being kept."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ def _remade(graph: Graph) -> set[str]:
     """The nodes that are made where they are read: cheap ones, read at single points only."""
     accesses = (access for node in graph for d in node.definitions for access in d.operands)
     stored = {access.source for access in accesses if access.ranges} | _kept(graph)
-    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].op in REMADE} - stored
+    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].record.free} - stored
     of_nothing: set[str] = set()
     for node in graph:
         sources = [access.source for d in node.definitions for access in d.operands]
@@ -160,10 +156,10 @@ def _remade(graph: Graph) -> set[str]:
 def _elementwise(graph: Graph, node: Node) -> bool:
     """Whether a node is one operation on single elements."""
     definition = node.definitions[0]
-    if not _alone(node) or definition.op not in TABLE or definition.op == "opaque":
+    if not _alone(node) or definition.record.external or definition.op == "opaque":
         return False
     kinds = tuple(operand_type(access, graph[access.source]) for access in definition.operands)
-    signature = TABLE[definition.op].signature(kinds, definition.attributes)
+    signature = definition.record.signature(kinds, definition.attributes)
     pairs = zip(kinds, signature.operands, strict=True)
     axes = (axis for kind, labels in pairs for axis in zip(kind.shape, labels, strict=True))
     whole = all(label is not None or length is ONE for length, label in axes)
@@ -233,7 +229,7 @@ def _alone(node: Node) -> bool:
 
 
 def _external(node: Node) -> bool:
-    return any(definition.op in ("input", "host") for definition in node.definitions)
+    return node.external
 
 
 def _with_remade(graph: Graph, statements: list[Statement], remade: set[str]) -> tuple[Statement, ...]:

@@ -104,7 +104,7 @@ def _mentioned(graph: Graph, block: Block) -> set[Symbol]:
 
 def _has_effect(graph: Graph, statement: Statement) -> bool:
     definition = graph[statement.node].definitions[statement.number]
-    return definition.op == "host" and definition.attributes["function"].effect is not None
+    return definition.effect is not None
 
 
 def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:

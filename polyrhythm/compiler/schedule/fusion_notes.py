@@ -11,7 +11,7 @@ from polyrhythm.compiler.analysis.naming import brackets, described
 from polyrhythm.compiler.ir.graph import Access, Graph, Node
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
-from polyrhythm.compiler.schedule.blocks import REMADE, Block
+from polyrhythm.compiler.schedule.blocks import Block
 
 
 def notes_of(graph: Graph, blocks: Mapping[str, Block]) -> tuple[Note, ...]:
@@ -33,7 +33,7 @@ def _notes(
 ) -> Iterator[Note]:
     kept = {*graph.outputs, *graph.effects, *graph.until.values()}
     for node in graph:
-        if node.recurrent or len(node.definitions) != 1 or node.definitions[0].op in (*REMADE, "input", "host"):
+        if node.only is None or node.external or node.only.record.free:
             continue
         home = homes.get(node.name)
         if home is None:

@@ -29,8 +29,6 @@ from polyrhythm.compiler.ir.sets import facts, least
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
 
-LEAVES = frozenset({"input", "constant", "index", "iota"})
-
 WORK = 200
 """The fewest multiplications that are worth keeping one number; of a single contraction."""
 
@@ -145,7 +143,7 @@ class _Along:
         """The nodes of which every step along the dim is kept anyway."""
         graph, found = self.graph, set(self.graph.outputs)
         for node in graph:
-            if any(d.op == "input" for d in node.definitions):
+            if node.is_input:
                 found.add(node.name)
             for definition in node.definitions:
                 found |= {a.source for a in definition.operands if self._reads_much(node, definition, a)}
@@ -299,12 +297,8 @@ def _carried(graph: Graph, access: Access, symbol: Symbol) -> bool:
 
 def _plain(node: Node) -> bool:
     """Whether a node is one expression that may be computed at any time."""
-    return (
-        not node.recurrent
-        and len(node.definitions) == 1
-        and node.definitions[0].op not in ("host", "random_bits", "input")
-    )
+    return node.only is not None and (not node.only.record.sited or node.only.op == "keep")
 
 
 def _made_of_nothing(node: Node) -> bool:
-    return all(definition.op in LEAVES for definition in node.definitions)
+    return node.is_input or all(definition.record.free for definition in node.definitions)

@@ -111,7 +111,7 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach)
     for name in ranged.keys() - writers.keys():
         node = graph[name]
-        if not any(definition.op == "input" for definition in node.definitions):
+        if not node.is_input:
             # It has no points, so whoever reads it reads a range of none of them, along one dim at least.
             empty = ranged[name]
             slots = tuple(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.gradients.derivatives import RULES
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.language.tensor import apply
 from tests.compiler.gradients.differences import Function, check_function
@@ -16,6 +15,7 @@ from tests.compiler.gradients.differences import Function, check_function
 WITHOUT_DERIVATIVE = {"not", "and", "or", "xor", "constant", "iota", "index", "random_bits"}
 
 # Their derivative is zero wherever it exists.
+RULES = {name for name, op in TABLE.items() if op.vjp is not None}
 FLAT = {"sign", "floor", "ceil", "round", "isfinite", "floordiv", "eq", "ne", "lt", "le", "detach"}
 FLAT |= {"argreduce", "argsort"}
 
@@ -217,13 +217,13 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
 
 
 def test_every_operation_has_a_rule_or_no_derivative() -> None:
-    assert set(TABLE) == set(RULES) | WITHOUT_DERIVATIVE
-    assert not set(RULES) & WITHOUT_DERIVATIVE
+    assert set(TABLE) == RULES | WITHOUT_DERIVATIVE
+    assert not RULES & WITHOUT_DERIVATIVE
 
 
 def test_every_rule_is_tested() -> None:
-    assert set(CASES) == set(RULES) - {"detach"}  # which differences cannot see
-    assert set(RULES) >= FLAT
+    assert set(CASES) == RULES - {"detach"}  # which differences cannot see
+    assert RULES >= FLAT
 
 
 @pytest.mark.parametrize(("op", "number"), [(op, k) for op, cases in CASES.items() for k in range(len(cases))])

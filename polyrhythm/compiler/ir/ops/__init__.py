@@ -8,6 +8,7 @@ from polyrhythm.compiler.ir.ops import (
     contraction,
     creation,
     elementwise,
+    external,
     indexing,
     opaque,
     random,
@@ -20,6 +21,22 @@ from polyrhythm.compiler.ir.ops.record import Op
 _FAMILIES = (elementwise, reductions, contraction, shapes, indexing, windows, creation, random, opaque)
 
 TABLE: dict[str, Op] = {op.name: op for family in _FAMILIES for op in family.OPS}
-"""Each operation under its name."""
+"""Each operation that array libraries compute, under its name. A record more is an operation more."""
 
-__all__ = ["TABLE", "Op"]
+EXTERNAL: dict[str, Op] = {op.name: op for op in external.OPS}
+"""The operations that they do not compute."""
+
+
+def record(name: str) -> Op:
+    """What is known of an operation.
+
+    >>> record("exp").elementwise, record("input").external, record("einsum").heavy
+    (True, True, True)
+    """
+    found = TABLE.get(name) or EXTERNAL.get(name)
+    if found is None:
+        raise KeyError(f"there is no operation {name}")
+    return found
+
+
+__all__ = ["EXTERNAL", "TABLE", "Op", "record"]

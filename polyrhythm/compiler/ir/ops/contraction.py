@@ -7,15 +7,21 @@ diagonal; a label that is not in the output is summed. Lengths of one label must
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.ops.checks import check_kind, check_same_dtype, same_length, show
-from polyrhythm.compiler.ir.ops.record import PARALLEL, Attributes, Op, Role, Signature
-from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.ops.record import PARALLEL, Attributes, Gradients, Op, Role, Signature
+from polyrhythm.compiler.ir.terms import ONE, Term
+from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.errors import ShapeError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Types = tuple[TensorType, ...]
 
@@ -89,4 +95,46 @@ def _einsum_signature(operands: Types, attributes: Attributes) -> Signature:
     return Signature(tuple(numbered[:-1]), numbered[-1], roles)
 
 
-OPS: tuple[Op, ...] = (Op("einsum", _einsum_type, _einsum, _einsum_signature),)
+def _einsum_vjp(s: Step) -> Gradients:
+    words, output = parse_spec(s["spec"])
+    return [_einsum_operand(s, words, output, own) if wanted else None for own, wanted in enumerate(s.wanted)]
+
+
+def _einsum_operand(s: Step, words: Sequence[str], output: str, own: int) -> Value:
+    """Contract the gradient with the other operand; labels found nowhere else were summed, and are spread again."""
+    word, x = words[own], s.x[own]
+    unique = "".join(dict.fromkeys(word))
+    others = [(words[i], s.x[i]) for i in range(len(words)) if i != own]
+    available = output + "".join(other for other, _ in others)
+    kept = "".join(label for label in unique if label in available)
+    spec = ",".join([output, *(other for other, _ in others)]) + f"->{kept}"
+    value = s.g.apply("einsum", *(other for _, other in others), spec=spec)
+    lengths = dict(zip(word, x.shape, strict=True))
+    shape = tuple(lengths[label] if label in kept else ONE for label in unique)
+    whole = tuple(lengths[label] for label in unique)
+    if value.shape != whole:
+        value = value.apply("reshape", shape=shape).apply("broadcast", shape=whole)
+    return value if unique == word else _on_diagonal(value, unique, word, x.shape)
+
+
+def _on_diagonal(value: Value, unique: str, word: str, shape: Shape) -> Value:
+    """Put a value on the diagonal of the axes that share a label."""
+    first = {label: word.index(label) for label in unique}
+    order = sorted(range(len(unique)), key=lambda i: first[unique[i]])
+    value = value.apply("transpose", axes=tuple(order))
+    spread = tuple(n if first[label] == axis else ONE for axis, (label, n) in enumerate(zip(word, shape, strict=True)))
+    value = value.apply("reshape", shape=spread).apply("broadcast", shape=shape)
+    for axis, label in enumerate(word):
+        if first[label] != axis:
+            rows, columns = (_places(value, shape, a) for a in (first[label], axis))
+            value = value.where(rows.apply("eq", columns))
+    return value
+
+
+def _places(value: Value, shape: Shape, axis: int) -> Value:
+    """The position along an axis, in a shape that broadcasts."""
+    along = tuple(n if i == axis else ONE for i, n in enumerate(shape))
+    return value.space.apply("iota", length=shape[axis]).apply("reshape", shape=along)
+
+
+OPS: tuple[Op, ...] = (Op("einsum", _einsum_type, _einsum, _einsum_signature, vjp=_einsum_vjp, heavy=True),)

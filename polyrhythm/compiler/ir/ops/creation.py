@@ -60,7 +60,7 @@ def _index_signature(operands: Types, attributes: Attributes) -> Signature:
 
 
 OPS: tuple[Op, ...] = (
-    Op("constant", _constant_type, _constant, _constant_signature),
-    Op("iota", _iota_type, _iota, _iota_signature),
-    Op("index", _index_type, _index, _index_signature),
+    Op("constant", _constant_type, _constant, _constant_signature, free=True),
+    Op("iota", _iota_type, _iota, _iota_signature, free=True),
+    Op("index", _index_type, _index, _index_signature, free=True),
 )

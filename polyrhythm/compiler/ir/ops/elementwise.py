@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,12 @@ from polyrhythm.compiler.ir.ops.checks import (
     check_kind,
     check_same_dtype,
 )
-from polyrhythm.compiler.ir.ops.record import Attributes, Op, Signature
+from polyrhythm.compiler.ir.ops.record import Attributes, Gradients, Op, Signature, Vjp, flat, through
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.errors import DTypeError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Function = Callable[..., Any]
 Types = tuple[TensorType, ...]
@@ -72,7 +75,9 @@ def _operation(
         shape = broadcast_shapes(name, [operand.shape for operand in operands], given)
         return TensorType(shape, dtypes.BOOL if truth else dtype)
 
-    return Op(name, type_rule, _quiet(function), _signature)
+    return Op(
+        name, type_rule, _quiet(function), _signature, DERIVATIVES.get(name), sited=name == "keep", elementwise=True
+    )
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -90,6 +95,77 @@ def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     reciprocal = np.where(x == 1, one, np.where(x == -1, of_minus_one, x.dtype.type(0)))
     return np.asarray(np.where(y < 0, reciprocal, power))
 
+
+def _unary(derivative: Callable[[Step], Value]) -> Vjp:
+    return lambda s: [derivative(s)]
+
+
+def _binary(left: Callable[[Step], Value], right: Callable[[Step], Value]) -> Vjp:
+    """Two operands that broadcast against each other."""
+
+    def rule(s: Step) -> Gradients:
+        return [
+            made(s).summed_to(operand.shape) if wanted else None
+            for made, operand, wanted in zip((left, right), s.x, s.wanted, strict=True)
+        ]
+
+    return rule
+
+
+def _pow_exponent(s: Step) -> Value:
+    base = s.x[0]
+    positive = base.space.apply("lt", base.zeros(), base)
+    safe = base.where(positive, 1)
+    return (s.g * s.y * safe.apply("log")).where(positive)
+
+
+def _greater(s: Step, own: int, other: int) -> Value:
+    """The greater operand takes the gradient; equal ones share it."""
+    return _winner(s, s.x[other].apply("lt", s.x[own]))
+
+
+def _lesser(s: Step, own: int, other: int) -> Value:
+    """The lesser operand takes the gradient; equal ones share it."""
+    return _winner(s, s.x[own].apply("lt", s.x[other]))
+
+
+def _winner(s: Step, wins: Value) -> Value:
+    return s.g.where(wins) + (s.g * 0.5).where(s.x[0].apply("eq", s.x[1]))
+
+
+DERIVATIVES: dict[str, Vjp] = {
+    "neg": _unary(lambda s: -s.g),
+    "exp": _unary(lambda s: s.g * s.y),
+    "log": _unary(lambda s: s.g / s.x[0]),
+    "log1p": _unary(lambda s: s.g / (s.x[0] + 1)),
+    "expm1": _unary(lambda s: s.g * (s.y + 1)),
+    "tanh": _unary(lambda s: s.g * (1 - s.y * s.y)),
+    "sqrt": _unary(lambda s: s.g * 0.5 / s.y),
+    "sin": _unary(lambda s: s.g * s.x[0].apply("cos")),
+    "cos": _unary(lambda s: -(s.g * s.x[0].apply("sin"))),
+    "abs": _unary(lambda s: s.g * s.x[0].apply("sign")),
+    "erf": _unary(lambda s: s.g * (-(s.x[0] * s.x[0])).apply("exp") * (2 / math.sqrt(math.pi))),
+    "sign": flat,
+    "floor": flat,
+    "ceil": flat,
+    "round": flat,
+    "isfinite": flat,
+    "add": _binary(lambda s: s.g, lambda s: s.g),
+    "sub": _binary(lambda s: s.g, lambda s: -s.g),
+    "mul": _binary(lambda s: s.g * s.x[1], lambda s: s.g * s.x[0]),
+    "div": _binary(lambda s: s.g / s.x[1], lambda s: -(s.g * s.y / s.x[1])),
+    "floordiv": flat,
+    "mod": _binary(lambda s: s.g, lambda s: -(s.g * s.x[0].apply("floordiv", s.x[1]))),
+    "pow": _binary(lambda s: s.g * s.x[1] * s.x[0].apply("pow", s.x[1] - 1), _pow_exponent),
+    "maximum": _binary(lambda s: _greater(s, 0, 1), lambda s: _greater(s, 1, 0)),
+    "minimum": _binary(lambda s: _lesser(s, 0, 1), lambda s: _lesser(s, 1, 0)),
+    "eq": flat,
+    "ne": flat,
+    "lt": flat,
+    "le": flat,
+    "detach": flat,
+    "keep": through,
+}
 
 _NO_BOOL = "use & | ^ for truth values, or cast them to a number first"
 _ROUNDING = "an integer is whole already; leave the rounding out, or cast to a float dtype first"
@@ -151,7 +227,16 @@ def _select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(condition, a, b)
 
 
-SELECT = Op("select", _select_type, _select, _signature)
+def _select_vjp(s: Step) -> Gradients:
+    condition, first, second = s.x
+    return [
+        None,
+        s.g.where(condition).summed_to(first.shape) if s.wanted[1] else None,
+        s.g.zeros().where(condition, s.g).summed_to(second.shape) if s.wanted[2] else None,
+    ]
+
+
+SELECT = Op("select", _select_type, _select, _signature, _select_vjp, elementwise=True)
 
 
 def _cast_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -175,6 +260,10 @@ def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.where(wide >= above, dtypes.identity("min", dtype), whole)
 
 
-CAST = Op("cast", _cast_type, _cast, _signature)
+def _cast_vjp(s: Step) -> Gradients:
+    return [s.g.cast(s.x[0].dtype)]
+
+
+CAST = Op("cast", _cast_type, _cast, _signature, _cast_vjp, elementwise=True)
 
 OPS: tuple[Op, ...] = (*UNARY, *BINARY, SELECT, CAST)

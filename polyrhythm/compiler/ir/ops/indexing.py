@@ -7,15 +7,28 @@ floats are accumulated in float32 and rounded once.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.ops.checks import check_axis, check_kind, check_same_dtype, same_length, show
-from polyrhythm.compiler.ir.ops.record import OPAQUE, PARALLEL, Attributes, Labels, Op, Signature
+from polyrhythm.compiler.ir.ops.record import (
+    OPAQUE,
+    PARALLEL,
+    Attributes,
+    Gradients,
+    Labels,
+    Op,
+    Signature,
+)
 from polyrhythm.compiler.ir.terms import ONE, Term
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Types = tuple[TensorType, ...]
 
@@ -200,9 +213,64 @@ def _scatter_along_signature(operands: Types, attributes: Attributes) -> Signatu
     return Signature((own, chosen, given), own, (*roles, OPAQUE))
 
 
+def _clamped(indices: Value, n: Term) -> Value:
+    last = indices.space.apply("index", value=n - 1).cast(indices.dtype)
+    zero = indices.space.constant(0, indices.dtype)
+    return indices.apply("minimum", last).apply("maximum", zero)
+
+
+def _take_vjp(s: Step) -> Gradients:
+    x, indices = s.x
+    clamped = _clamped(indices, x.shape[s["axis"]])
+    base = x.space.constant(0, x.dtype, x.shape)
+    return [base.apply("scatter_add", clamped, s.g, axis=s["axis"]), None]
+
+
+def _take_along_vjp(s: Step) -> Gradients:
+    x, indices = s.x
+    axis = s["axis"]
+    clamped = _clamped(indices, x.shape[axis])
+    shape = tuple(indices.shape[i] if i == axis else n for i, n in enumerate(s.g.shape))
+    wide = tuple(n if i == axis else s.g.shape[i] for i, n in enumerate(x.shape))
+    base = x.space.constant(0, x.dtype, wide)
+    found = base.apply("scatter_along", clamped.apply("broadcast", shape=shape), s.g, axis=axis)
+    return [found.summed_to(x.shape), None]
+
+
+def _in_range(indices: Value, n: Term) -> Value:
+    zero = indices.space.constant(0, indices.dtype)
+    size = indices.space.apply("index", value=n).cast(indices.dtype)
+    return zero.apply("le", indices).apply("and", indices.apply("lt", size))
+
+
+def _scatter_add_vjp(s: Step) -> Gradients:
+    base, indices, updates = s.x
+    axis = s["axis"]
+    read = s.g.apply("take", indices, axis=axis)
+    rank = len(indices.shape)
+    shape = tuple(indices.shape[i - axis] if axis <= i < axis + rank else ONE for i in range(len(updates.shape)))
+    kept = _in_range(indices, base.shape[axis]).apply("reshape", shape=shape)
+    return [s.g, None, read.where(kept.apply("broadcast", shape=updates.shape))]
+
+
+def _scatter_along_vjp(s: Step) -> Gradients:
+    base, indices, updates = s.x
+    axis = s["axis"]
+    read = s.g.apply("take_along", indices, axis=axis)
+    kept = _in_range(indices, base.shape[axis])
+    return [s.g, None, read.where(kept.apply("broadcast", shape=updates.shape)).summed_to(updates.shape)]
+
+
 OPS: tuple[Op, ...] = (
-    Op("take", _take_type, _take, _take_signature),
-    Op("take_along", _take_along_type, _take_along, _take_along_signature),
-    Op("scatter_add", _scatter_add_type, _scatter_add, _scatter_add_signature),
-    Op("scatter_along", _scatter_along_type, _scatter_along, _scatter_along_signature),
+    Op("take", _take_type, _take, _take_signature, vjp=_take_vjp),
+    Op("take_along", _take_along_type, _take_along, _take_along_signature, vjp=_take_along_vjp),
+    Op("scatter_add", _scatter_add_type, _scatter_add, _scatter_add_signature, vjp=_scatter_add_vjp, heavy=True),
+    Op(
+        "scatter_along",
+        _scatter_along_type,
+        _scatter_along,
+        _scatter_along_signature,
+        vjp=_scatter_along_vjp,
+        heavy=True,
+    ),
 )

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.ops.checks import show
-from polyrhythm.compiler.ir.ops.record import OPAQUE, Attributes, Op, Signature
+from polyrhythm.compiler.ir.ops.record import OPAQUE, Attributes, Gradients, Op, Signature
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step
 
 Types = tuple[TensorType, ...]
 
@@ -72,4 +76,12 @@ def _signature(operands: Types, attributes: Attributes) -> Signature:
     return Signature(tuple(labels[:-1]), labels[-1], (OPAQUE,) * count)
 
 
-OPS: tuple[Op, ...] = (Op("opaque", _type, _numpy, _signature),)
+def _vjp(s: Step) -> Gradients:
+    """Each result is differentiated alone; what several contribute is summed as usual."""
+    places = tuple(k for k, x in enumerate(s.x) if s.wanted[k] and dtypes.is_float(x.dtype))
+    back = s["function"].pullback(s["result"], places)
+    made = {k: s.space.apply("opaque", *s.x, s.g, function=back, result=number) for number, k in enumerate(places)}
+    return [made.get(k) for k in range(len(s.x))]
+
+
+OPS: tuple[Op, ...] = (Op("opaque", _type, _numpy, _signature, vjp=_vjp),)

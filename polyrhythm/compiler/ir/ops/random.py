@@ -98,4 +98,4 @@ def _random_bits_signature(operands: Types, attributes: Attributes) -> Signature
     return Signature((), tuple(range(rank)), (OPAQUE,) * rank)
 
 
-OPS: tuple[Op, ...] = (Op("random_bits", _random_bits_type, _random_bits, _random_bits_signature),)
+OPS: tuple[Op, ...] = (Op("random_bits", _random_bits_type, _random_bits, _random_bits_signature, sited=True),)

@@ -1,22 +1,27 @@
-"""What the compiler knows of an operation: one record each, and nothing else knows an operation by name.
+"""What the compiler knows of an operation: one record each.
 
 A record has a type rule, a NumPy implementation and a *signature*: for each axis of each operand and of the result,
 which axis label it carries, and for each label its role. From the roles follow vectorising (a parallel label can
 be added or split), tiling (a reduce label is split and combined by its monoid), masking (with the monoid's
-identity) and cost.
+identity) and cost. The *derivative* says what the gradients of the operands are. Flags say what passes need to know:
+whether a value may be shared, seen through, made where it is read, or comes from outside. Passes ask for these
+properties; they compare a name only to recognise one operation that they rewrite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Attribute = int | float | str | bool | None | Term | Condition | np.dtype | Array | tuple["Attribute", ...]
 Attributes = Mapping[str, Any]
@@ -49,6 +54,23 @@ class Signature:
     roles: tuple[Role, ...]
 
 
+Gradients = Sequence["Value | None"]
+"""The gradient of each operand; None is zero."""
+
+Vjp = Callable[["Step"], Gradients]
+"""A derivative: from an application of an operation, with the gradient of its result, to those of its operands."""
+
+
+def flat(step: Step) -> Gradients:
+    """Constant between jumps: the gradient is zero."""
+    return [None for _ in step.definition.operands]
+
+
+def through(step: Step) -> Gradients:
+    """The gradient of a result that is the operand itself."""
+    return [step.g]
+
+
 @dataclass(frozen=True)
 class Op:
     """One primitive operation.
@@ -56,13 +78,35 @@ class Op:
     `type_rule(operand_types, attributes, given)` returns the type of the result or raises a ShapeError or
     DTypeError; `given` is what is known of the symbols, for proving symbolic lengths equal.
     `numpy(*arrays, **attributes)` computes it; the attributes it gets have integers in place of terms.
-    `signature(operand_types, attributes)` tells the role of every axis.
+    `signature(operand_types, attributes)` tells the role of every axis. `vjp(step)` is the derivative; without one a
+    gradient through the operation is refused.
+
+    *external*: not computed by an array library; its value comes from a caller, or from what the gradient passes put in
+    its place. *transient*: gone once gradients are worked out. *sited*: not a function of its operands alone, or held
+    apart on purpose, so that no two applications are the same and none is seen through. *free*: made of nothing
+    wherever it is read, never stored. *repeats*: the operand itself, repeated where the result is larger. *view*: the
+    same elements in the same memory. *heavy*: worth keeping rather than computing twice. *elementwise*: each element of
+    the result follows from those at the same place.
     """
 
     name: str
     type_rule: Callable[[tuple[TensorType, ...], Attributes, Condition], TensorType]
     numpy: Callable[..., np.ndarray]
     signature: Callable[[tuple[TensorType, ...], Attributes], Signature]
+    vjp: Vjp | None = None
+    external: bool = False
+    transient: bool = False
+    sited: bool = False
+    free: bool = False
+    repeats: bool = False
+    view: bool = False
+    heavy: bool = False
+    elementwise: bool = False
+
+    @property
+    def cheap(self) -> bool:
+        """Whether nothing is gained by sharing or moving an application, or it may not be."""
+        return self.sited or self.free or self.repeats
 
 
 def attribute_terms(value: Any) -> list[Term | Condition]:

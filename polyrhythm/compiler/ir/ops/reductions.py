@@ -11,6 +11,9 @@ overflows do no harm.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes
@@ -24,10 +27,22 @@ from polyrhythm.compiler.ir.ops.checks import (
     same_length,
     show,
 )
-from polyrhythm.compiler.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
-from polyrhythm.compiler.ir.terms import ZERO
-from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.ops.record import (
+    OPAQUE,
+    PARALLEL,
+    Attributes,
+    Gradients,
+    Op,
+    Role,
+    Signature,
+    flat,
+)
+from polyrhythm.compiler.ir.terms import ONE, ZERO
+from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.errors import AxisError, EmptyAxisError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Types = tuple[TensorType, ...]
 
@@ -186,10 +201,128 @@ def _argsort_signature(operands: Types, attributes: Attributes) -> Signature:
     return Signature((axes,), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
 
 
+def _spread(value: Value, axes: Sequence[int], shape: Shape) -> Value:
+    """Repeat a value along axes that were reduced away."""
+    kept = tuple(ONE if axis in axes else n for axis, n in enumerate(shape))
+    return value.apply("reshape", shape=kept).apply("broadcast", shape=shape)
+
+
+def _reduce_vjp(s: Step) -> Gradients:
+    (x,) = s.x
+    axes, monoid = s["axes"], s["monoid"]
+    g = _spread(s.g, axes, x.shape)
+    if monoid == "sum":
+        return [g]
+    if monoid in ("max", "min"):
+        equal = x.apply("eq", _spread(s.y, axes, x.shape))
+        ties = equal.apply("cast", dtype=x.dtype)
+        count = _spread(ties.apply("reduce", monoid="sum", axes=axes), axes, x.shape)
+        return [g * ties / count.where(count.zeros().apply("lt", count), 1)]
+    return [g * _others(x, axes)]
+
+
+def _others(x: Value, axes: Sequence[int]) -> Value:
+    """For each element the product of all others along some axes, right also where some are zero."""
+    result = None
+    for axis in reversed(axes):
+        before = _shifted_product(x, axis, reverse=False)
+        after = _shifted_product(x, axis, reverse=True)
+        here = before * after
+        result = here if result is None else result * here
+        if axis != axes[0]:
+            whole = x.apply("reduce", monoid="prod", axes=(axis,))
+            shape = tuple(ONE if i == axis else n for i, n in enumerate(x.shape))
+            x = whole.apply("reshape", shape=shape)
+    assert result is not None
+    return result
+
+
+def _shifted_product(x: Value, axis: int, reverse: bool) -> Value:
+    """The running product without the element itself."""
+    n = x.shape[axis]
+    one = tuple(ONE if i == axis else ZERO for i in range(len(x.shape)))
+    none = tuple(ZERO for _ in x.shape)
+    padded = x.apply("pad", before=none if reverse else one, after=one if reverse else none, value=1.0)
+    running = padded.apply("cumulative", monoid="prod", axis=axis, reverse=reverse)
+    starts = tuple(ONE if reverse and i == axis else ZERO for i in range(len(x.shape)))
+    lengths = tuple(n if i == axis else m for i, m in enumerate(x.shape))
+    return running.apply("slice", starts=starts, lengths=lengths, steps=(1,) * len(x.shape))
+
+
+def _cumulative_vjp(s: Step) -> Gradients:
+    (x,) = s.x
+    axis, reverse, monoid = s["axis"], s["reverse"], s["monoid"]
+
+    def back(value: Value) -> Value:
+        return value.apply("cumulative", monoid="sum", axis=axis, reverse=not reverse)
+
+    if monoid == "sum":
+        return [back(s.g)]
+    if monoid == "prod":
+        # d y_k / d x_j is y_k / x_j; where x_j is zero only the products up to the next zero count, which is what
+        # dividing loses, so those elements are summed by the product that leaves them out.
+        zero = x.apply("eq", x.zeros())
+        safe = x.where(zero.apply("not"), 1)
+        usual = back(s.g * s.y) / safe
+        left_out = _product_without_first_zero(x, zero, axis, reverse)
+        return [back(s.g * left_out).where(zero.apply("and", _first_zero(zero, axis, reverse)), usual)]
+    record = _first_met(x, s.y, axis, reverse)
+    return [s.g.zeros().apply("scatter_along", record, s.g, axis=axis)]
+
+
+def _linear_scan_vjp(s: Step) -> Gradients:
+    """From `y[k] = a[k] * y[k - 1] + b[k]`: the gradient of b comes back by `d[k] = g[k] + a[k + 1] * d[k + 1]`."""
+    axis, reverse = s["axis"], s["reverse"]
+    following = _moved(s.x[0], axis, 1 if reverse else -1)
+    back = following.apply("linear_scan", s.g, axis=axis, reverse=not reverse)
+    return [back * _moved(s.y, axis, -1 if reverse else 1), back]
+
+
+def _moved(x: Value, axis: int, by: int) -> Value:
+    """The elements one position further along an axis, or back; zero comes in."""
+    none = tuple(ZERO for _ in x.shape)
+    one = tuple(ONE if i == axis else ZERO for i in range(len(x.shape)))
+    padded = x.apply("pad", before=one if by > 0 else none, after=one if by < 0 else none, value=0.0)
+    starts = one if by < 0 else none
+    return padded.apply("slice", starts=starts, lengths=x.shape, steps=(1,) * len(x.shape))
+
+
+def _first_zero(zero: Value, axis: int, reverse: bool) -> Value:
+    """The first zero met along an axis."""
+    count = zero.apply("cast", dtype=np.dtype("int32")).apply("cumulative", monoid="sum", axis=axis, reverse=reverse)
+    return count.apply("eq", count.space.constant(1, count.dtype))
+
+
+def _product_without_first_zero(x: Value, zero: Value, axis: int, reverse: bool) -> Value:
+    first = zero.apply("and", _first_zero(zero, axis, reverse))
+    product = x.where(first.apply("not"), 1).apply("cumulative", monoid="prod", axis=axis, reverse=reverse)
+    count = zero.apply("cast", dtype=np.dtype("int32")).apply("cumulative", monoid="sum", axis=axis, reverse=reverse)
+    return product.where(count.apply("eq", count.space.constant(1, count.dtype)))
+
+
+def _first_met(x: Value, y: Value, axis: int, reverse: bool) -> Value:
+    """For each position of a running extremum, where the value it has was first met."""
+    n = x.shape[axis]
+    before = tuple(ONE if i == axis and not reverse else ZERO for i in range(len(x.shape)))
+    after = tuple(ONE if i == axis and reverse else ZERO for i in range(len(x.shape)))
+    padded = y.apply("pad", before=before, after=after, value=0.0)
+    starts = tuple(ONE if i == axis and reverse else ZERO for i in range(len(x.shape)))
+    lengths = tuple(n if i == axis else m for i, m in enumerate(x.shape))
+    previous = padded.apply("slice", starts=starts, lengths=lengths, steps=(1,) * len(x.shape))
+    places = x.space.apply("iota", length=n)
+    shape = tuple(n if i == axis else ONE for i in range(len(x.shape)))
+    places = places.apply("reshape", shape=shape).apply("broadcast", shape=x.shape)
+    last = x.space.apply("index", value=n - 1) if reverse else x.space.constant(0, places.dtype)
+    new = previous.apply("ne", y)
+    edge = places.apply("eq", last.apply("broadcast", shape=x.shape) if reverse else last)
+    found = places.where(new.apply("or", edge), x.space.apply("index", value=n) if reverse else -1)
+    return found.apply("cumulative", monoid="min" if reverse else "max", axis=axis, reverse=reverse)
+
+
 OPS: tuple[Op, ...] = (
-    Op("reduce", _reduce_type, _reduce, _reduce_signature),
-    Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature),
-    Op("cumulative", _cumulative_type, _cumulative, _cumulative_signature),
-    Op("linear_scan", _linear_scan_type, _linear_scan, _linear_scan_signature),
-    Op("argsort", _argsort_type, _argsort, _argsort_signature),
+    Op("reduce", _reduce_type, _reduce, _reduce_signature, vjp=_reduce_vjp),
+    Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature, vjp=flat),
+    Op("cumulative", _cumulative_type, _cumulative, _cumulative_signature, vjp=_cumulative_vjp, heavy=True),
+    Op("linear_scan", _linear_scan_type, _linear_scan, _linear_scan_signature, vjp=_linear_scan_vjp, heavy=True),
+    Op("argsort", _argsort_type, _argsort, _argsort_signature, vjp=flat, heavy=True),
 )

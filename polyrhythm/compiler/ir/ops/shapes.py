@@ -7,6 +7,8 @@ NumPy function refuses at run time: a slice is never cut short silently.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes, sets
@@ -21,10 +23,22 @@ from polyrhythm.compiler.ir.ops.checks import (
     show,
     terms,
 )
-from polyrhythm.compiler.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
+from polyrhythm.compiler.ir.ops.record import (
+    OPAQUE,
+    PARALLEL,
+    Attributes,
+    Gradients,
+    Op,
+    Role,
+    Signature,
+    through,
+)
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Term, product
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.errors import AxisError, DTypeError, OutOfRangeError, ShapeError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Types = tuple[TensorType, ...]
 
@@ -40,7 +54,7 @@ def _copy_type(operands: Types, attributes: Attributes, given: Condition) -> Ten
 
 
 def _copy(x: np.ndarray) -> np.ndarray:
-    return x
+    return np.asarray(x)
 
 
 def _copy_signature(operands: Types, attributes: Attributes) -> Signature:
@@ -284,12 +298,63 @@ def _partly_kept(kept: list[bool]) -> Signature:
     return Signature((tuple(range(rank)),), result, tuple(used))
 
 
+def _reshape_vjp(s: Step) -> Gradients:
+    return [s.g.apply("reshape", shape=s.x[0].shape)]
+
+
+def _transpose_vjp(s: Step) -> Gradients:
+    back = tuple(int(i) for i in np.argsort(s["axes"]))
+    return [s.g.apply("transpose", axes=back)]
+
+
+def _broadcast_vjp(s: Step) -> Gradients:
+    return [s.g.summed_to(s.x[0].shape)]
+
+
+def _concat_vjp(s: Step) -> Gradients:
+    axis, start = s["axis"], ZERO
+    results: list[Value | None] = []
+    for x, wanted in zip(s.x, s.wanted, strict=True):
+        starts = tuple(start if i == axis else ZERO for i in range(len(x.shape)))
+        cut = s.g.apply("slice", starts=starts, lengths=x.shape, steps=(1,) * len(x.shape)) if wanted else None
+        results.append(cut)
+        start = start + x.shape[axis]
+    return results
+
+
+def _pad_vjp(s: Step) -> Gradients:
+    x = s.x[0]
+    return [s.g.apply("slice", starts=s["before"], lengths=x.shape, steps=(1,) * len(x.shape))]
+
+
+def _slice_vjp(s: Step) -> Gradients:
+    """Put the elements back where they came from: padding for plain slices, scattering for strided ones."""
+    x, value = s.x[0], s.g
+    for axis, step in enumerate(s["steps"]):
+        start, length = s["starts"][axis], s["lengths"][axis]
+        shape = tuple(x.shape[i] if i <= axis else n for i, n in enumerate(value.shape))
+        if step == 1:
+            if start is ZERO and length is x.shape[axis]:
+                continue
+            none = [ZERO] * len(shape)
+            before, after = list(none), list(none)
+            before[axis], after[axis] = start, x.shape[axis] - start - length
+            value = value.apply("pad", before=tuple(before), after=tuple(after), value=0.0)
+        else:
+            places = value.space.apply("iota", length=length)
+            first = value.space.apply("index", value=start)
+            places = places.apply("mul", places.space.constant(step, places.dtype)).apply("add", first)
+            base = value.space.constant(0, value.dtype, shape)
+            value = base.apply("scatter_add", places, value, axis=axis)
+    return [value]
+
+
 OPS: tuple[Op, ...] = (
-    Op("copy", _copy_type, _copy, _copy_signature),
-    Op("reshape", _reshape_type, _reshape, _reshape_signature),
-    Op("transpose", _transpose_type, _transpose, _transpose_signature),
-    Op("broadcast", _broadcast_type, _broadcast, _broadcast_signature),
-    Op("concat", _concat_type, _concat, _concat_signature),
-    Op("pad", _pad_type, _pad, _pad_signature),
-    Op("slice", _slice_type, _slice, _slice_signature),
+    Op("copy", _copy_type, _copy, _copy_signature, vjp=through, repeats=True, view=True),
+    Op("reshape", _reshape_type, _reshape, _reshape_signature, vjp=_reshape_vjp, view=True),
+    Op("transpose", _transpose_type, _transpose, _transpose_signature, vjp=_transpose_vjp, view=True),
+    Op("broadcast", _broadcast_type, _broadcast, _broadcast_signature, vjp=_broadcast_vjp, repeats=True, view=True),
+    Op("concat", _concat_type, _concat, _concat_signature, vjp=_concat_vjp),
+    Op("pad", _pad_type, _pad, _pad_signature, vjp=_pad_vjp),
+    Op("slice", _slice_type, _slice, _slice_signature, vjp=_slice_vjp, view=True),
 )

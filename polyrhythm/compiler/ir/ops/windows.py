@@ -8,20 +8,31 @@ strided slice of the whole input each, which is short, and right for every strid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes, sets
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.ops.checks import check_kind, check_same_dtype, is_positive, same_length, show, with_dims
-from polyrhythm.compiler.ir.ops.record import OPAQUE, PARALLEL, Attributes, Op, Role, Signature
+from polyrhythm.compiler.ir.ops.record import (
+    OPAQUE,
+    PARALLEL,
+    Attributes,
+    Gradients,
+    Op,
+    Role,
+    Signature,
+)
 from polyrhythm.compiler.ir.ops.reductions import COMBINE, check_monoid
 from polyrhythm.compiler.ir.terms import ZERO, Term, maximum
-from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.errors import ShapeError
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.ir.values import Step, Value
 
 Types = tuple[TensorType, ...]
 Ints = tuple[int, ...]
@@ -186,7 +197,119 @@ def _reduce_window_signature(operands: Types, attributes: Attributes) -> Signatu
     return Signature(((*kept, *before),), (*kept, *after), roles)
 
 
+def _conv_vjp(s: Step) -> Gradients:
+    x, w = s.x
+    groups, lead = s["groups"], 2
+    spatial = len(x.shape) - lead
+    kernel = [int(n) for n in w.shape[2:]]
+    padded, low = _with_padding(x, s["padding"], 0.0)
+    n, outputs = s.g.shape[0], s.g.shape[2:]
+    per_out, per_in = w.shape[0] // groups, w.shape[1]
+    g = s.g.apply("reshape", shape=(n, Term(groups), per_out, *outputs))
+    letters = "uvwxyz"[:spatial]
+    total: Value | None = None
+    parts: list[Value] = []
+    for k in product(*map(range, kernel)):
+        starts = tuple(Term(i * d) for i, d in zip(k, s["dilation"], strict=True))
+        if s.wanted[0]:
+            at = _kernel_at(w, k, groups, per_out, per_in)
+            back = g.apply("einsum", at, spec=f"ngo{letters},goi->ngi{letters}")
+            back = back.apply("reshape", shape=(n, x.shape[1], *outputs))
+            back = _put_back(back, padded.shape, starts, s["stride"], lead)
+            total = back if total is None else total + back
+        if s.wanted[1]:
+            cut = _inputs_at(padded, starts, outputs, s["stride"], lead)
+            cut = cut.apply("reshape", shape=(n, Term(groups), per_in, *outputs))
+            part = g.apply("einsum", cut, spec=f"ngo{letters},ngi{letters}->goi")
+            parts.append(part.apply("reshape", shape=(w.shape[0], per_in, Term(1))))
+    of_x = _without_padding(total, x.shape, low) if total is not None else None
+    of_w = None
+    if parts:
+        joined = parts[0] if len(parts) == 1 else parts[0].apply("concat", *parts[1:], axis=2)
+        of_w = joined.apply("reshape", shape=w.shape)
+    return [of_x, of_w]
+
+
+def _kernel_at(w: Value, k: Sequence[int], groups: int, per_out: Term, per_in: Term) -> Value:
+    """The weights of one window position."""
+    starts = (ZERO, ZERO, *map(Term, k))
+    lengths = (*w.shape[:2], *(Term(1) for _ in k))
+    cut = w.apply("slice", starts=starts, lengths=lengths, steps=(1,) * len(starts))
+    return cut.apply("reshape", shape=(Term(groups), per_out, per_in))
+
+
+def _reduce_window_vjp(s: Step) -> Gradients:
+    x = s.x[0]
+    monoid = s["monoid"]
+    lead = len(x.shape) - len(s["window"])
+    fill = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}[monoid]
+    padded, low = _with_padding(x, s["padding"], fill, lead)
+    outputs = s.g.shape[lead:]
+    total: Value | None = None
+    taken: Value | None = None
+    for k in product(*(range(int(n)) for n in s["window"])):
+        starts = tuple(map(Term, k))
+        part = s.g
+        if monoid != "sum":
+            # The first position that has the extremum takes the gradient.
+            wins = _inputs_at(padded, starts, outputs, s["stride"], lead).apply("eq", s.y)
+            own = wins if taken is None else wins.apply("and", taken.apply("not"))
+            taken = wins if taken is None else taken.apply("or", wins)
+            part = s.g.where(own)
+        back = _put_back(part, padded.shape, starts, s["stride"], lead)
+        total = back if total is None else total + back
+    assert total is not None
+    return [_without_padding(total, x.shape, low)]
+
+
+def _with_padding(
+    x: Value, padding: Sequence[tuple[int, int]], value: float, lead: int = 2
+) -> tuple[Value, tuple[Term, ...]]:
+    """The input with its padding, and how much of it comes before."""
+    before = (*(ZERO for _ in range(lead)), *(Term.of(low) for low, _ in padding))
+    after = (*(ZERO for _ in range(lead)), *(Term.of(high) for _, high in padding))
+    if all(n is ZERO for n in (*before, *after)):
+        return x, before
+    return x.apply("pad", before=before, after=after, value=value), before
+
+
+def _without_padding(value: Value, shape: Shape, before: Sequence[Term]) -> Value:
+    if value.shape == shape:
+        return value
+    return value.apply("slice", starts=tuple(before), lengths=shape, steps=(1,) * len(shape))
+
+
+def _spans(
+    starts: Sequence[Term], outputs: Shape, stride: Sequence[int], lead: int
+) -> Iterator[tuple[int, Term, Term, int]]:
+    for i, (start, length, step) in enumerate(zip(starts, outputs, stride, strict=True)):
+        yield lead + i, start, length, int(step)
+
+
+def _inputs_at(x: Value, starts: Sequence[Term], outputs: Shape, stride: Sequence[int], lead: int) -> Value:
+    """The inputs that one window position pairs with the outputs."""
+    rest = x.shape[:lead]
+    return x.apply(
+        "slice",
+        starts=(*(ZERO for _ in rest), *starts),
+        lengths=(*rest, *outputs),
+        steps=(*(1 for _ in rest), *map(int, stride)),
+    )
+
+
+def _put_back(value: Value, shape: Shape, starts: Sequence[Term], stride: Sequence[int], lead: int) -> Value:
+    """The adjoint of `_inputs_at`: each element where it was taken from, zero elsewhere."""
+    for axis, start, length, step in _spans(starts, value.shape[lead:], stride, lead):
+        places = value.space.apply("iota", length=length)
+        places = places.apply("mul", places.space.constant(step, places.dtype))
+        places = places.apply("add", places.space.apply("index", value=start))
+        wide = tuple(shape[i] if i <= axis else n for i, n in enumerate(value.shape))
+        base = value.space.constant(0, value.dtype, wide)
+        value = base.apply("scatter_add", places, value, axis=axis)
+    return value
+
+
 OPS: tuple[Op, ...] = (
-    Op("conv", _conv_type, _conv, _conv_signature),
-    Op("reduce_window", _reduce_window_type, _reduce_window, _reduce_window_signature),
+    Op("conv", _conv_type, _conv, _conv_signature, vjp=_conv_vjp, heavy=True),
+    Op("reduce_window", _reduce_window_type, _reduce_window, _reduce_window_signature, vjp=_reduce_window_vjp),
 )

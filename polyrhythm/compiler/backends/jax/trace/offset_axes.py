@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyrhythm.compiler.backends.jax.ops import elementwise
 from polyrhythm.compiler.backends.jax.ops.padded import Length, Padded, Start, is_static, moved
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import Signature
-
-WORKS = frozenset({*elementwise.IMPLEMENTATIONS, "reduce", "einsum", "transpose", "broadcast", "copy"})
-"""Operations that never look at where an element lies, but for masking."""
 
 
 def in_place(
@@ -45,4 +42,7 @@ def in_place(
 
 
 def _works(op: str, signature: Signature, label: int) -> bool:
-    return op in WORKS and signature.roles[label].kind in ("parallel", "reduce")
+    known = record(op)
+    # These never look at where an element lies, but for masking.
+    works = known.elementwise or known.repeats or op in ("reduce", "einsum", "transpose")
+    return works and signature.roles[label].kind in ("parallel", "reduce")

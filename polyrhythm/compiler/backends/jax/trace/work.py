@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from polyrhythm.compiler.ir.ops import TABLE, elementwise
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import Symbol, product
 from polyrhythm.compiler.ir.types import TensorType
@@ -20,9 +20,6 @@ from polyrhythm.compiler.loops.ir import Block, Compute, For, Item, Load, Local,
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
-
-MOVING = frozenset({"copy", "broadcast", "constant", "index", "iota", "reshape"})
-FUSED = frozenset(op.name for op in elementwise.OPS) | MOVING
 
 PRODUCT = 1e-10
 """Seconds that a multiplication of a contraction takes, as a round figure."""
@@ -90,7 +87,7 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
             if isinstance(operand, Load) and not _follows(operand, loop):
                 place = lowering.program.places[operand.place]
                 shared[operand.place] = math.prod(lowering.room(place)) * place.type.dtype.itemsize
-        if compute.op not in FUSED:
+        if not _fused(compute.op):
             operations += 1
             moving[compute.result] = compute.type
             moving.update({o.name: types[o.name] for o in compute.operands if isinstance(o, Local)})
@@ -109,7 +106,7 @@ def copied_reads(lowering: Lowering, loop: For, compute: Compute, types: Mapping
     if not any(n.symbols for load in loads for n in load.type.shape):
         return found
     kinds = tuple(o.type if isinstance(o, Load) else types[o.name] for o in compute.operands)
-    signature = TABLE[compute.op].signature(kinds, compute.attributes)
+    signature = record(compute.op).signature(kinds, compute.attributes)
     sizes = [lowering.capacity(product(kind.shape)) for kind in kinds]
     counters = {loop.counter, *(item.counter for item in walk(loop.body) if isinstance(item, For))}
     for number, (operand, labels) in enumerate(zip(compute.operands, signature.operands, strict=True)):
@@ -121,6 +118,12 @@ def copied_reads(lowering: Lowering, loop: For, compute: Compute, types: Mapping
         if combined and all((sizes[number], number) < (sizes[other], other) for other in others):
             found.append(operand)
     return found
+
+
+def _fused(op: str) -> bool:
+    """Whether XLA computes an operation together with what reads it."""
+    known = record(op)
+    return known.elementwise or known.repeats or known.free or op == "reshape"
 
 
 def is_gathered(load: Load, counter: Symbol) -> bool:

@@ -1,13 +1,15 @@
 """Building nodes: a graph that grows, and values in it that can be computed with.
 
 A `Value` is what some point reads: a node at given steps. Operations on values of one iteration space make plain
-nodes over that space. Elementwise operators broadcast; numbers become constants of the dtype they meet.
+nodes over that space. Elementwise operators broadcast; numbers become constants of the dtype they meet. A `Step` is one
+application of an operation as its derivative sees it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -158,3 +160,44 @@ class Value:
         axes += [extra + i for i, n in enumerate(shape) if n is one and self.shape[extra + i] is not one]
         result = self.apply("reduce", monoid="sum", axes=tuple(axes)) if axes else self
         return result if result.shape == shape else result.apply("reshape", shape=shape)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One application of an operation, as its derivative sees it: `op.vjp(step)` has one value, or None, per operand.
+
+    `gradient` is the node of the gradient of the result, `wanted` says which operands need one, and `source` where the
+    derivative of a node reads a value from: from the tensor, or where a checkpoint has it computed once more.
+    """
+
+    space: Space
+    node: Node
+    definition: Definition
+    gradient: str
+    wanted: Sequence[bool]
+    source: Callable[[Node, Access], Access]
+
+    @cached_property
+    def g(self) -> Value:
+        """The gradient of the result."""
+        return self.space.current(self.gradient)
+
+    @cached_property
+    def y(self) -> Value:
+        """The result."""
+        return self._read(Access(self.node.name, tuple(Term.of(symbol) for symbol in self.node.symbols)))
+
+    @cached_property
+    def x(self) -> list[Value]:
+        """The operands."""
+        return [self._read(access) for access in self.definition.operands]
+
+    def _read(self, access: Access) -> Value:
+        return self.space.read(self.source(self.node, access))
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self.definition.attributes
+
+    def __getitem__(self, key: str) -> Any:
+        return self.definition.attributes[key]
