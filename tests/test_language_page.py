@@ -69,6 +69,17 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
 
 
 def test_methods_are_functions_too() -> None:
-    for name in ("sum", "reshape", "cast"):
+    for name in ("sum", "reshape", "cast", "exp", "abs"):
         function: Callable[..., object] = getattr(pr, name)
         assert inspect.getdoc(getattr(pr.Tensor, name)) == inspect.getdoc(function)
+
+
+def test_every_name_is_exported_once_and_no_helper_leaks() -> None:
+    assert len(set(pr.__all__)) == len(pr.__all__)
+    packages = {"cli", "compiler", "language", "llm", "nn", "optim", "oracle", "rl", "runtime", "source", "stream"}
+    assert {name for name in vars(pr) if not name.startswith("_")} - packages == set(pr.__all__) - packages
+
+
+def test_astype_is_cast() -> None:
+    x = pr.constant([1.7, -1.7])
+    assert pr.evaluate(x.astype("int32")).tolist() == pr.evaluate(x.cast("int32")).tolist() == [1, -1]

@@ -1,10 +1,12 @@
 """Arithmetic, comparison, logic, choice and casts: the functions behind the operators.
 
 Operands are promoted as in JAX (Python scalars are weak: they take the dtype of what they meet), and their shapes
-broadcast as in NumPy.
+broadcast as in NumPy. What is one operation of the op table is one row: its name, the operation, and its page.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from polyrhythm.language.functions.support import (
     as_dtype,
     as_tensor,
     cast_to,
+    described,
     filled_like,
     promoted,
     promoted_floats,
@@ -22,35 +25,69 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import Condition
 from polyrhythm.language.tensor import Tensor, apply, select, union
 
-
-def add(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x + y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 2]) + 0.5)
-    array([1.5, 2.5], dtype=float32)
-    """
-    return _binary("add", x, y)
-
-
-def subtract(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x - y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(1 - pr.constant([1.0, 3.0]))
-    array([ 0., -2.], dtype=float32)
-    """
-    return _binary("sub", x, y)
+# fmt: off
+__all__ = [
+    "add", "bitwise_and", "bitwise_or", "bitwise_xor", "cast", "clip", "divide", "equal", "floor_divide",
+    "greater", "greater_equal", "invert", "less", "less_equal", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "maximum", "minimum", "multiply", "negative", "not_equal", "pow", "remainder", "subtract",
+    "where",
+]
+# fmt: on
 
 
-def multiply(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x * y`
+Function = Callable[[TensorLike, TensorLike], Tensor]
 
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(2 * pr.constant([1, 3]))
-    array([2, 6], dtype=int32)
-    """
-    return _binary("mul", x, y)
+
+def _binary(name: str, op: str, what: str, operands: str, shown: str) -> Function:
+    """An operation on two operands of one dtype."""
+
+    def function(x: TensorLike, y: TensorLike) -> Tensor:
+        pair, weak = promoted(x, y)
+        return apply(op, *pair, weak=weak)
+
+    return described(function, name, what, operands, shown)
+
+
+def _comparison(name: str, op: str, what: str, operands: str, shown: str, turned: bool = False) -> Function:
+    """A comparison; if `turned`, of y with x, with its dims in the order of x and y all the same."""
+
+    def function(x: TensorLike, y: TensorLike) -> Tensor:
+        pair, _ = promoted(x, y)
+        return apply(op, *(pair[::-1] if turned else pair), spans=union([operand.spans for operand in pair]))
+
+    return described(function, name, what, operands, shown)
+
+
+def _logical(name: str, op: str, what: str, operands: str, shown: str) -> Function:
+    """An operation on truth values; a number is true unless it is zero."""
+
+    def function(x: TensorLike, y: TensorLike) -> Tensor:
+        return apply(op, truth(x), truth(y))
+
+    return described(function, name, f"{what[:-1]}; a number is true unless it is zero.", operands, shown)
+
+
+add = _binary("add", "add", "`x + y`", "[1, 2], 0.5", "[1.5, 2.5]")
+subtract = _binary("subtract", "sub", "`x - y`", "[1.0, 3.0], 1", "[0., 2.]")
+multiply = _binary("multiply", "mul", "`x * y`", "[1, 3], 2", "[2, 6] int32")
+floor_divide = _binary("floor_divide", "floordiv", "`x // y`, rounded down.", "[-3, 3], 2", "[-2,  1] int32")
+remainder = _binary("remainder", "mod", "`x % y`, with the sign of y.", "[-3, 3], 2", "[1, 1] int32")
+maximum = _binary("maximum", "maximum", "The greater of two. Of indices: `pr.max`.", "[1.0, -2.0], 0", "[1., 0.]")
+minimum = _binary("minimum", "minimum", "The lesser of two. Of indices: `pr.min`.", "[1.0, -2.0], 0", "[ 0., -2.]")
+bitwise_and = _binary("bitwise_and", "and", "`x & y`, of booleans or of bits.", "[6, 3], 5", "[4, 1] int32")
+bitwise_or = _binary("bitwise_or", "or", "`x | y`, of booleans or of bits.", "[6, 3], 4", "[6, 7] int32")
+bitwise_xor = _binary("bitwise_xor", "xor", "`x ^ y`, of booleans or of bits.", "[6, 3], 5", "[3, 6] int32")
+
+equal = _comparison("equal", "eq", "`x == y`", "[1, 2], 2", "[False,  True] bool")
+not_equal = _comparison("not_equal", "ne", "`x != y`", "[1, 2], 2", "[ True, False] bool")
+less = _comparison("less", "lt", "`x < y`", "[1, 2], 2", "[ True, False] bool")
+less_equal = _comparison("less_equal", "le", "`x <= y`", "[1, 3], 2", "[ True, False] bool")
+greater = _comparison("greater", "lt", "`x > y`", "[1, 3], 2", "[False,  True] bool", turned=True)
+greater_equal = _comparison("greater_equal", "le", "`x >= y`", "[1, 2], 2", "[False,  True] bool", turned=True)
+
+logical_and = _logical("logical_and", "and", "Whether both are true.", "[1.0, 0.0], True", "[ True, False] bool")
+logical_or = _logical("logical_or", "or", "Whether at least one is true.", "[1.0, 0.0], False", "[ True, False] bool")
+logical_xor = _logical("logical_xor", "xor", "Whether exactly one is true.", "[1.0, 0.0], True", "[False,  True] bool")
 
 
 def divide(x: TensorLike, y: TensorLike) -> Tensor:
@@ -62,26 +99,6 @@ def divide(x: TensorLike, y: TensorLike) -> Tensor:
     """
     operands, weak = promoted_floats(x, y)
     return apply("div", *operands, weak=weak)
-
-
-def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x // y`, rounded towards minus infinity.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([-3, 3]) // 2)
-    array([-2,  1], dtype=int32)
-    """
-    return _binary("floordiv", x, y)
-
-
-def remainder(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x % y`, with the sign of y.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([-3, 3]) % 2)
-    array([1, 1], dtype=int32)
-    """
-    return _binary("mod", x, y)
 
 
 def pow(x: TensorLike, y: TensorLike) -> Tensor:
@@ -116,116 +133,6 @@ def negative(x: TensorLike) -> Tensor:
     return apply("neg", operand, weak=operand.weak)
 
 
-def maximum(x: TensorLike, y: TensorLike) -> Tensor:
-    """The greater of two tensors, element by element. Of index expressions, use `pr.max`.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.maximum(pr.constant([1.0, -2.0]), 0))
-    array([1., 0.], dtype=float32)
-    """
-    return _binary("maximum", x, y)
-
-
-def minimum(x: TensorLike, y: TensorLike) -> Tensor:
-    """The lesser of two tensors, element by element. Of index expressions, use `pr.min`.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.minimum(pr.constant([1.0, -2.0]), 0))
-    array([ 0., -2.], dtype=float32)
-    """
-    return _binary("minimum", x, y)
-
-
-def equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x == y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 2]) == 2)
-    array([False,  True])
-    """
-    return _compare("eq", x, y)
-
-
-def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x != y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 2]) != 2)
-    array([ True, False])
-    """
-    return _compare("ne", x, y)
-
-
-def less(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x < y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 2]) < 2)
-    array([ True, False])
-    """
-    return _compare("lt", x, y)
-
-
-def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x <= y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 3]) <= 2)
-    array([ True, False])
-    """
-    return _compare("le", x, y)
-
-
-def greater(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x > y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 3]) > 2)
-    array([False,  True])
-    """
-    return _compare("lt", x, y, turned=True)
-
-
-def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x >= y`
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([1, 2]) >= 2)
-    array([False,  True])
-    """
-    return _compare("le", x, y, turned=True)
-
-
-def bitwise_and(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x & y` of booleans, or bit by bit of integers.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([True, False]) & True)
-    array([ True, False])
-    """
-    return _binary("and", x, y)
-
-
-def bitwise_or(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x | y` of booleans, or bit by bit of integers.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([True, False]) | False)
-    array([ True, False])
-    """
-    return _binary("or", x, y)
-
-
-def bitwise_xor(x: TensorLike, y: TensorLike) -> Tensor:
-    """`x ^ y` of booleans, or bit by bit of integers.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.constant([True, False]) ^ True)
-    array([False,  True])
-    """
-    return _binary("xor", x, y)
-
-
 def invert(x: TensorLike) -> Tensor:
     """`~x` of booleans, or bit by bit of integers.
 
@@ -234,36 +141,6 @@ def invert(x: TensorLike) -> Tensor:
     array([False,  True])
     """
     return apply("not", as_tensor(x))
-
-
-def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether both are true; a number is true unless it is zero.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.logical_and(pr.constant([1.0, 0.0]), True))
-    array([ True, False])
-    """
-    return bitwise_and(truth(x), truth(y))
-
-
-def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether at least one is true; a number is true unless it is zero.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.logical_or(pr.constant([1.0, 0.0]), False))
-    array([ True, False])
-    """
-    return bitwise_or(truth(x), truth(y))
-
-
-def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
-    """Whether exactly one is true; a number is true unless it is zero.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.logical_xor(pr.constant([1.0, 0.0]), True))
-    array([False,  True])
-    """
-    return bitwise_xor(truth(x), truth(y))
 
 
 def logical_not(x: TensorLike) -> Tensor:
@@ -321,17 +198,6 @@ def cast(x: TensorLike, dtype: DTypeLike) -> Tensor:
     array([ 1, -1], dtype=int32)
     """
     return cast_to(x, as_dtype(dtype))
-
-
-def _binary(op: str, x: TensorLike, y: TensorLike) -> Tensor:
-    operands, weak = promoted(x, y)
-    return apply(op, *operands, weak=weak)
-
-
-def _compare(op: str, x: TensorLike, y: TensorLike, turned: bool = False) -> Tensor:
-    """A comparison; if `turned`, of y with x, with its dims in the order of x and y all the same."""
-    operands, _ = promoted(x, y)
-    return apply(op, *(operands[::-1] if turned else operands), spans=union([operand.spans for operand in operands]))
 
 
 def truth(x: TensorLike) -> Tensor:

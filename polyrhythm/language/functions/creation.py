@@ -29,6 +29,13 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import Condition, Index, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
+# fmt: off
+__all__ = [
+    "arange", "constant", "eye", "full", "full_like", "ones", "ones_like", "tril", "triu", "value", "zeros",
+    "zeros_like",
+]
+# fmt: on
+
 
 def constant(value: Any, dtype: DTypeLike = None) -> Tensor:
     """A tensor of numbers. Of Python numbers floats become float32 and integers int32; an array keeps its dtype.

@@ -1,69 +1,78 @@
 """Functions of one tensor, element by element. Integers become floats where the result is not whole.
 
 The compositions are chosen so that their gradients are finite wherever the functions are smooth: `sigmoid` goes
-through `tanh`, `softplus` and `expm1` do not overflow, `relu` has gradient 0 at 0.
+through `tanh`, `softplus` and `expm1` do not overflow, `relu` has gradient 0 at 0. What is one operation of the op
+table is one row: its name, and its page.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.errors import DTypeError
 from polyrhythm.language.functions.arithmetic import divide, less_equal, multiply, not_equal, where
-from polyrhythm.language.functions.support import TensorLike, as_float, as_tensor
+from polyrhythm.language.functions.support import TensorLike, as_float, as_tensor, described
 from polyrhythm.language.tensor import Tensor, apply
 
-
-def exp(x: TensorLike) -> Tensor:
-    """e to the power x.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.exp(pr.constant([0.0])))
-    array([1.], dtype=float32)
-    """
-    return _unary("exp", as_float(x))
+# fmt: off
+__all__ = [
+    "abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "gelu", "isfinite", "isnan", "log", "log1p",
+    "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softplus", "sqrt", "square",
+    "tanh",
+]
+# fmt: on
 
 
-def expm1(x: TensorLike) -> Tensor:
-    """`exp(x) - 1`, precise near zero.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.expm1(pr.constant([0.0])))
-    array([0.], dtype=float32)
-    """
-    return _unary("expm1", as_float(x))
+Function = Callable[[TensorLike], Tensor]
 
 
-def log(x: TensorLike) -> Tensor:
-    """The natural logarithm.
+def _unary(name: str, what: str, operand: str, shown: str) -> Function:
+    """The operation of that name, of any numbers."""
 
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.log(pr.constant([1.0])))
-    array([0.], dtype=float32)
-    """
-    return _unary("log", as_float(x))
+    def function(x: TensorLike) -> Tensor:
+        given = as_tensor(x)
+        return apply(name, given, weak=given.weak)
 
-
-def log1p(x: TensorLike) -> Tensor:
-    """`log(1 + x)`, precise near zero.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.log1p(pr.constant([0.0])))
-    array([0.], dtype=float32)
-    """
-    return _unary("log1p", as_float(x))
+    return described(function, name, what, operand, shown)
 
 
-def sqrt(x: TensorLike) -> Tensor:
-    """The square root.
+def _of_floats(name: str, what: str, operand: str, shown: str) -> Function:
+    """The operation of that name; integers become floats."""
 
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.sqrt(pr.constant([9.0])))
-    array([3.], dtype=float32)
-    """
-    return _unary("sqrt", as_float(x))
+    def function(x: TensorLike) -> Tensor:
+        given = as_float(x)
+        return apply(name, given, weak=given.weak)
+
+    return described(function, name, what, operand, shown)
+
+
+def _rounding(name: str, what: str, operand: str, shown: str) -> Function:
+    """The operation of that name, of floats; integers stay as they are."""
+
+    def function(x: TensorLike) -> Tensor:
+        given = as_tensor(x)
+        return apply(name, given, weak=given.weak) if dtypes.is_float(given.dtype) else given
+
+    return described(function, name, f"{what[:-1]}, as a float; integers stay as they are.", operand, shown)
+
+
+exp = _of_floats("exp", "e to the power x.", "[0.0]", "[1.]")
+expm1 = _of_floats("expm1", "`exp(x) - 1`, precise near zero.", "[0.0]", "[0.]")
+log = _of_floats("log", "The natural logarithm.", "[1.0]", "[0.]")
+log1p = _of_floats("log1p", "`log(1 + x)`, precise near zero.", "[0.0]", "[0.]")
+sqrt = _of_floats("sqrt", "The square root.", "[9.0]", "[3.]")
+sin = _of_floats("sin", "The sine.", "[0.0]", "[0.]")
+cos = _of_floats("cos", "The cosine.", "[0.0]", "[1.]")
+tanh = _of_floats("tanh", "The hyperbolic tangent.", "[0.0]", "[0.]")
+erf = _of_floats("erf", "The error function.", "[0.0]", "[0.]")
+abs = _unary("abs", "The magnitude.", "[-2.0, 3.0]", "[2., 3.]")
+sign = _unary("sign", "-1, 0 or 1.", "[-2, 0, 3]", "[-1,  0,  1] int32")
+floor = _rounding("floor", "The greatest integer not above x.", "[-1.5, 1.5]", "[-2.,  1.]")
+ceil = _rounding("ceil", "The least integer not below x.", "[-1.5, 1.5]", "[-1.,  2.]")
+round = _rounding("round", "The nearest integer, halves to even.", "[0.5, 1.5, 1.7]", "[0., 2., 2.]")
 
 
 def rsqrt(x: TensorLike) -> Tensor:
@@ -74,96 +83,6 @@ def rsqrt(x: TensorLike) -> Tensor:
     array([0.5], dtype=float32)
     """
     return reciprocal(sqrt(x))
-
-
-def sin(x: TensorLike) -> Tensor:
-    """The sine.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.sin(pr.constant([0.0])))
-    array([0.], dtype=float32)
-    """
-    return _unary("sin", as_float(x))
-
-
-def cos(x: TensorLike) -> Tensor:
-    """The cosine.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.cos(pr.constant([0.0])))
-    array([1.], dtype=float32)
-    """
-    return _unary("cos", as_float(x))
-
-
-def tanh(x: TensorLike) -> Tensor:
-    """The hyperbolic tangent.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.tanh(pr.constant([0.0])))
-    array([0.], dtype=float32)
-    """
-    return _unary("tanh", as_float(x))
-
-
-def erf(x: TensorLike) -> Tensor:
-    """The error function.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.erf(pr.constant([0.0])))
-    array([0.], dtype=float32)
-    """
-    return _unary("erf", as_float(x))
-
-
-def abs(x: TensorLike) -> Tensor:
-    """The magnitude.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.abs(pr.constant([-2.0, 3.0])))
-    array([2., 3.], dtype=float32)
-    """
-    return _unary("abs", as_tensor(x))
-
-
-def sign(x: TensorLike) -> Tensor:
-    """-1, 0 or 1.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.sign(pr.constant([-2, 0, 3])))
-    array([-1,  0,  1], dtype=int32)
-    """
-    return _unary("sign", as_tensor(x))
-
-
-def floor(x: TensorLike) -> Tensor:
-    """The greatest integer not above x, as a float; integers stay as they are.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.floor(pr.constant([-1.5, 1.5])))
-    array([-2.,  1.], dtype=float32)
-    """
-    return _rounding("floor", x)
-
-
-def ceil(x: TensorLike) -> Tensor:
-    """The least integer not below x, as a float; integers stay as they are.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.ceil(pr.constant([-1.5, 1.5])))
-    array([-1.,  2.], dtype=float32)
-    """
-    return _rounding("ceil", x)
-
-
-def round(x: TensorLike) -> Tensor:
-    """The nearest integer, halves to even, as a float; integers stay as they are.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.round(pr.constant([0.5, 1.5, 1.7])))
-    array([0., 2., 2.], dtype=float32)
-    """
-    return _rounding("round", x)
 
 
 def square(x: TensorLike) -> Tensor:
@@ -268,12 +187,3 @@ def gelu(x: TensorLike, approximate: Literal["none", "tanh"] = "none") -> Tensor
     raise DTypeError(
         f"gelu knows no approximation {approximate!r}", fix='write approximate="none" or approximate="tanh"'
     )
-
-
-def _unary(op: str, x: Tensor) -> Tensor:
-    return apply(op, x, weak=x.weak)
-
-
-def _rounding(op: str, x: TensorLike) -> Tensor:
-    operand = as_tensor(x)
-    return _unary(op, operand) if dtypes.is_float(operand.dtype) else operand

@@ -17,6 +17,8 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
+__all__ = ["argsort", "gather", "one_hot", "scatter_add", "scatter_add_along", "sort", "take", "topk"]
+
 
 def take(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
     """The positions `indices` along an axis, whose place the axes of `indices` take.

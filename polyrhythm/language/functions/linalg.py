@@ -16,6 +16,8 @@ from polyrhythm.language.functions.reductions import flat
 from polyrhythm.language.functions.support import TensorLike, as_tensor, promoted, reshaped
 from polyrhythm.language.tensor import Tensor, apply
 
+__all__ = ["dot", "einsum", "matmul", "outer"]
+
 Labels = tuple[str, ...]
 
 

@@ -6,6 +6,8 @@ At run time `install_methods` copies the entries into `Tensor`, which is defined
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from polyrhythm.language.functions import arithmetic, elementwise, indexing, reductions, shapes
 from polyrhythm.language.functions.linalg import dot, matmul
 from polyrhythm.language.functions.spatial import Axes
@@ -13,48 +15,9 @@ from polyrhythm.language.functions.support import TensorLike
 from polyrhythm.language.tensor import Tensor
 
 
-def _radd(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.add(y, x)
-
-
-def _rsub(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.subtract(y, x)
-
-
-def _rmul(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.multiply(y, x)
-
-
-def _rtruediv(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.divide(y, x)
-
-
-def _rfloordiv(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.floor_divide(y, x)
-
-
-def _rmod(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.remainder(y, x)
-
-
-def _rpow(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.pow(y, x)
-
-
-def _rand(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.bitwise_and(y, x)
-
-
-def _ror(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.bitwise_or(y, x)
-
-
-def _rxor(x: TensorLike, y: TensorLike) -> Tensor:
-    return arithmetic.bitwise_xor(y, x)
-
-
-def _rmatmul(x: TensorLike, y: TensorLike) -> Tensor:
-    return matmul(y, x)
+def _reflected(function: Callable[[TensorLike, TensorLike], Tensor]) -> Callable[[TensorLike, TensorLike], Tensor]:
+    """The operator of a tensor on the right side."""
+    return lambda x, y: function(y, x)
 
 
 class Methods:
@@ -66,27 +29,27 @@ class Methods:
     """
 
     __add__ = arithmetic.add
-    __radd__ = _radd
+    __radd__ = _reflected(arithmetic.add)
     __sub__ = arithmetic.subtract
-    __rsub__ = _rsub
+    __rsub__ = _reflected(arithmetic.subtract)
     __mul__ = arithmetic.multiply
-    __rmul__ = _rmul
+    __rmul__ = _reflected(arithmetic.multiply)
     __truediv__ = arithmetic.divide
-    __rtruediv__ = _rtruediv
+    __rtruediv__ = _reflected(arithmetic.divide)
     __floordiv__ = arithmetic.floor_divide
-    __rfloordiv__ = _rfloordiv
+    __rfloordiv__ = _reflected(arithmetic.floor_divide)
     __mod__ = arithmetic.remainder
-    __rmod__ = _rmod
+    __rmod__ = _reflected(arithmetic.remainder)
     __pow__ = arithmetic.pow
-    __rpow__ = _rpow
+    __rpow__ = _reflected(arithmetic.pow)
     __and__ = arithmetic.bitwise_and
-    __rand__ = _rand
+    __rand__ = _reflected(arithmetic.bitwise_and)
     __or__ = arithmetic.bitwise_or
-    __ror__ = _ror
+    __ror__ = _reflected(arithmetic.bitwise_or)
     __xor__ = arithmetic.bitwise_xor
-    __rxor__ = _rxor
+    __rxor__ = _reflected(arithmetic.bitwise_xor)
     __matmul__ = matmul
-    __rmatmul__ = _rmatmul
+    __rmatmul__ = _reflected(matmul)
     __neg__ = arithmetic.negative
     __invert__ = arithmetic.invert
     __abs__ = elementwise.abs
@@ -98,6 +61,7 @@ class Methods:
     __ge__ = arithmetic.greater_equal
     __hash__ = object.__hash__
 
+    astype = arithmetic.cast
     cast = arithmetic.cast
     clip = arithmetic.clip
 

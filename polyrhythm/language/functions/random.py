@@ -39,6 +39,8 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor, apply
 
+__all__ = ["bernoulli", "categorical", "normal", "permutation", "randint", "uniform"]
+
 # Of each float: how many of a word's low bits are left out, so that the rest fits its significand.
 _UNUSED_BITS = {FLOAT32: 8, FLOAT16: 21, BFLOAT16: 24}
 

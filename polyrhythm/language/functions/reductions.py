@@ -28,6 +28,13 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import index_of
 from polyrhythm.language.tensor import Tensor, apply
 
+# fmt: off
+__all__ = [
+    "all", "any", "argmax", "argmin", "cummax", "cumprod", "cumsum", "log_softmax", "logsumexp", "mean", "norm",
+    "prod", "softmax", "std", "sum", "var",
+]
+# fmt: on
+
 
 def sum(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum. Integers keep their dtype, booleans are counted as int32.

@@ -29,6 +29,13 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import Index, index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
+# fmt: off
+__all__ = [
+    "broadcast_to", "concat", "expand", "flatten", "flip", "pad", "repeat", "reshape", "roll", "split",
+    "squeeze", "stack", "swapaxes", "tile", "transpose", "unsqueeze",
+]
+# fmt: on
+
 
 def reshape(x: TensorLike, *shape: Length | Sequence[Length]) -> Tensor:
     """The elements, row by row, in another shape; one length may be -1 and is worked out.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,24 @@ Length = int | Index
 
 DTypeLike = Any
 """A dtype, its name, or a NumPy scalar type."""
+
+
+Described = TypeVar("Described", bound=Callable[..., Tensor])
+
+
+def described(function: Described, name: str, what: str, operands: str, shown: str) -> Described:
+    """A function made by a row of a table, with its name and its page: what it is, and an example that runs.
+
+    The first operand is the constant of a list; `shown` is the result, of float32 unless another dtype follows.
+    """
+    listed, _, rest = operands.rpartition("]")
+    values, _, dtype = shown.rpartition("] ")
+    kind = "" if dtype == "bool" else f", dtype={dtype}" if values else ", dtype=float32"
+    array = f"array({values + ']' if values else shown}{kind})"
+    example = f">>> pr.evaluate(pr.{name}(pr.constant({listed}]){rest}))"
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{what}\n\n    >>> import polyrhythm as pr\n    {example}\n    {array}\n    "
+    return function
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype:

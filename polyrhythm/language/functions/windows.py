@@ -25,6 +25,8 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import Index, index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
+__all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
+
 Padding = Length | Sequence[Length] | Sequence[Sequence[Length]] | Literal["same", "valid"]
 """One width for all sides, one per axis, a (before, after) pair per axis, or a word."""
 
