@@ -5,12 +5,28 @@ Everything a user needs is here: `import polyrhythm as pr`.
 
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.calls import Ragged
-from polyrhythm.language import functions as _functions
 from polyrhythm.language.checkpoint import checkpoint
 from polyrhythm.language.chunks import chunk, loop, vector
 from polyrhythm.language.custom import custom_vjp
 from polyrhythm.language.foreign import jax_function, torch_function
-from polyrhythm.language.functions import *
+from polyrhythm.language.functions import arithmetic as _arithmetic
+from polyrhythm.language.functions import creation as _creation
+from polyrhythm.language.functions import elementwise as _elementwise
+from polyrhythm.language.functions import indexing as _indexing
+from polyrhythm.language.functions import linalg as _linalg
+from polyrhythm.language.functions import random as _random
+from polyrhythm.language.functions import reductions as _reductions
+from polyrhythm.language.functions import shapes as _shapes
+from polyrhythm.language.functions import windows as _windows
+from polyrhythm.language.functions.arithmetic import *
+from polyrhythm.language.functions.creation import *
+from polyrhythm.language.functions.elementwise import *
+from polyrhythm.language.functions.indexing import *
+from polyrhythm.language.functions.linalg import *
+from polyrhythm.language.functions.random import *
+from polyrhythm.language.functions.reductions import *
+from polyrhythm.language.functions.shapes import *
+from polyrhythm.language.functions.windows import *
 from polyrhythm.language.gradient import detach, grad, value_and_grad
 from polyrhythm.language.index import Bound, Condition, Dim, Index, dim, size
 from polyrhythm.language.index import index_max as max
@@ -32,4 +48,12 @@ __all__ = [
     "torch_function", "value_and_grad", "vector", "window",
 ]
 # fmt: on
-__all__ += _functions.__all__
+__all__ += _arithmetic.__all__
+__all__ += _creation.__all__
+__all__ += _elementwise.__all__
+__all__ += _indexing.__all__
+__all__ += _linalg.__all__
+__all__ += _random.__all__
+__all__ += _reductions.__all__
+__all__ += _shapes.__all__
+__all__ += _windows.__all__

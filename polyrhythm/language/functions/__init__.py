@@ -20,15 +20,14 @@ from polyrhythm.language.functions.creation import *
 from polyrhythm.language.functions.elementwise import *
 from polyrhythm.language.functions.indexing import *
 from polyrhythm.language.functions.linalg import *
-from polyrhythm.language.functions.methods import install_methods as install_methods
+from polyrhythm.language.functions.methods import install_methods
 from polyrhythm.language.functions.random import *
 from polyrhythm.language.functions.reductions import *
 from polyrhythm.language.functions.shapes import *
-from polyrhythm.language.functions.support import TensorLike as TensorLike
-from polyrhythm.language.functions.support import as_tensor as as_tensor
+from polyrhythm.language.functions.support import TensorLike, as_tensor
 from polyrhythm.language.functions.windows import *
 
-__all__: list[str] = []
+__all__ = ["TensorLike", "as_tensor", "install_methods"]
 __all__ += arithmetic.__all__
 __all__ += creation.__all__
 __all__ += elementwise.__all__
