@@ -18,7 +18,19 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import errors, llm, nn
-from polyrhythm.errors import PolyrhythmError
+from polyrhythm.errors import PolyrhythmError, calls, definitions, expressions
+from polyrhythm.llm import errors as llm_errors
+from polyrhythm.llm.errors import (
+    ContextLengthError,
+    ModelDamagedError,
+    ModelMismatchError,
+    ModelMissingError,
+    PromptError,
+)
+from polyrhythm.nn import errors as nn_errors
+from polyrhythm.nn.errors import WeightsFileError, WeightsMismatchError
+from polyrhythm.runtime import errors as runtime_errors
+from polyrhythm.runtime.errors import CheckpointDamagedError, CheckpointInUseError, CheckpointMismatchError
 
 Program = Callable[[], object]
 CASES: dict[str, tuple[type[PolyrhythmError], Program]] = {}
@@ -1127,12 +1139,12 @@ def jax_function_of_other_shapes() -> None:
 # Weights of modules.
 
 
-@raises(errors.WeightsFileError)
+@raises(WeightsFileError)
 def weights_from_nowhere() -> None:
     nn.load("nowhere.safetensors")
 
 
-@raises(errors.WeightsMismatchError)
+@raises(WeightsMismatchError)
 def weights_of_another_layer() -> None:
     nn.Linear(2, 1).using(nn.Linear(2, 1, bias=False).weights())
 
@@ -1153,13 +1165,13 @@ def saved_run() -> tuple[pr.Program, pr.Checkpoints]:
     return program, checkpoints
 
 
-@raises(errors.CheckpointMismatchError)
+@raises(CheckpointMismatchError)
 def checkpoint_of_a_shorter_run() -> None:
     program, checkpoints = saved_run()
     program(bounds={I: 6}, checkpoint=checkpoints)
 
 
-@raises(errors.CheckpointDamagedError)
+@raises(CheckpointDamagedError)
 def checkpoint_cut_short() -> None:
     program, checkpoints = saved_run()
     last = checkpoints.folder / "iteration-000000004.safetensors"
@@ -1167,7 +1179,7 @@ def checkpoint_cut_short() -> None:
     program(bounds={I: 4}, checkpoint=checkpoints)
 
 
-@raises(errors.CheckpointInUseError)
+@raises(CheckpointInUseError)
 def checkpoints_of_two_runs_in_one_folder() -> None:
     program, checkpoints = saved_run()
     with checkpoints.held():
@@ -1287,14 +1299,14 @@ def random_model(**config: Any) -> Path:
     return llm.write_random(tempfile.mkdtemp(dir=MODELS.name), **config)
 
 
-@raises(errors.ModelMissingError)
+@raises(ModelMissingError)
 def model_without_weights() -> None:
     path = random_model()
     (path / "model.safetensors").unlink()
     llm.load(path)
 
 
-@raises(errors.ModelDamagedError)
+@raises(ModelDamagedError)
 def model_cut_off() -> None:
     path = random_model()
     weights = path / "model.safetensors"
@@ -1302,7 +1314,7 @@ def model_cut_off() -> None:
     llm.load(path)
 
 
-@raises(errors.ModelMismatchError)
+@raises(ModelMismatchError)
 def model_of_another_configuration() -> None:
     path = random_model()
     config = json.loads((path / "config.json").read_text())
@@ -1310,13 +1322,13 @@ def model_of_another_configuration() -> None:
     llm.load(path)
 
 
-@raises(errors.ContextLengthError)
+@raises(ContextLengthError)
 def text_longer_than_the_positions() -> None:
     model = llm.load(random_model(family="gpt2", n_positions=8))
     model.generate([1, 2, 3], max_new_tokens=6)
 
 
-@raises(errors.PromptError)
+@raises(PromptError)
 def token_outside_the_vocabulary() -> None:
     model = llm.load(random_model())
     model.generate([1, 2, 300])
@@ -1341,11 +1353,15 @@ def test_message(name: str, golden: Callable[[str, str], None]) -> None:
     golden(name, shown(caught.value))
 
 
+MODULES = (definitions, expressions, calls, runtime_errors, nn_errors, llm_errors)
 CLASSES: list[type[PolyrhythmError]] = [
     kind
-    for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, PolyrhythmError) and kind is not PolyrhythmError
+    for module in MODULES
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, PolyrhythmError) and kind is not PolyrhythmError
+    if f"class {kind.__name__}" in inspect.getsource(module)
 ]
+"""Every error, in the order of the pages."""
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -1356,7 +1372,7 @@ def test_every_class_has_a_snapshot(kind: type[PolyrhythmError]) -> None:
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_class_shows_a_failing_and_a_corrected_example(kind: type[PolyrhythmError]) -> None:
     page = kind.__doc__ or ""
-    assert f"polyrhythm.errors.{kind.__name__}:" in page
+    assert f"{kind.__module__}.{kind.__name__}:" in page
     _, corrected = page.rsplit("Traceback", 1)
     assert ">>> " in corrected
 
@@ -1382,13 +1398,12 @@ INDEX = Path(__file__).parents[1] / "docs" / "errors.md"
 
 
 def index_page() -> str:
-    """One line per error, in the order of the module."""
-    lines = [f"- `{kind.__name__}`: {(kind.__doc__ or '').splitlines()[0]}" for kind in in_order()]
+    """One line per error; one that belongs to a library with its module."""
+    lines = []
+    for kind in CLASSES:
+        name = kind.__name__ if kind.__module__ == "polyrhythm.errors" else f"{kind.__module__}.{kind.__name__}"
+        lines.append(f"- `{name}`: {(kind.__doc__ or '').splitlines()[0]}")
     return "\n".join(lines)
-
-
-def in_order() -> list[type[PolyrhythmError]]:
-    return sorted(CLASSES, key=lambda kind: inspect.getsourcelines(kind)[1])
 
 
 def test_the_index_page_lists_every_error(request: pytest.FixtureRequest) -> None:

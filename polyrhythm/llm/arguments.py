@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from polyrhythm.errors import PromptError
+from polyrhythm.llm.errors import PromptError
 
 END = 2**31
 """Steps are counted in int32."""

@@ -14,8 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from polyrhythm.errors import ModelMissingError, PromptError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.llm.config import read_json
+from polyrhythm.llm.errors import ModelMissingError, PromptError
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 

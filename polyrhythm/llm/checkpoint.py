@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from polyrhythm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
 from polyrhythm.llm.config import read_json
+from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 

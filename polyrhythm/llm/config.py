@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.language.functions.support import as_dtype
+from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
 from polyrhythm.llm.fields import Fields
 from polyrhythm.llm.rope import Rotary
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import ModelMismatchError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.llm.errors import ModelMismatchError
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that a model computes with."""

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import ModelDamagedError, ModelMismatchError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.llm.checkpoint import Shape, Weights
+from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError
 
 PLAIN = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The types of tensors that are not quantised."""

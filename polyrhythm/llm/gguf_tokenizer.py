@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyrhythm.errors import ModelDamagedError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.llm.errors import ModelDamagedError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """The types of tokens in `tokenizer.ggml.token_type`."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import ModelDamagedError, ModelMissingError
 from polyrhythm.llm.chat import ChatTemplate, template_of, template_of_metadata
 from polyrhythm.llm.checkpoint import Checkpoint, Weights
 from polyrhythm.llm.config import Config, config_of, read_config
+from polyrhythm.llm.errors import ModelDamagedError, ModelMissingError
 from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.gguf_file import GGUFFile
 from polyrhythm.llm.gguf_tokenizer import tokenizer_of

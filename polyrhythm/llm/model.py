@@ -9,10 +9,10 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from polyrhythm.errors import ContextLengthError, PromptError
 from polyrhythm.llm.arguments import whole
 from polyrhythm.llm.chat import ChatTemplate, Message, needed
 from polyrhythm.llm.config import Config
+from polyrhythm.llm.errors import ContextLengthError, PromptError
 from polyrhythm.llm.joining import continuation
 from polyrhythm.llm.patterns import Pattern
 from polyrhythm.llm.programs import Generating, generating, scoring

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import ModelMissingError, PromptError
+from polyrhythm.llm.errors import ModelMissingError, PromptError
 
 Prompt = str | Sequence[int] | np.ndarray | Mapping[str, Any]
 """A text, its tokens, or what a tokenizer of Hugging Face returns for it."""

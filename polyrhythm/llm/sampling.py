@@ -14,7 +14,6 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from polyrhythm.errors import PromptError
 from polyrhythm.language.functions import abs as absolute
 from polyrhythm.language.functions import (
     argmax,
@@ -35,6 +34,7 @@ from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import input
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import integer, whole
+from polyrhythm.llm.errors import PromptError
 
 SMALLEST, LARGEST = 1e-30, 1e30
 """Between these a number is what it is in float32 too. A temperature below is greedy."""

@@ -19,7 +19,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from polyrhythm.errors import DTypeError, WeightsFileError
+from polyrhythm.errors import DTypeError
+from polyrhythm.nn.errors import WeightsFileError
 
 PathLike = str | os.PathLike[str]
 

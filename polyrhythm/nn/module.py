@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from polyrhythm.compiler.ir.dtypes import is_float
-from polyrhythm.errors import WeightsMismatchError
 from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import parameter
 from polyrhythm.language.tensor import Tensor
+from polyrhythm.nn.errors import WeightsMismatchError
 from polyrhythm.nn.files import load, names_of, save
 
 Weight = np.ndarray | Tensor

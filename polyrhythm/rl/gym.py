@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import CheckpointMismatchError, DeclarationError, UnsupportedError
+from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import host
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.rl.environments import Continuous, Discrete
 from polyrhythm.rl.running import Steps, carried
+from polyrhythm.runtime.errors import CheckpointMismatchError
 
 
 class Gym:

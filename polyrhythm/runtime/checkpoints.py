@@ -25,11 +25,12 @@ from polyrhythm.compiler.loops.ir import blocks_of
 from polyrhythm.compiler.loops.show import show
 from polyrhythm.compiler.loops.units import units
 from polyrhythm.compiler.pipeline import Compiled
-from polyrhythm.errors import CheckpointMismatchError, DeclarationError, UnsupportedError
+from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.index import Dim
 from polyrhythm.runtime import snapshots
 from polyrhythm.runtime.arrays import as_numpy
 from polyrhythm.runtime.checkpoint_liveness import crossing, loop_of, steps_along
+from polyrhythm.runtime.errors import CheckpointMismatchError
 from polyrhythm.runtime.host_identity import identities
 from polyrhythm.runtime.snapshots import Snapshot
 

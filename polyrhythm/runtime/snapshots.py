@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from polyrhythm.errors import CheckpointDamagedError, CheckpointInUseError
+from polyrhythm.runtime.errors import CheckpointDamagedError, CheckpointInUseError
 
 PARTIAL = ".partial"
 """How the name of a file ends that is still being written."""

@@ -11,8 +11,9 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from polyrhythm import llm
-from polyrhythm.errors import ModelMissingError, PromptError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.llm.chat import template_of
+from polyrhythm.llm.errors import ModelMissingError, PromptError
 from tests.llm.gguf_files import smollm2
 
 CHATML = (

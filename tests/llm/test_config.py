@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from polyrhythm.errors import ModelDamagedError, ModelMismatchError, PolyrhythmError
+from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm.config import Config, read_config
+from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError
 from polyrhythm.llm.random_models import DEFAULTS
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from polyrhythm import llm
-from polyrhythm.errors import ContextLengthError
 from polyrhythm.llm.config import stacks
+from polyrhythm.llm.errors import ContextLengthError
 from tests.llm.references import MORE, PROMPTS, Reference
 
 QUICK = ["qwen2, some windows", "gemma3", "falcon, alibi", "gpt_oss", "deepseek_v3", "mamba2", "recurrent_gemma"]

@@ -12,16 +12,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from polyrhythm import llm
-from polyrhythm.errors import (
+from polyrhythm.errors import DTypeError, UnsupportedError
+from polyrhythm.llm.config import read_config
+from polyrhythm.llm.errors import (
     ContextLengthError,
-    DTypeError,
     ModelDamagedError,
     ModelMismatchError,
     ModelMissingError,
     PromptError,
-    UnsupportedError,
 )
-from polyrhythm.llm.config import read_config
 from polyrhythm.llm.rope import Rotary
 
 

@@ -13,7 +13,8 @@ import torch
 import transformers
 
 from polyrhythm import llm
-from polyrhythm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
 from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from tests.llm.gguf_files import permuted, smollm2, write_gguf
 

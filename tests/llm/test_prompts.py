@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from polyrhythm import llm
-from polyrhythm.errors import PromptError
+from polyrhythm.llm.errors import PromptError
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import transformers
 
 import polyrhythm as pr
 from polyrhythm import llm
-from polyrhythm.errors import PromptError
+from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.sampling import Choice, chosen, sampling
 from polyrhythm.llm.writing import Row
 

@@ -13,7 +13,8 @@ import torch
 
 import polyrhythm as pr
 from polyrhythm import nn
-from polyrhythm.errors import DTypeError, WeightsFileError, WeightsMismatchError
+from polyrhythm.errors import DTypeError
+from polyrhythm.nn.errors import WeightsFileError, WeightsMismatchError
 
 KINDS = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint32", "bool"]
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import polyrhythm as pr
 from polyrhythm import nn
+from polyrhythm.nn.errors import WeightsMismatchError
 from tests.nn.comparing import compare, functional, random
 
 SIMPLE: dict[str, tuple[nn.Module, torch.nn.Module, np.ndarray]] = {
@@ -76,7 +77,7 @@ def test_embedding() -> None:
 
 def test_wrong_weights_are_refused() -> None:
     module = nn.Linear(2, 1)
-    with pytest.raises(pr.errors.WeightsMismatchError, match="missing bias"):
+    with pytest.raises(WeightsMismatchError, match="missing bias"):
         module.using({"weight": np.zeros((1, 2))})
-    with pytest.raises(pr.errors.WeightsMismatchError, match="has shape"):
+    with pytest.raises(WeightsMismatchError, match="has shape"):
         module.using({"weight": np.zeros((2, 1)), "bias": np.zeros(1)})

@@ -10,6 +10,7 @@ import torch
 
 import polyrhythm as pr
 from polyrhythm import nn, optim
+from polyrhythm.nn.errors import WeightsMismatchError
 from tests.nn.comparing import random
 
 BACKENDS = ["evaluate", "numpy", "jax", "torch"]
@@ -217,5 +218,5 @@ def test_buffers_may_be_left_out() -> None:
     changed = norm.using({"weight": np.full(2, 3.0, np.float32), "bias": np.zeros(2, np.float32)})
     assert changed.running_mean is norm.running_mean
     assert list(norm.parameters()) == ["weight", "bias"]
-    with pytest.raises(pr.errors.WeightsMismatchError, match="missing bias"):
+    with pytest.raises(WeightsMismatchError, match="missing bias"):
         norm.using({"weight": np.ones(2)})

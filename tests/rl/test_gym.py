@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import polyrhythm as pr
 from polyrhythm import rl
+from polyrhythm.runtime.errors import CheckpointMismatchError
 
 ITERATIONS, STEPS, ENVS = 2, 25, 2
 
@@ -163,7 +164,7 @@ def test_what_cannot_be_saved_is_refused(kind: type[Count]) -> None:
 def test_a_state_of_other_environments_is_refused() -> None:
     two, one = rl.Gym(SyncVectorEnv([lambda: Count(3)] * 2)), rl.Gym(SyncVectorEnv([lambda: Count(3)]))
     two.reset()
-    with pytest.raises(pr.errors.CheckpointMismatchError, match="2 of 'SyncVectorEnv'"):
+    with pytest.raises(CheckpointMismatchError, match="2 of 'SyncVectorEnv'"):
         one.restore(two.save())
 
 

@@ -22,6 +22,7 @@ from polyrhythm.compiler.loops.units import units
 from polyrhythm.runtime import snapshots
 from polyrhythm.runtime.checkpoint_liveness import crossing, follows
 from polyrhythm.runtime.checkpoints import fingerprint
+from polyrhythm.runtime.errors import CheckpointDamagedError, CheckpointInUseError, CheckpointMismatchError
 from polyrhythm.runtime.snapshots import Snapshot
 from tests.programs import PROGRAMS
 from tests.programs.case import Case
@@ -186,18 +187,18 @@ def saved(programs: dict[str, pr.Program], tmp_path: Path) -> Iterator[pr.Checkp
 def test_other_runs_are_refused(programs: dict[str, pr.Program], saved: pr.Checkpoints) -> None:
     other = {"x": inputs()["x"] + 1}
     shorter = {"x": inputs()["x"][:-1]}
-    with pytest.raises(errors.CheckpointMismatchError, match="the input 'x' has other values"):
+    with pytest.raises(CheckpointMismatchError, match="the input 'x' has other values"):
         programs["numpy"](checkpoint=saved, seed=7, **other)
-    with pytest.raises(errors.CheckpointMismatchError, match="the input 'w' has other values"):
+    with pytest.raises(CheckpointMismatchError, match="the input 'w' has other values"):
         programs["numpy"](checkpoint=saved, seed=7, w=np.zeros((3, 3)), **inputs())
-    with pytest.raises(errors.CheckpointMismatchError, match="seed is 7 there and 8 here"):
+    with pytest.raises(CheckpointMismatchError, match="seed is 7 there and 8 here"):
         programs["numpy"](checkpoint=saved, seed=8, **inputs())
-    with pytest.raises(errors.CheckpointMismatchError, match="I is 23 there and 22 here"):
+    with pytest.raises(CheckpointMismatchError, match="I is 23 there and 22 here"):
         programs["numpy"](checkpoint=saved, seed=7, **shorter)
-    with pytest.raises(errors.CheckpointMismatchError, match="backend is numpy there and torch here"):
+    with pytest.raises(CheckpointMismatchError, match="backend is numpy there and torch here"):
         programs["torch"](checkpoint=saved, seed=7, **inputs())
     scaled = pr.compile({**OUTPUTS, "w": OUTPUTS["w"] * 2}, backend="numpy")
-    with pytest.raises(errors.CheckpointMismatchError, match="its program has the fingerprint"):
+    with pytest.raises(CheckpointMismatchError, match="its program has the fingerprint"):
         scaled(checkpoint=saved, seed=7, **inputs())
 
 
@@ -228,7 +229,7 @@ def test_damaged_files_are_refused(programs: dict[str, pr.Program], damage: str,
         flipped[20 if damage == "header" else -1] ^= 1
         path.write_bytes({"cut": content[:-10], "empty": b""}.get(damage, bytes(flipped)))
     before = {path.name for path in tmp_path.iterdir()}
-    with pytest.raises(errors.CheckpointDamagedError, match="go on from iteration 21"):
+    with pytest.raises(CheckpointDamagedError, match="go on from iteration 21"):
         programs["numpy"](checkpoint=checkpoints, seed=7, **inputs())
     assert {path.name for path in tmp_path.iterdir()} == before
 
@@ -244,7 +245,7 @@ def test_no_changed_byte_goes_unnoticed(place: int, tmp_path: Path) -> None:
         path.write_bytes(flipped)
         try:
             again = snapshots.read(path)
-        except errors.CheckpointDamagedError:
+        except CheckpointDamagedError:
             continue
         assert again.facts == {"seed": "0", "position": "3"}, at
         assert all(np.array_equal(again.arrays[name], array) for name, array in arrays.items()), at
@@ -252,7 +253,7 @@ def test_no_changed_byte_goes_unnoticed(place: int, tmp_path: Path) -> None:
 
 def test_two_runs_do_not_share_a_folder(programs: dict[str, pr.Program], tmp_path: Path) -> None:
     checkpoints = pr.Checkpoints(tmp_path, over=i)
-    with checkpoints.held(), pytest.raises(errors.CheckpointInUseError):
+    with checkpoints.held(), pytest.raises(CheckpointInUseError):
         programs["numpy"](checkpoint=checkpoints, **inputs())
 
 

@@ -13,7 +13,8 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.compiler.ir.graph import HostFunction
-from polyrhythm.errors import CheckpointMismatchError, UnsupportedError
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.runtime.errors import CheckpointMismatchError
 from polyrhythm.runtime.host_identity import identity
 
 i, I = pr.dim("i")
