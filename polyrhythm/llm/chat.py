@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from polyrhythm.errors import UnsupportedError
-from polyrhythm.llm.config import read_json
 from polyrhythm.llm.errors import ModelMissingError, PromptError
+from polyrhythm.llm.read_config import read_json
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 

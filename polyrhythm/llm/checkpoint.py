@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from polyrhythm.llm.config import read_json
 from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
+from polyrhythm.llm.read_config import read_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from polyrhythm.llm.chat import ChatTemplate, template_of, template_of_metadata
 from polyrhythm.llm.checkpoint import Checkpoint, Weights
-from polyrhythm.llm.config import Config, config_of, read_config
+from polyrhythm.llm.config import Config
 from polyrhythm.llm.errors import ModelDamagedError, ModelMissingError
 from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.gguf_file import GGUFFile
@@ -21,6 +21,7 @@ from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.naming import Tensors, tensors_of
 from polyrhythm.llm.patterns import Pattern
+from polyrhythm.llm.read_config import config_of, read_config
 
 
 def load(

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.llm.config import read_config
 from polyrhythm.llm.families import FAMILIES
 from polyrhythm.llm.naming import tensors_of
+from polyrhythm.llm.read_config import read_config
 from polyrhythm.nn.files import save
 
 LLAMA = {

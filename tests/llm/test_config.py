@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from polyrhythm.errors import PolyrhythmError
-from polyrhythm.llm.config import Config, read_config
+from polyrhythm.llm.config import Config
 from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError
 from polyrhythm.llm.random_models import DEFAULTS
+from polyrhythm.llm.read_config import read_config
 
 
 def read(folder: Path, family: str, **changes: Any) -> Config:

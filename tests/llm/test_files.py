@@ -13,7 +13,6 @@ from safetensors.numpy import load_file, save_file
 
 from polyrhythm import llm
 from polyrhythm.errors import DTypeError, UnsupportedError
-from polyrhythm.llm.config import read_config
 from polyrhythm.llm.errors import (
     ContextLengthError,
     ModelDamagedError,
@@ -21,6 +20,7 @@ from polyrhythm.llm.errors import (
     ModelMissingError,
     PromptError,
 )
+from polyrhythm.llm.read_config import read_config
 from polyrhythm.llm.rope import Rotary
 
 

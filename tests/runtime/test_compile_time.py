@@ -14,9 +14,9 @@ import polyrhythm as pr
 from polyrhythm import llm, optim, rl
 from polyrhythm.compiler.ir import sets
 from polyrhythm.compiler.pipeline import compile_tensors
-from polyrhythm.llm.config import read_config
 from polyrhythm.llm.patterns import causal
 from polyrhythm.llm.programs import generating
+from polyrhythm.llm.read_config import read_config
 from polyrhythm.llm.sampling import GREEDY
 
 DECODER_SECONDS = 5.0
