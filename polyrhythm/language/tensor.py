@@ -10,7 +10,8 @@ its extents, which for an operation is what its operands have in common.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,25 +175,48 @@ def natural(symbol: Symbol) -> NodeDim:
 
 
 def union(groups: Iterable[Iterable[NodeDim]], also: Iterable[Symbol] = ()) -> Spans:
-    """The dims of an operation: its operands', in order of first appearance, on the extent they share.
+    """The dims of an operation: its operands', in the order that these have, on the extent they share.
 
-    The dims a ragged bound depends on come before it.
+    Where operands leave the order of two dims open, or disagree about it, it is that of their declaration. The dims
+    a ragged bound depends on come before it. Dims in `also` have no order of their own.
     """
     merged: dict[Symbol, Term] = {}
+    orders: list[list[Symbol]] = []
 
     def add(span: NodeDim) -> None:
-        for symbol in (*span.symbol.bound.over, *dims_of(span.extent)) if span.symbol.bound else ():
+        owners = (*span.symbol.bound.over, *dims_of(span.extent)) if span.symbol.bound else ()
+        for symbol in owners:
+            orders.append([symbol, span.symbol])
             if symbol not in merged:
                 add(natural(symbol))
         known = merged.get(span.symbol)
         merged[span.symbol] = span.extent if known is None else minimum(known, span.extent)
 
     for group in groups:
-        for span in group:
+        spans = list(group)
+        orders.append(list(dict.fromkeys(span.symbol for span in spans)))
+        for span in spans:
             add(span)
     for symbol in also:
         add(natural(symbol))
-    return tuple(NodeDim(symbol, extent) for symbol, extent in merged.items())
+    return tuple(NodeDim(symbol, merged[symbol]) for symbol in _merged(merged, orders))
+
+
+def _merged(symbols: Iterable[Symbol], orders: Iterable[Sequence[Symbol]]) -> list[Symbol]:
+    """Symbols in an order that others have; where these leave it open or disagree, in the order of declaration."""
+    before: dict[Symbol, set[Symbol]] = {symbol: set() for symbol in symbols}
+    for order in orders:
+        for earlier, later in pairwise(order):
+            before[later].add(earlier)
+    declared = sorted(before, key=lambda symbol: symbol.serial)
+    found: list[Symbol] = []
+    while len(found) < len(declared):
+        left = [symbol for symbol in declared if symbol not in found]
+        free = next((symbol for symbol in left if not before[symbol] & {*left} - {symbol}), None)
+        if free is None:
+            return declared
+        found.append(free)
+    return found
 
 
 def apply(
@@ -218,9 +242,9 @@ def apply(
 
 
 def in_order(symbols: Iterable[Symbol]) -> list[Symbol]:
-    """The dims among some symbols, and the dims their ragged bounds depend on, in a fixed order."""
+    """The dims among some symbols, and the dims their ragged bounds depend on, in the order of declaration."""
     dims: dict[Symbol, None] = {}
-    for symbol in sorted(symbols, key=Symbol.sort_key):
+    for symbol in sorted(symbols, key=lambda symbol: symbol.serial):
         dims.update(dict.fromkeys(symbol.over))
         if symbol.kind == "dim":
             dims[symbol] = None
@@ -277,9 +301,9 @@ def select(condition: Condition, first: Tensor, second: Tensor) -> Tensor:
 
     Each branch is read only where it is chosen.
     """
-    shared = {span.symbol: span for span in union([first.spans, second.spans])}
-    asked = union([], in_order(condition.condition.symbols))
-    spans = union([[shared.get(span.symbol, span) for span in asked], tuple(shared.values())])
+    shared = union([first.spans, second.spans])
+    here = {span.symbol for span in shared}
+    spans = union([shared], (symbol for symbol in in_order(condition.condition.symbols) if symbol not in here))
     given = domain(spans)
     types = (TensorType((), np.dtype(bool)), first.type, second.type)
     result = simplified(TABLE["select"].type_rule(types, {}, given), counted(spans))
@@ -339,7 +363,7 @@ def _view_spans(source: Tensor, steps: tuple[Step, ...]) -> Spans:
             groups.append((span,))
         else:
             groups.append(tuple(natural(symbol) for symbol in in_order(step.symbols)))
-    return union(groups)
+    return union([[span for group in groups for span in group]])
 
 
 def _view_type(source: Tensor, steps: tuple[Step, ...], given: IrCondition) -> TensorType:

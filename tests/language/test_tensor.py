@@ -149,17 +149,40 @@ def test_expressions_can_be_indexed() -> None:
     np.testing.assert_array_equal(run(doubled[i, 0:T].sum(0)), expected.sum(1))
 
 
-def test_dims_unite_in_order_of_appearance_and_missing_ones_broadcast() -> None:
+def test_dims_unite_in_order_of_declaration_and_missing_ones_broadcast() -> None:
     i, _ = pr.dim("i")
     t, _ = pr.dim("t")
     a = pr.input("a", (), (t,), "int32")
     b = pr.input("b", (2,), (i,), "int32")
     inputs = {"a": np.arange(3, dtype="int32"), "b": np.arange(8, dtype="int32").reshape(4, 2)}
-    assert (a + b).dims == (t, i)
-    assert (b + a).dims == (i, t)
-    expected = inputs["a"][:, None, None] + inputs["b"][None]
-    np.testing.assert_array_equal(pr.evaluate(a + b, inputs), expected)
-    np.testing.assert_array_equal(pr.evaluate(b + a, inputs), expected.swapaxes(0, 1))
+    expected = inputs["a"][None, :, None] + inputs["b"][:, None]
+    for united in (a + b, b + a):
+        assert united.dims == (i, t)
+        np.testing.assert_array_equal(pr.evaluate(united, inputs), expected)
+
+
+def test_dims_keep_the_order_of_the_operands() -> None:
+    """Whatever has fewer dims, a condition above all, does not change it."""
+    t, T = pr.dim("t")
+    b, _ = pr.dim("b")
+    h, _ = pr.dim("h")
+    u, w, c = pr.input("u", (), (b, t)), pr.input("w", (), (t,)), pr.input("c", (), (b,))
+    th, hb = pr.input("th", (), (t, h)), pr.input("hb", (), (h, b))
+    for same in (
+        pr.where(t >= 2, u[b, t - 2], 0.0),
+        pr.where((t >= 1) & (b >= 1), 0.0, u),
+        w * u,
+        u * w,
+        pr.where(w > 0, u, c),
+        pr.where(w > 0, c, u),
+        pr.value(t) + u,
+        u[b, T - 1 - t],
+    ):
+        assert same.dims == (b, t)
+    assert (c + w).dims == (w + c).dims == pr.where(t > 0, c, 0.0).dims == (t, b)
+    assert (u * th).dims == (th * u).dims == (b, t, h)
+    assert (u + pr.input("other", (), (t, b))).dims == (t, b)
+    assert (u * th * hb).dims == (t, b, h)
 
 
 def test_extents_other_than_the_bound() -> None:
