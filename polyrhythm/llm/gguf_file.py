@@ -197,8 +197,15 @@ def _opened(path: Path) -> Any:
         raise UnsupportedError(
             "GGUF files need the package gguf", fix='install it: pip install "polyrhythm[llm]"'
         ) from None
+
+    class Reader(gguf.GGUFReader):
+        """Reads the same mapping through plain arrays, which are twice as fast to slice as NumPy's mapped ones."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
     try:
-        return gguf.GGUFReader(path)
+        return Reader(path)
     except Exception as error:  # the package meets a damaged file with whatever error the bytes lead to
         raise _damaged(path, str(error) or type(error).__name__) from None
 
