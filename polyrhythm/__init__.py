@@ -1,7 +1,11 @@
 """Polyrhythm: dynamic deep-learning programs, written as recurrences and compiled whole.
 
-Everything a user needs is here: `import polyrhythm as pr`.
+Everything a user needs is here: `import polyrhythm as pr`. The libraries `pr.nn`, `pr.optim`, `pr.rl`, `pr.llm` and
+`pr.stream` are imported when they are first named.
 """
+
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.calls import Ragged
@@ -57,3 +61,15 @@ __all__ += _random.__all__
 __all__ += _reductions.__all__
 __all__ += _shapes.__all__
 __all__ += _windows.__all__
+
+_LIBRARIES = ("llm", "nn", "optim", "rl", "stream")
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _LIBRARIES:
+        return _import_module(f"polyrhythm.{name}")
+    raise AttributeError(f"module 'polyrhythm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LIBRARIES, "__version__"])

@@ -1,4 +1,4 @@
-"""The command `polyrhythm`: `generate`, `chat` and `info` for language models, `train` for agents, `calibrate`."""
+"""The command `polyrhythm`: `generate`, `chat` and `info` for language models, `train` for agents, `doctor`, `calibrate`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from typing import Annotated
 
 import typer
 
+from polyrhythm import __version__
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm import commands
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Dynamic deep-learning programs, compiled whole.")
+app = typer.Typer(no_args_is_help=True, help="Dynamic deep-learning programs, compiled whole.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"polyrhythm {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def callback() -> None:
+def callback(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """Dynamic deep-learning programs, compiled whole."""
 
 
@@ -64,6 +75,19 @@ def train(
     except PolyrhythmError as error:
         print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
         raise typer.Exit(1) from None
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed, what is missing, and whether XLA behaves. Exit code 1 if something must be mended."""
+    from polyrhythm.doctor import findings
+
+    good = True
+    for finding in findings():
+        print(finding, flush=True)
+        good &= finding.good
+    if not good:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,0 +1,62 @@
+"""What an installation offers before anything else is imported: libraries by name, a version, a doctor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+import polyrhythm as pr
+from polyrhythm import cli, doctor
+
+
+@pytest.mark.parametrize("library", ["llm", "nn", "optim", "rl", "stream"])
+def test_libraries_are_imported_when_they_are_named(library: str) -> None:
+    code = f"import sys, polyrhythm as pr; m = 'polyrhythm.{library}'; assert m not in sys.modules; "
+    code += f"assert pr.{library} is sys.modules[m]; assert {library!r} in dir(pr)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_does_not_import_jax_or_torch() -> None:
+    code = "import sys, polyrhythm; assert not {'jax', 'torch', 'gymnasium', 'typer'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="module 'polyrhythm' has no attribute 'nothing'"):
+        _ = pr.nothing
+
+
+def test_the_version() -> None:
+    shown = CliRunner().invoke(cli.app, ["--version"])
+    assert shown.exit_code == 0
+    assert shown.output.strip() == f"polyrhythm {pr.__version__}" == f"polyrhythm {version('polyrhythm')}"
+
+
+def test_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor, "_seconds", lambda size: 1.0 + size / (1 << 18))
+    shown = CliRunner().invoke(cli.app, ["doctor"])
+    assert shown.exit_code == 0, shown.output
+    for line in (
+        "python",
+        "jaxlib",
+        "pip install 'polyrhythm[rl]'",
+        "C kernel",
+        "bandwidth",
+        "updates its buffers in place",
+    ):
+        assert line in shown.output
+
+
+def test_the_doctor_finds_copies_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_seconds", lambda size: float(size))
+    assert "FAIL  in place    XLA copies buffers in loops (256 times as long)" in str(doctor._canary())
+    assert (
+        str(doctor._installed("no-such-package")) == "FAIL  no-such-package not installed: pip install no-such-package"
+    )
+    monkeypatch.setattr(doctor, "findings", lambda: iter([doctor.Finding("a", "b", good=False)]))
+    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 1
