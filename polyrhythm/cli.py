@@ -1,4 +1,4 @@
-"""The command `polyrhythm`: `generate`, `chat` and `info` for language models, `train` for agents, `doctor`, `calibrate`."""
+"""The command `polyrhythm`: language models, agents, and what this installation can do."""
 
 from __future__ import annotations
 

@@ -88,11 +88,10 @@ def _canary() -> Finding:
     ratio = large / small
     if ratio <= SLOWER:
         return Finding(
-            "in place", f"a loop updates its buffers in place (256 times the buffer, {ratio:.1f} times as long)"
+            "in place", f"buffers of loops are updated in place (256 times as large: {ratio:.1f} times as long)"
         )
-    return Finding(
-        "in place", f"XLA copies buffers in loops ({ratio:.0f} times as long): install jax>=0.10.2,<0.11", False
-    )
+    remedy = "pip install 'jax>=0.10.2,<0.11'"
+    return Finding("in place", f"XLA copies buffers in loops ({ratio:.0f} times as long): {remedy}", good=False)
 
 
 def _seconds(size: int) -> float:

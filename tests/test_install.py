@@ -47,7 +47,7 @@ def test_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
         "pip install 'polyrhythm[rl]'",
         "C kernel",
         "bandwidth",
-        "updates its buffers in place",
+        "are updated in place",
     ):
         assert line in shown.output
 
