@@ -136,6 +136,55 @@ def test_output_tiles_of_two_dims(tiles: tuple[int, int, int], shape: tuple[int,
     np.testing.assert_allclose(_run(product, schedule, given), one @ two, atol=1e-4)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("schedule", [[], [tile("s", 2)], [tile("h", dynamic=True)], [tile("s", dynamic=True)]])
+def test_heads_as_a_dim_of_dealt_requests(policy: Policy, schedule: list[Directive]) -> None:
+    """Two walked dims, of which one ends where the cache of a request ends."""
+    rng = np.random.default_rng(3)
+    r = pr.dim("r")[0]
+    h = pr.dim("h")[0]
+    s, S = pr.dim("s")
+    query, keys = pr.input("query", (4,), (r, h)), pr.input("keys", (4,), (r, h, s))
+    length = pr.input("length", (), (r,), "int32")
+    score = pr.where(pr.value(s) < length, pr.einsum("d,d->", query, keys), float("-inf"))
+    weight = pr.exp(score - score[{s: slice(0, S)}].max(0))
+    output = pr.einsum("s,sd->d", weight[{s: slice(0, S)}], keys[{s: slice(0, S)}]) / weight[{s: slice(0, S)}].sum(0)
+    q, c = rng.normal(size=(3, 2, 4)).astype(np.float32), rng.normal(size=(3, 2, 4, 4)).astype(np.float32)
+    lengths = np.array([4, 1, 3], np.int32)
+    expected = np.zeros((3, 2, 4))
+    for i in range(3):
+        for j in range(2):
+            scores = np.exp(c[i, j, : lengths[i]] @ q[i, j])
+            expected[i, j] = scores @ c[i, j, : lengths[i]] / scores.sum()
+    given = {"query": q, "keys": c, "length": lengths}
+    found = _run(output, [parallelize("r", 2, policy, 1), *schedule], given)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", [[tile(m, 2)], [tile(n, 3)], [tile(m, 2), tile(k, 2)], [tile(k, dynamic=True)]])
+def test_tiles_of_any_dims_of_an_input(schedule: list[Directive]) -> None:
+    """Tiles of outer dims are boxes whose rows are no neighbours in memory."""
+    cube = pr.input("cube", (2,), (m, n, k))
+    values = np.arange(4 * 3 * 4 * 2, dtype=np.float32).reshape(4, 3, 4, 2)
+    np.testing.assert_array_equal(
+        _run(cube[{k: slice(0, K)}].sum(0) * 2, schedule, {"cube": values}), values.sum(2) * 2
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("dims", ["kn", "nk"])
+@pytest.mark.parametrize("schedule", [[], [tile(n, 3), tile(k, 2)], [tile(m, 2), tile(k, dynamic=True)]])
+def test_a_dealt_product_of_matrices(policy: Policy, dims: str, schedule: list[Directive]) -> None:
+    rng = np.random.default_rng(5)
+    a = pr.input("a", (), (m, k))
+    w = pr.input("w", (), (k, n) if dims == "kn" else (n, k))
+    one, two = rng.normal(size=(4, 4)).astype(np.float32), rng.normal(size=(4, 6)).astype(np.float32)
+    given = {"a": one, "w": two if dims == "kn" else two.T.copy()}
+    product = pr.einsum("k,k->", a[{k: slice(0, K)}], w[{k: slice(0, K)}])
+    found = _run(product, [parallelize(m, 2, policy, 1), *schedule], given)
+    np.testing.assert_allclose(found, one @ two, rtol=1e-4, atol=1e-5)
+
+
 WRONG: dict[str, Any] = {
     "tile of nothing": lambda: tile(b, 0),
     "negative tile": lambda: tile(b, -2),

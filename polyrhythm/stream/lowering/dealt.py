@@ -298,8 +298,20 @@ class Dealing:
 
     # Values of the regions.
 
-    def metadata(self, node: Node, chunks: Mapping[Symbol, int]) -> Value:
+    def metadata_along(self, value: Value, axes: tuple[Axis, ...], sizes: Mapping[Any, int | None]) -> Value:
+        """Metadata made again for further axes, along which it is the same everywhere."""
+        node, chunks = self.memo["made", value.base]
+        return self.metadata(node, chunks, axes, {axis: n for axis, n in sizes.items() if n is not None})
+
+    def metadata(
+        self,
+        node: Node,
+        chunks: Mapping[Symbol, int],
+        along: tuple[Axis, ...] | None = None,
+        repeats: Mapping[Any, int] | None = None,
+    ) -> Value:
         """Whole numbers and conditions, made from the number of the entry. `chunks` gives what lies in a tile."""
+        given = chunks
         problem = self.problem
         others = tuple(symbol for symbol in problem.ordered(node.symbols) if symbol is not self.entry)
         extents = {symbol: problem.extent(node, symbol) for symbol in others}
@@ -307,25 +319,31 @@ class Dealing:
             chunks = {**chunks, self.walked: self.chunk}
         boxed = [symbol for symbol in (self.entry, *others) if symbol in chunks]
         counts = {symbol: extents[symbol] // chunks.get(symbol, 1) for symbol in others}
-        axes = tuple(s for s in others if s not in chunks or counts[s] > 1 or s is self.walked)
+        own: tuple[Axis, ...] = tuple(s for s in others if s not in chunks or counts[s] > 1 or s is self.walked)
+        axes = own if along is None else along
         lengths = tuple(problem.number(n) for n in node.shape)
-        array = metadata_array(problem, node, (self.entry, *others), {self.entry: self.count * (self.size or 1)})
+        array = metadata_array(
+            problem, node, (self.entry, *others), {self.entry: self.count * chunks.get(self.entry, 1)}
+        )
         split = [n for s in (self.entry, *others) for n in (self._parts(s, counts), chunks.get(s, 1))]
         order = [*range(0, len(split), 2), *range(1, len(split), 2), *range(len(split), len(split) + len(lengths))]
         block = Block((*boxed, *range(len(lengths))), (*(chunks[symbol] for symbol in boxed), *lengths))
         rows, cols = block.sides
         assert rows is not None
         grid = array.reshape(*split, *lengths).transpose(order).reshape(
-            self.count, *(counts[axis] for axis in axes), rows, cols
+            self.count, *(counts[axis] for axis in own), rows, cols  # type: ignore[index]
         )  # fmt: skip
+        lengths_of: dict[Any, int] = {**(repeats or {}), **counts}
 
         def expand(value: TileValue, region: int) -> Sequence[Token]:
             entry = _entry(value)
-            return self._group(entry, axes, lambda at: _tile(grid[(entry, *at)]), counts)
+            places = [axes.index(axis) for axis in own]
+            return self._group(entry, axes, lambda at: _tile(grid[(entry, *(at[p] for p in places))]), lengths_of)
 
-        sizes = self.sizes(axes, [counts[axis] for axis in axes])
+        sizes = self.sizes(axes, [lengths_of[axis] for axis in axes])
         kind = tile_type(rows, cols, data_type(node.dtype))
         stream = flat_map(expand, self.which, self.shape(axes, sizes), kind, name=node.name, role=METADATA)
+        self.memo["made", stream] = (node, given)
         return Value(self.lead, stream, axes, sizes, block, node.dtype, metadata=True)
 
     def _parts(self, symbol: Symbol, counts: Mapping[Symbol, int]) -> int:

@@ -1,7 +1,7 @@
 """Inputs: where they lie in off-chip memory, and how their tiles are walked.
 
 An input lies row-major, dims first, then the axes of its value: the last axis in memory is the columns of a matrix,
-all others together its rows. A tile is a box of the last axes: those of the value, and chunks of tiled dims.
+all others together its rows. A tile is a box: all of the axes of the value, and chunks of tiled dims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import Dim, Shape, ragged, static
-from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
+from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem
@@ -57,19 +57,14 @@ def load_of(
     chunks = [
         inside.get(axis) if isinstance(axis, Symbol) else length for axis, length in zip(axes, lengths, strict=True)
     ]
-    first = next((place for place, chunk in enumerate(chunks) if chunk is not None), len(axes))
-    _check_tiles(node, axes, lengths, chunks, first)
-    boxed = first < len(axes)
     parts = [chunk or 1 for chunk in chunks]
-    cols, tile_cols = (lengths[-1], parts[-1]) if boxed else (1, 1)
-    rows, tile_rows = prod(lengths) // cols, prod(parts[first:-1]) if boxed else 1
-    strides = []
-    for place in range(len(axes)):
-        if boxed and place == len(axes) - 1:
-            strides.append(1)
-        else:
-            below = lengths[place + 1 : -1] if boxed else lengths[place + 1 :]
-            strides.append(parts[place] * prod(below) // tile_rows * (cols // tile_cols))
+    # Without an axis in the tile, a tile is one number, and the numbers lie below each other.
+    boxed = any(chunk is not None for chunk in chunks)
+    box = (tuple(lengths), tuple(parts)) if boxed else ((*lengths, 1), (*parts, 1))
+    cols, tile_cols = box[0][-1], box[1][-1]
+    rows, tile_rows = prod(box[0][:-1]), prod(box[1][:-1])
+    counts = [length // part for length, part in zip(*box, strict=True)]
+    strides = [prod(counts[place + 1 :]) for place in range(len(axes))]
     walked = [
         place for place, chunk in enumerate(chunks) if chunk is None or chunk < lengths[place] or axes[place] in walk
     ]
@@ -78,7 +73,7 @@ def load_of(
     data = problem.arrays[name]
     kind = problem.storage if node.dtype.kind == "f" else data_type(node.dtype)
     matrix = None if data is None else _matrix(data, node, slab, rows, cols)
-    tensor = OffChip(name, rows, cols, kind, matrix, slabs, "" if slabs == 1 else str(slab))
+    tensor = OffChip(name, rows, cols, kind, matrix, slabs, "" if slabs == 1 else str(slab), box)
     inner = [place for place, chunk in enumerate(chunks) if chunk is not None]
     block = Block(tuple(axes[place] for place in inner), tuple(chunks[place] for place in inner))
     return Load(
@@ -97,18 +92,6 @@ def _matrix(data: np.ndarray, node: Node, slab: Symbol | None, rows: int, cols: 
         return data.reshape(rows, cols)
     moved = np.moveaxis(data, node.symbols.index(slab), 0)
     return moved.reshape(len(moved), rows, cols)
-
-
-def _check_tiles(node: Node, axes: list[Axis], lengths: list[int], chunks: list[int | None], first: int) -> None:
-    split = [place for place in range(first, len(axes)) if (chunks[place] or 1) != lengths[place]]
-    if any(place not in (first, len(axes) - 1) for place in split) or (
-        len(axes) - 1 in split and len(axes) - first > 2
-    ):
-        raise DirectiveMismatch(
-            f"tiles of {', '.join(str(axes[place]) for place in split)} are no box of rows and columns of {node.name}",
-            fix="tile dims that are declared last, next to each other, or declare the input with another order of dims",
-            at=node.at,
-        )
 
 
 def loaded(load: Load) -> Value:

@@ -5,18 +5,20 @@ What lacks a dim is repeated along it; a tensor in memory that lacks outer dims 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.stream.errors import OperationNotStreamable
+from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, joined
 from polyrhythm.stream.lowering.fusing import carried, materialised
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.values import ROOT, Levels, Load, Operand, Value, irregular
+from polyrhythm.stream.operators.onchip import bufferize, streamify
 from polyrhythm.stream.operators.shapes import expand, promote, repeat
 
 
@@ -58,6 +60,8 @@ def brought_together(plan: Plan, signature: Signature, order: tuple[Any, ...]) -
 def _referred(plan: Plan, load: Load, values: Sequence[Value], order: tuple[Any, ...]) -> Value:
     """A tensor that lacks outer dims is read again for every element of an operand that has just those."""
     prefix = order[: len(order) - len(load.axes)]
+    if plan.space is not None and set(order[len(prefix) :]) == set(load.axes):
+        load = _permuted(load, order[len(prefix) :])
     fits = order[len(prefix) :] == load.axes
     same = [value for value in values if value.axes == prefix and value.levels is None]
     in_region = load.branch is not None and plan.space is not None and bool(values) and values[0].lead.name == "region"
@@ -75,20 +79,26 @@ def _referred(plan: Plan, load: Load, values: Sequence[Value], order: tuple[Any,
     return loaded(load)
 
 
+def _permuted(load: Load, axes: tuple[Any, ...]) -> Load:
+    """A tensor that is walked along its axes in another order."""
+    places = [load.axes.index(axis) for axis in axes]
+    sizes, strides = tuple(load.sizes[p] for p in places), tuple(load.strides[p] for p in places)
+    return replace(load, axes=axes, sizes=sizes, strides=strides, made=[])
+
+
 def _expanded(plan: Plan, operand: Value, values: Sequence[Value], order: tuple[Any, ...]) -> Value:
     """An operand below a lead of its own, repeated along the inner axes that it lacks."""
     if operand.axes == order:
         return operand
     whole = next((value for value in values if value.axes == order), None)
-    missing = order[len(operand.axes) :]
-    if order[: len(operand.axes)] != operand.axes:
-        raise OperationNotStreamable(
-            f"{described(plan.node)} combines values whose dims come in different orders below {operand.lead.name}s",
-            fix="reduce one of them first, or leave the directive out",
-            at=plan.at,
-        )
     sizes = {axis: value.size(axis) for value in values for axis in value.axes}
     stream, block, fused = carried(operand)
+    if order[: len(operand.axes)] != operand.axes:
+        if operand.metadata and plan.space is not None and hasattr(plan.space, "metadata_along"):
+            return plan.space.metadata_along(operand, order, sizes)
+        stream = _repeated(plan, operand, stream, order, sizes)
+        return Value(operand.lead, stream, order, tuple(sizes[a] for a in order), block, operand.dtype, None, fused)
+    missing = order[len(operand.axes) :]
     known = [sizes[axis] for axis in missing]
     if None not in known:
         for count in known:
@@ -104,3 +114,22 @@ def _expanded(plan: Plan, operand: Value, values: Sequence[Value], order: tuple[
         stream = expand(stream, materialised(whole), len(missing), name=f"repeat {operand.base.name}")
     total = tuple(sizes[axis] for axis in order)
     return Value(operand.lead, stream, order, total, block, operand.dtype, None, fused)
+
+
+def _repeated(
+    plan: Plan, operand: Value, stream: Stream, order: tuple[Any, ...], sizes: Mapping[Any, int | None]
+) -> Stream:
+    """A stream repeated along axes that come before some of its own: what lies below is kept on chip and sent again."""
+    own = [axis for axis in order if axis in operand.axes]
+    if tuple(own) != operand.axes or operand.ones or None in sizes.values():
+        raise OperationNotStreamable(
+            f"{described(plan.node)} combines values whose dims come in different orders below {operand.lead.name}s",
+            fix="reduce one of them first",
+            at=plan.at,
+        )
+    for below, axis in enumerate(reversed(order)):
+        count = sizes[axis]
+        assert count is not None
+        if axis not in operand.axes:
+            stream = streamify(bufferize(stream, below), (count,)) if below else repeat(stream, count)
+    return stream

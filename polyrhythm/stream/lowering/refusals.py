@@ -76,7 +76,8 @@ def refusal(
     kept: list[Directive] = []
     left_out: list[Directive] = []
     reason = error
-    for directive in schedule:
+    # What the error names is tried last, so that it is left out and not what it does not go with.
+    for directive in sorted(schedule, key=lambda directive: str(directive) in error.what):
         try:
             attempt([*kept, directive])
             kept.append(directive)

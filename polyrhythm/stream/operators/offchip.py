@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +30,8 @@ class OffChip:
     """A matrix in off-chip memory, or `slabs` equal matrices, one for each copy of a replicated loader.
 
     `data` has shape (rows, cols) or (slabs, rows, cols), and is None where only timing matters. Tensors of one name
-    and `layout` are the same memory.
+    and `layout` are the same memory. `box` cuts a tensor of several axes into boxes: the length of every axis, and of
+    a tile along it. Tiles are then counted row-major along all axes, and the rows of one need not be neighbours.
 
     >>> OffChip("weights", 128, 64).grid((32, 64))
     (4, 1)
@@ -42,6 +44,7 @@ class OffChip:
     data: np.ndarray | None = None
     slabs: int = 1
     layout: str = ""
+    box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def key(self) -> str:
@@ -54,6 +57,9 @@ class OffChip:
 
     def grid(self, tile: tuple[int, int]) -> tuple[int, int]:
         """How many tiles there are along each side of a slab."""
+        if self.box is not None:
+            counts = [length // chunk for length, chunk in zip(*self.box, strict=True)]
+            return prod(counts[:-1]), counts[-1]
         if self.rows % tile[0] or self.cols % tile[1]:
             raise ShapeMismatch(
                 f"tensor {self.name} of {self.rows} x {self.cols} in tiles of {tile[0]} x {tile[1]}",
@@ -61,13 +67,15 @@ class OffChip:
             )
         return self.rows // tile[0], self.cols // tile[1]
 
-    def window(self, index: int, tile: tuple[int, int]) -> tuple[Any, ...]:
-        """The slices of tile `index`, counted row-major through all slabs."""
+    def window(self, array: np.ndarray, index: int, tile: tuple[int, int]) -> np.ndarray:
+        """Tile `index` of the contents, counted row-major through all slabs, as a view with the axes of the box."""
         down, across = self.grid(tile)
-        slab, within = divmod(index % (self.slabs * down * across), down * across)
-        row, column = divmod(within, across)
-        place = (slice(row * tile[0], (row + 1) * tile[0]), slice(column * tile[1], (column + 1) * tile[1]))
-        return place if self.slabs == 1 else (slab, *place)
+        lengths, chunks = self.box or ((self.rows, self.cols), tile)
+        slab, within = divmod(index, down * across)
+        counts = [length // chunk for length, chunk in zip(lengths, chunks, strict=True)]
+        place = np.unravel_index(within, counts)
+        whole = (array if self.slabs == 1 else array[slab]).reshape(lengths)
+        return whole[tuple(slice(at * n, (at + 1) * n) for at, n in zip(place, chunks, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,8 @@ class _OffChipOperator(Operator):
         tile = self.tile
         data = None
         if process.engine.functional:
-            data = process.engine.arrays[self.tensor.key][self.tensor.window(index, (tile.rows, tile.cols))].copy()
+            array = process.engine.arrays[self.tensor.key]
+            data = self.tensor.window(array, index, (tile.rows, tile.cols)).reshape(tile.rows, tile.cols).copy()
         return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, None, True, data)
 
     def keep(self, process: Process, index: int, value: TileValue) -> Steps:
@@ -105,8 +114,10 @@ class _OffChipOperator(Operator):
         self._check(process, index)
         yield from process.transfer(self.requested(process), process.hardware.write_latency)
         if process.engine.functional:
-            window = self.tensor.window(index, (self.tile.rows, self.tile.cols))
-            process.engine.arrays[self.tensor.key][window] = value.data
+            array = process.engine.arrays[self.tensor.key]
+            window = self.tensor.window(array, index, (self.tile.rows, self.tile.cols))
+            assert value.data is not None
+            window[...] = value.data.reshape(window.shape)
 
     def _check(self, process: Process, index: int) -> None:
         down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
