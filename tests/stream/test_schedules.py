@@ -185,6 +185,25 @@ def test_a_dealt_product_of_matrices(policy: Policy, dims: str, schedule: list[D
     np.testing.assert_allclose(found, one @ two, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("schedule", [[tile(b, 2)], [tile(b, dynamic=True)], [time_multiplex(e, 1), tile(b, 3)]])
+@pytest.mark.parametrize("dealt", [False, True])
+def test_folds_of_nothing_are_packed_like_others(schedule: list[Directive], dealt: bool) -> None:
+    """A request without rows, and rows that lie in tiles of several: one sum each goes to its expert."""
+    s, S = pr.dim("s")
+    rows, length = pr.input("rows", (2,), (b, s)), pr.input("length", (), (b,), "int32")
+    parts = pr.input("parts", (2, 2), (e,))
+    total = pr.where(pr.value(s) < length, rows, 0.0)[{s: slice(0, S)}].sum(0)
+    output = pr.matmul(total, pr.take(parts[0:E], number, 0))
+    rng = np.random.default_rng(7)
+    given = {"rows": rng.normal(size=(4, 4, 2)).astype(np.float32), "length": np.array([0, 3, 1, 0], np.int32)}
+    given |= {"parts": rng.normal(size=(3, 2, 2)).astype(np.float32), "number": np.array([1, 0, 1, 2], np.int32)}
+    sums = np.array([given["rows"][i, : given["length"][i]].sum(0) for i in range(4)])
+    expected = np.einsum("bd,bde->be", sums, given["parts"][given["number"]])
+    if dealt:
+        schedule = [time_multiplex(e, 1), parallelize(b, 2)]
+    np.testing.assert_allclose(_run(output, [*schedule, tile("s", 2)], given), expected, rtol=1e-4, atol=1e-5)
+
+
 WRONG: dict[str, Any] = {
     "tile of nothing": lambda: tile(b, 0),
     "negative tile": lambda: tile(b, -2),

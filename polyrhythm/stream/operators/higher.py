@@ -203,6 +203,7 @@ class Accum(Operator):
             state.rows, state.cols = self.reduction.shape(*shapes)
             if self.reduction.grows:
                 state.rows = 0
+            state.valid = state.rows
             if process.engine.functional:
                 state.data = self.reduction.start(*shapes)
         nbytes = state.rows * state.cols * self.bytes_each
