@@ -17,6 +17,7 @@ import os
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -324,8 +325,11 @@ def _shared(run: Callable[[Any], Point], batch: Sequence[Any], jobs: int) -> lis
         context.Process(target=lambda share=share, queue=queue: queue.put([run(item) for item in share]))
         for share, queue in zip(shares, queues, strict=True)
     ]
-    for worker in workers:
-        worker.start()
+    with warnings.catch_warnings():
+        # Others warn that their threads do not survive a fork; the workers use none of them.
+        warnings.simplefilter("ignore")
+        for worker in workers:
+            worker.start()
     found = [point for queue in queues for point in queue.get()]
     for worker in workers:
         worker.join()
