@@ -36,6 +36,7 @@ from polyrhythm.language.index import Bound, Condition, Dim, Index, dim, size
 from polyrhythm.language.index import index_max as max
 from polyrhythm.language.index import index_min as min
 from polyrhythm.language.inputs import host, input, parameter
+from polyrhythm.language.naming import name_results as _name_results
 from polyrhythm.language.recurrent import Recurrent, otherwise, recurrent
 from polyrhythm.language.tensor import Tensor, window
 from polyrhythm.oracle import evaluate
@@ -61,6 +62,8 @@ __all__ += _random.__all__
 __all__ += _reductions.__all__
 __all__ += _shapes.__all__
 __all__ += _windows.__all__
+
+_name_results(globals(), __all__)
 
 _LIBRARIES = ("llm", "nn", "optim", "rl", "stream")
 

@@ -83,14 +83,16 @@ def compile_tensors(
     without: Collection[str] = (),
     compiled_loops: bool = True,
     chunks: Mapping[Dim, Chunk] | None = None,
+    names: Sequence[str | None] = (),
 ) -> Compiled:
     """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out.
 
-    `compiled_loops` tells the passes that the backend compiles loops. `chunks` is what the user chose to run at once.
+    `compiled_loops` tells the passes that the backend compiles loops. `chunks` is what the user chose to vectorise,
+    `names` are the names of the outputs.
     """
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
-        traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()})
+        traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()}, names)
     with _timed(seconds, "check"):
         graph = completed(traced)
     _refuse(graph)
@@ -102,7 +104,8 @@ def compile_tensors(
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)
-    unlifted = partial(compile_tensors, outputs, effects, until, bounds, (*without, "lift"), compiled_loops)
+    options = (*without, "lift"), compiled_loops, None, names
+    unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once)

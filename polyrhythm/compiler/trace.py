@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from math import isqrt
 from typing import Any
 
@@ -39,10 +40,11 @@ def trace(
     effects: Sequence[Tensor] = (),
     until: Mapping[Dim, Tensor] | None = None,
     fixed: Mapping[Symbol, Term] | None = None,
+    names: Sequence[str | None] = (),
 ) -> Graph:
-    """The graph that computes some tensors, with some bounds fixed for good."""
+    """The graph that computes some tensors, with some bounds fixed for good; `names` are those of the outputs."""
     stops = {d.symbol: _copied(done) for d, done in map(_stop, (until or {}).items())}
-    roots = [_plain(tensor) for tensor in (*outputs, *effects)]
+    roots = [_plain(tensor, name) for tensor, name in zip_longest((*outputs, *effects), names)]
     for dim in stops:
         if dim.bound in (fixed or {}):
             raise BoundsError(
@@ -116,17 +118,17 @@ def _check_shapes(graph: Graph) -> None:
         )
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    """A tensor of its own for what is wanted over its whole domain, whatever else the expression is used for."""
+def _plain(tensor: Tensor, name: str | None) -> Tensor:
+    """A tensor of its own for what is used over its whole domain, whatever else the expression is used for."""
     if isinstance(tensor, Recurrent) or (isinstance(tensor, Computed) and tensor.op == "input"):
         return tensor
-    return _copied(tensor)
+    return _copied(tensor, name)
 
 
-def _copied(tensor: Tensor) -> Tensor:
+def _copied(tensor: Tensor, name: str | None = None) -> Tensor:
     """A tensor with one definition, whatever the tensor is: a stopping condition is looked at in one place."""
     plain = apply("copy", tensor)
-    plain.at = tensor.at
+    plain.at, plain.name = tensor.at, name or tensor.name
     return plain
 
 
@@ -282,7 +284,7 @@ class _Walk:
         fixed: Mapping[Symbol, Term],
     ) -> Graph:
         mapping = {old: Term.of(new) for old, new in self.renamed.items()} | dict(fixed)
-        self._name()
+        self._name([*outputs, *effects])
         calls = {call: rank for rank, call in enumerate(sorted(_host_calls(self.order)))}
         nodes = {self.names[t]: self._node(t, mapping, calls) for t in self.order}
         return Graph(
@@ -303,8 +305,11 @@ class _Walk:
         every = None if whole else _steps(mark, fixed, tensor.at)
         return Checkpoint(self.names[tensor], self.renamed[mark.over], every)
 
-    def _name(self) -> None:
-        """Inputs keep their names; recurrent tensors are called like the user's variable, others by operation."""
+    def _name(self, roots: list[Tensor]) -> None:
+        """Inputs keep their names; others are called like the user's variable, or else by operation.
+
+        Where two share a name, the one that comes first here has it: inputs, recurrent tensors, outputs, and the rest.
+        """
         taken: dict[str, Tensor] = {}
         sites: dict[str, Tensor] = {}
         computed = [t for t in self.order if isinstance(t, Computed)]
@@ -312,10 +317,14 @@ class _Walk:
             if external.op == "input":
                 self.names[external] = external.attributes["name"]
                 _claim(taken, self.names[external], external, "inputs")
-        for number, tensor in enumerate(self.order):
-            if tensor not in self.names:
-                wish = tensor.name if isinstance(tensor, Recurrent) else None
-                self.names[tensor] = _unique(wish or f"{_verb(tensor)}_{number}", taken)
+        recurrent = [t for t in self.order if isinstance(t, Recurrent)]
+        wishes = [(t, t.name or _verb(t, "")) for t in recurrent] + [(t, t.name or "output") for t in roots]
+        wishes += [(p.value, p.value.name or _verb(p.value, t.name)) for t in recurrent for p in t.assigned]
+        wishes += [(t, t.name or _verb(t, t.at.variable)) for t in self.order]
+        reached = set(map(id, self.order))
+        for tensor, wish in wishes:
+            if tensor not in self.names and id(tensor) in reached:
+                self.names[tensor] = _unique(wish, taken)
                 taken[self.names[tensor]] = tensor
         for number, drawn in enumerate(t for t in computed if t.op == "random_bits"):
             named = drawn.attributes["site"]
@@ -344,7 +353,8 @@ class _Walk:
                 values |= {"call": calls[values["call"]], "function": replace(function, results=tuple(results))}
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
         kind = TensorType(tuple(n.substitute(mapping) for n in tensor.type.shape), tensor.dtype)
-        return Node(self.names[tensor], dims, kind, tuple(definitions), isinstance(tensor, Recurrent), at=tensor.at)
+        recurrent = isinstance(tensor, Recurrent)
+        return Node(self.names[tensor], dims, kind, tuple(definitions), recurrent, at=tensor.at, label=tensor.name)
 
     def _access(self, tensor: Tensor, mapping: Mapping[Symbol, Term], given: Condition) -> Access:
         source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
@@ -419,17 +429,21 @@ def _copy(condition: Condition, value: Tensor, at: Source) -> Piece:
     return condition, "copy", (value,), {}, at
 
 
+_KINDS: dict[type[Tensor], str] = {Choice: "choice", Gradient: "grad", Ruled: "ruled"}
+
+
 def _host_calls(tensors: Iterable[Tensor]) -> set[int]:
     return {t.attributes["call"] for t in tensors if isinstance(t, Computed) and t.op == "host"}
 
 
-def _verb(tensor: Tensor) -> str:
-    if isinstance(tensor, Computed):
-        return tensor.op
-    return {Choice: "choice", Gradient: "grad", Ruled: "ruled"}.get(type(tensor), "recurrent")
+def _verb(tensor: Tensor, variable: str | None) -> str:
+    """What a tensor without a name is called: its operation, and the variable it contributes to."""
+    op = tensor.op if isinstance(tensor, Computed) else _KINDS.get(type(tensor), "recurrent")
+    return f"{variable}_{op}" if variable else op
 
 
 def _unique(name: str, taken: Container[str]) -> str:
+    """A name that is free, numbered if it has to be."""
     wish, number = name, 2
     while name in taken:
         name, number = f"{wish}_{number}", number + 1

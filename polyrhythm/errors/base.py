@@ -28,6 +28,7 @@ class PolyrhythmError(Exception):
         self.what, self.fix, self.at, self.also = what, fix, at or here(), also
         self.point = {str(symbol): value for symbol, value in point.items()} if point is not None else None
         lines = [what, f"  at {self.at}: {self.at.text}"]
+        lines += [f"  in {self.at.library}"] if self.at.library else []
         lines += [f"  {label} {source}: {source.text}" for label, source in also]
         if self.point:
             values = ", ".join(f"{symbol} = {value}" for symbol, value in self.point.items())

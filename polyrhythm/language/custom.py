@@ -9,6 +9,7 @@ from typing import Any
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.errors import GradientError
 from polyrhythm.language.functions.support import as_tensor, cast_to
+from polyrhythm.language.naming import names_result
 from polyrhythm.language.tensor import Computed, Spans, Tensor, shaped, union
 
 Function = Callable[..., Tensor]
@@ -41,6 +42,7 @@ def custom_vjp(forward: Function, backward: Callable[..., Any]) -> Function:
     (array(6., dtype=float32), array(3., dtype=float32))
     """
 
+    @names_result
     @wraps(forward)
     def function(*operands: Any) -> Tensor:
         given = tuple(as_tensor(operand) for operand in operands)

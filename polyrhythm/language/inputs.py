@@ -131,5 +131,5 @@ def _external(name: str, shape: Any, dims: Any, dtype: Any, stored: np.ndarray |
                 fix="an input is one array: give it the largest shape, or make the axis a ragged dim",
             )
     tensor = Computed("input", (), {"name": name}, spans, TensorType(lengths, as_dtype(dtype)), False)
-    tensor.stored = stored
+    tensor.stored, tensor.name = stored, name
     return tensor

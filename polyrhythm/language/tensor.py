@@ -61,6 +61,7 @@ class Tensor(_Methods):
         self.weak = weak
         self.checkpoint: Mark | None = None  # whether gradients compute it again
         self.at: Source = here()
+        self.name: str | None = None  # the variable that a user holds it in
 
     @property
     def dims(self) -> tuple[Dim, ...]:

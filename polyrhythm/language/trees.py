@@ -32,6 +32,24 @@ def flattened(outputs: Any) -> tuple[list[Tensor], Callable[[list[Any]], Any]]:
     )
 
 
+def names_of(outputs: Any, path: str = "") -> list[str | None]:
+    """The names of the tensors in a structure: their keys in dicts and their numbers in lists there.
+
+    >>> import polyrhythm as pr
+    >>> names_of({"last": pr.ones(()), "layers": [pr.ones(()), pr.ones(())]})
+    ['last', 'layers.0', 'layers.1']
+    >>> names_of((pr.ones(()), {"mean": pr.ones(())}))
+    [None, 'mean']
+    """
+    if isinstance(outputs, dict):
+        entries = [(f"{path}.{key}" if path else str(key), part) for key, part in outputs.items()]
+    elif isinstance(outputs, (tuple, list)):
+        entries = [(f"{path}.{number}" if path else "", part) for number, part in enumerate(outputs)]
+    else:
+        return [path or None]
+    return [name for inner, part in entries for name in names_of(part, inner)]
+
+
 Part = tuple[list[Tensor], Callable[[list[Any]], Any]]
 
 

@@ -59,28 +59,39 @@ def over(i: Dim, init: Any, outer: Dim | None = None) -> Any:
     [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [4.0, 5.0, 6.0]]
     """
 
-    def begun(leaf: Any) -> Recurrent:
+    def begun(leaf: Any, path: str | None) -> Recurrent:
         first = as_tensor(leaf)
+        name = f"{leaf.name}_{i}" if isinstance(leaf, Tensor) and leaf.name else path
         for dim in (i,) if outer is None else (i, outer):
             if dim.symbol in first.symbols:
                 raise DeclarationError(f"an initial value already has the dim {dim}", fix="take its value at one step")
         spans = [NodeDim(i.symbol, bound_of(i).term + 1)]
         if outer is not None:
             spans.append(NodeDim(outer.symbol, bound_of(outer).term))
-        tensor = Recurrent((*spans, *first.spans), TensorType(first.type.shape, first.dtype), None)
-        start(tensor, first, i, outer)
-        return tensor
+        params = Recurrent((*spans, *first.spans), TensorType(first.type.shape, first.dtype), name)
+        start(params, first, i, outer)
+        return params
 
-    return mapped(begun, init)
+    return mapped(begun, init, _paths(init))
 
 
-def zeros_like(tree: Any, i: Dim, outer: Dim | None = None) -> Any:
-    """State that begins with zero, one tensor like each parameter."""
+def _paths(tree: Any, path: str | None = None) -> Any:
+    """The path to each leaf of a tree, None for a tree that is a leaf."""
+    if isinstance(tree, dict):
+        return {key: _paths(part, f"{path}.{key}" if path else str(key)) for key, part in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_paths(part, f"{path}.{k}" if path else f"params.{k}") for k, part in enumerate(tree))
+    return path
+
+
+def zeros_like(tree: Any, what: str, i: Dim, outer: Dim | None = None) -> Any:
+    """State that begins with zero, one tensor like each parameter; `what` it is stands in its name."""
 
     def begun(parameter: Tensor) -> Recurrent:
-        tensor = Recurrent(parameter.spans, TensorType(parameter.type.shape, parameter.dtype), None)
-        start(tensor, 0.0, i, outer)
-        return tensor
+        name = f"{parameter.name}_{what}" if parameter.name else what
+        state = Recurrent(parameter.spans, TensorType(parameter.type.shape, parameter.dtype), name)
+        start(state, 0.0, i, outer)
+        return state
 
     return mapped(begun, tree)
 

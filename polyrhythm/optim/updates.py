@@ -36,14 +36,14 @@ def sgd(
     >>> pr.evaluate(p, bounds={I: 3}).tolist()
     [8.0, 4.0, 2.0, 1.0]
     """
-    velocities = zeros_like(params, i, outer) if momentum else None
+    velocities = zeros_like(params, "velocity", i, outer) if momentum else None
 
     def update(p: Tensor, g: Tensor, v: Tensor | None = None) -> None:
-        slope = g + weight_decay * p if weight_decay else g
+        gradient = g + weight_decay * p if weight_decay else g
         if v is not None:
-            v[i + 1] = momentum * v + slope
-            slope = slope + momentum * v[i + 1] if nesterov else v[i + 1]
-        p[i + 1] = p - rate * slope
+            v[i + 1] = momentum * v + gradient
+            gradient = gradient + momentum * v[i + 1] if nesterov else v[i + 1]
+        p[i + 1] = p - rate * gradient
 
     mapped(update, params, gradients, *([velocities] if momentum else []))
     return {"velocity": velocities} if momentum else {}
@@ -70,12 +70,13 @@ def rmsprop(
     >>> pr.evaluate(p, bounds={I: 1}).round(3).tolist()
     [8.0, 7.0]
     """
-    squares, velocities = zeros_like(params, i, outer), zeros_like(params, i, outer) if momentum else None
+    squares = zeros_like(params, "square", i, outer)
+    velocities = zeros_like(params, "velocity", i, outer) if momentum else None
 
     def update(p: Tensor, g: Tensor, s: Tensor, v: Tensor | None = None) -> None:
-        slope = g + weight_decay * p if weight_decay else g
-        s[i + 1] = decay * s + (1 - decay) * slope * slope
-        step = slope / (sqrt(s[i + 1]) + epsilon)
+        gradient = g + weight_decay * p if weight_decay else g
+        s[i + 1] = decay * s + (1 - decay) * gradient * gradient
+        step = gradient / (sqrt(s[i + 1]) + epsilon)
         if v is not None:
             v[i + 1] = momentum * v + step
             step = v[i + 1]
@@ -142,12 +143,12 @@ def _adam(
     decoupled: bool,
     outer: Dim | None = None,
 ) -> dict[str, Any]:
-    firsts, seconds = zeros_like(params, i, outer), zeros_like(params, i, outer)
+    firsts, seconds = zeros_like(params, "first", i, outer), zeros_like(params, "second", i, outer)
 
     def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
-        slope = g + weight_decay * p if weight_decay and not decoupled else g
-        m[i + 1] = betas[0] * m + (1 - betas[0]) * slope
-        v[i + 1] = betas[1] * v + (1 - betas[1]) * slope * slope
+        gradient = g + weight_decay * p if weight_decay and not decoupled else g
+        m[i + 1] = betas[0] * m + (1 - betas[0]) * gradient
+        v[i + 1] = betas[1] * v + (1 - betas[1]) * gradient * gradient
         count = _updates_so_far(i, outer).cast(p.dtype)
         first = m[i + 1] / _weight_so_far(count, betas[0])
         second = v[i + 1] / _weight_so_far(count, betas[1])
@@ -187,7 +188,7 @@ def lion(
     >>> pr.evaluate(p, bounds={I: 2}).tolist()
     [8.0, 7.5, 7.0]
     """
-    means = zeros_like(params, i, outer)
+    means = zeros_like(params, "mean", i, outer)
 
     def update(p: Tensor, g: Tensor, m: Tensor) -> None:
         step = sign(betas[0] * m + (1 - betas[0]) * g)

@@ -77,7 +77,7 @@ class Arrays:
     def run(self, i: Dim, t: Dim, act: Callable[[Tensor], Tensor]) -> Steps:
         """Act in all of them."""
         first = begin(self.environment, self.count, name="first episodes")
-        state = {name: carried(i, t, value) for name, value in first.items()}
+        state = {name: carried(i, t, value, name) for name, value in first.items()}
         observation = self.environment.observe(state)  # type: ignore[arg-type]
         action = act(observation)
         fresh = self.environment.reset(self.count, (i, t), name="fresh episodes")
@@ -87,7 +87,7 @@ class Arrays:
         return Steps(observation, action, done.following, done.reward, done.terminated, done.truncated)
 
 
-def carried(i: Dim, t: Dim, first: Tensor) -> Recurrent:
+def carried(i: Dim, t: Dim, first: Tensor, name: str | None = None) -> Recurrent:
     """A tensor over iterations and their steps, and one step more, where the next iteration begins.
 
     What `[i, t + 1]` is remains to be defined.
@@ -101,7 +101,7 @@ def carried(i: Dim, t: Dim, first: Tensor) -> Recurrent:
     [[0, 1, 2, 3], [3, 4, 5, 6]]
     """
     last = bound_of(t)
-    tensor = recurrent(first.shape, (i, (t, last + 1)), first.dtype)
+    tensor = recurrent(first.shape, (i, (t, last + 1)), first.dtype, name)
     tensor[0, 0] = first
     tensor[i + 1, 0] = tensor[{i: i, t: last}]
     return tensor

@@ -215,7 +215,7 @@ def fingerprint(compiled: Compiled) -> str:
         f"{p.name} {p.kind} {p.type.dtype} {', '.join(map(str, p.whole))}" for p in compiled.loops.places.values()
     ]
     hosts = identities(compiled.graph)
-    whole = "\n".join([text.show(compiled.graph), show(compiled.loops, details=False), *places, *hosts])
+    whole = "\n".join([text.show(compiled.graph), show(compiled.loops), *places, *hosts])
     return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
 
 

@@ -22,6 +22,10 @@ from polyrhythm.errors import MemoryBudgetError
 Lookup = Callable[[Symbol], int]
 
 
+NOMINAL_BOUND = 1024
+"""Steps along a bound without a maximum, by which tensors are ordered for people; nothing depends on it."""
+
+
 @dataclass(frozen=True)
 class Memory:
     """The storage plan of a program.
@@ -106,7 +110,8 @@ class Memory:
         table = Table(title=f"memory at {given}" if given else "memory")
         for column in ("place", "kind", "slots", "bytes", "why"):
             table.add_column(column, justify="right" if column == "bytes" else "left")
-        for place in self.program.places.values():
+        places = self.program.places.values()
+        for place in sorted(places, key=lambda place: self.bytes_of(place, bounds), reverse=True):
             slots = "; ".join(place.folded) or "-"
             table.add_row(place.name, place.kind, slots, f"{self.bytes_of(place, bounds):,}", place.why)
         name, size = max(self._blocks(bounds), key=lambda entry: entry[1], default=("-", 0))
@@ -125,11 +130,26 @@ class Memory:
 
     def __str__(self) -> str:
         lines = []
-        for place in self.program.places.values():
+        for place in sorted(self.program.places.values(), key=_nominal_bytes, reverse=True):
             folded = f" ({'; '.join(place.folded)})" if place.folded else ""
             why = f": {place.why}" if place.why else ""
-            lines.append(f"{place.kind:8} {place.name:20} {list(map(str, place.whole))}{folded}{why}")
+            kind = TensorType(place.whole, place.type.dtype)
+            lines.append(f"{place.kind:8} {place.name:20} {kind}, {_size(place)} bytes{folded}{why}")
         return "\n".join(lines)
+
+
+def _size(place: Place) -> Term:
+    """The bytes of a place, as a term over the bounds."""
+    return product(list(place.whole)) * place.type.dtype.itemsize
+
+
+def _nominal_bytes(place: Place) -> int:
+    """The bytes of a place where bounds have their largest value, or else one that is much larger than constants."""
+
+    def value(symbol: Symbol) -> int:
+        return NOMINAL_BOUND if symbol.max is None else symbol.max.evaluate(value)
+
+    return _size(place).evaluate(value)
 
 
 def check_budget(program: LoopProgram, bounds: Mapping[Any, int]) -> None:

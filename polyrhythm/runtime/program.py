@@ -10,13 +10,13 @@ import numpy as np
 
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.cost import Machine
-from polyrhythm.compiler.loops.show import show
+from polyrhythm.compiler.loops.pseudo_code import pseudo_code
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors, keeping_all, limited, streamed
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.chunks import Chunk
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.language.trees import flattened
+from polyrhythm.language.trees import flattened, names_of
 from polyrhythm.runtime import calling, probing
 from polyrhythm.runtime.arrays import Kind
 from polyrhythm.runtime.checkpoint_liveness import follows, hands_out
@@ -91,7 +91,8 @@ def compile(
     chunks = dict(schedule or {})
     backend, _, compiler = backend.partition(":")
     options = Options(backend, check_nan, progress, tuple(without), compiler or None, memory_budget, chunks, tune)
-    wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects))
+    names = tuple(names_of(outputs))
+    wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects), names)
     return Program(wanted, options)
 
 
@@ -104,6 +105,7 @@ class Wanted:
     bounds: Mapping[Bound, int]
     until: Mapping[Dim, Tensor]
     effects: tuple[Tensor, ...]
+    names: tuple[str | None, ...] = ()
 
 
 class Program:
@@ -143,6 +145,7 @@ class Program:
                 options.without,
                 compiled_loops,
                 options.schedule,
+                wanted.names,
             )
         self.compiled = limited(self.compiled, options.memory_budget, machine_of(options))
         _check_names(self.compiled)
@@ -266,7 +269,7 @@ class Program:
     @property
     def schedule(self) -> str:
         """The loops of the program as pseudo-code."""
-        return show(self.compiled.loops, details=False)
+        return pseudo_code(self.compiled.loops)
 
     @property
     def memory(self) -> Memory:
@@ -275,12 +278,12 @@ class Program:
             return Memory(self.compiled.loops)
         return Memory(self.compiled.loops, True, self.backend.kept_twice())
 
-    def explain(self) -> str:
-        """What the compiler made of the program, and why, as text."""
+    def explain(self, level: int = 1) -> str:
+        """What the compiler made of the program, and why, as text: the most important of it, at level 2 all."""
         if self.options.backend != "jax":
-            return explain(self.compiled, False)
+            return explain(self.compiled, False, level=level)
         tuned = self.backend.explained() if self.options.tune else []
-        return explain(self.compiled, True, self.backend.kernels(), tuned)
+        return explain(self.compiled, True, self.backend.kernels(), tuned, level)
 
     def as_torch(self) -> Callable[..., Any]:
         """The program as a torch function: tensors by name in, tensors out, no gradients through it."""

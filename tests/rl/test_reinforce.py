@@ -84,7 +84,7 @@ def test_loops_and_observations(n: int | None, golden: Callable[[str, str], None
     """The loops, and how many steps are kept of what has the size of an observation."""
     program, _ = training(n)
     loops = [line for line in program.schedule.splitlines() if line.lstrip().startswith("for ")]
-    lines = [line for line in str(program.memory).splitlines() if f"'{SIZE}'" in line and "of t)" in line]
+    lines = [line for line in str(program.memory).splitlines() if f"{SIZE}]" in line and "of t)" in line]
     parts = Counter(f"{line.split()[0]} {line[line.index('[') :].split('): ')[0]})" for line in lines)
     golden(f"reinforce_{n or 'all'}", "\n".join([*loops, "", *(f"{parts[one]} x {one}" for one in sorted(parts))]))
 

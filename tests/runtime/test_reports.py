@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm import nn, rl
 from polyrhythm.errors import BoundsError, NotFiniteError, UnknownDimError
 from polyrhythm.runtime import progress_bar
 
@@ -224,3 +225,64 @@ def test_bytes_that_a_pass_saves_are_told_as_saved() -> None:
     told = pr.compile({"last": y[T - 1], "mean": y[0:T].mean(0)}).explain()
     assert "keeps -" not in told
     assert "saves 3 launches a point, 28 bytes" in told
+
+
+def test_the_schedule_reads_like_the_source() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = x[0]
+    y[t + 1] = 0.9 * y + 0.1 * x[t + 1]
+    program = pr.compile({"last": y[T - 1], "mean": y[0:T].mean(0)})
+    lines = [line.partition("  #")[0] for line in program.schedule.splitlines()]
+    assert lines == [
+        "y[0] = x[0]",
+        "for t in 0 .. T - 2:",
+        "    y[t + 1] = 0.9 * y[t] + 0.1 * x[t + 1]",
+        "last = y[T - 1]",
+        "mean = sum(y[0:T], axis=0) / T",
+    ]
+
+
+def test_schedule_and_memory_speak_in_the_names_of_the_user() -> None:
+    h = pr.input("h", (8,), (t,))
+    W_k, W_v = pr.parameter("W_k", (8, 4)), pr.parameter("W_v", (8, 2))
+    keys, values = h @ W_k, h @ W_v
+    scores = pr.softmax(pr.einsum("sd,d->s", keys[0 : t + 1], keys))
+    mixed = pr.einsum("s,sd->d", scores, values[0 : t + 1])
+    program = pr.compile({"mixed": mixed[T - 1], "all": mixed})
+    assert "keys[t] = einsum(h[t], W_k)  # 16 bytes" in program.schedule
+    assert "values[t] = einsum(h[t], W_v)  # 8 bytes" in program.schedule
+    places = [line.split()[1] for line in str(program.memory).splitlines()]
+    assert places[:3] == ["h", "keys", "values"]  # 32, 16 and 8 bytes a step: the largest first
+    sizes = [line.split(", ")[-1].split()[0] for line in str(program.memory).splitlines() if " keys " in line]
+    assert "16*T bytes" in str(program.memory), sizes
+    assert "_2 " not in program.schedule.replace("mixed_2", "")
+
+
+def test_places_that_stay_as_they_are_are_not_shown() -> None:
+    a = pr.input("a")
+    b = pr.input("b")
+    hidden = a * b - (a - b)
+    assert pr.compile(hidden, backend="numpy").schedule == "hidden = a * b - (a - b)  # 4 bytes\n"
+
+
+def test_explain_of_a_large_program_fits_on_two_screens() -> None:
+    carts = rl.Arrays(rl.CartPole(), 8)
+    model = rl.ActorCritic(carts.observation_shape, carts.actions, (64, 64), np.random.default_rng(0))
+    training = rl.ppo(carts, model)
+    program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    short, whole = program.explain(), program.explain(level=2)
+    assert short.count("\n") < 100
+    assert short.count("training = ") == 0  # the user's line says nothing here: parts of libraries do
+    assert "rl/ppo.py: loss: " in short
+    assert "policy.layers.0.weight_u" in short
+    assert "explain(level=2)" in short
+    assert "explain(level=2)" not in whole
+    assert all(place.name in whole for place in program.compiled.loops.places.values())
+
+
+def test_errors_name_the_part_of_a_library() -> None:
+    layer = nn.Linear(4, 4)
+    with pytest.raises(pr.errors.PolyrhythmError) as raised:
+        layer(pr.input("three", (3,)))
+    assert 'layer(pr.input("three", (3,)))' in str(raised.value)
+    assert "in nn/layers.py: Linear" in str(raised.value)

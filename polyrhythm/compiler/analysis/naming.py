@@ -1,11 +1,10 @@
 """How messages name tensors: by the user's own name, or else by the user's line.
 
-Only inputs and recurrent tensors have names a user knows. Any other value is called after the line that computes it.
+A value without a name is called after the line that computes it, or after the part of a library that does.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from polyrhythm.compiler.ir.graph import Access, Node, Range
@@ -14,9 +13,7 @@ from polyrhythm.compiler.ir.terms import Symbol
 
 def is_named(node: Node) -> bool:
     """Whether the user gave the node its name."""
-    if node.recurrent:
-        return re.fullmatch(r"recurrent_\d+", node.name) is None
-    return node.is_input
+    return node.label is not None
 
 
 def described(node: Node) -> str:
@@ -25,13 +22,15 @@ def described(node: Node) -> str:
     >>> from polyrhythm.compiler.ir.graph import everywhere
     >>> from polyrhythm.compiler.ir.types import TensorType
     >>> import numpy as np
-    >>> described(Node("x", (), TensorType((), np.dtype("float32")), (everywhere("input", (), name="x"),)))
+    >>> described(Node("x_2", (), TensorType((), np.dtype("float32")), (everywhere("input", (), name="x"),), label="x"))
     'x'
     """
-    if is_named(node) or node.at is None:
+    if node.label is not None:
+        return node.label
+    if node.at is None:
         return node.name
     kind = "the recurrent tensor" if node.recurrent else "the value"
-    return f"{kind} of {node.at} ({node.at.text})"
+    return f"{kind} of {node.at.shown}"
 
 
 def described_call(node: Node, steps: Iterable[int]) -> str:
@@ -56,7 +55,7 @@ def brackets(access: Access) -> str:
 
 def read(access: Access, source: Node) -> str:
     """A read, for a sentence that goes on to name its source."""
-    return f"{source.name}{brackets(access)}" if is_named(source) else f"the index {brackets(access)}"
+    return f"{source.label}{brackets(access)}" if is_named(source) else f"the index {brackets(access)}"
 
 
 def point(node: Node, values: Mapping[Symbol, int]) -> str:

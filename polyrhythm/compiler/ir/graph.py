@@ -132,7 +132,8 @@ class Node:
 
     `domain` is the part of the rectangle of its extents on which it has values: all of it for inputs and for the
     recurrent tensors of a user; where it is demanded for plain expressions. On it the definitions' own domains
-    partition.
+    partition. `label` is the name by which the user knows it, if there is one; `name` is the same unless another node
+    has it.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Node:
     recurrent: bool = False
     domain: Condition = TRUE
     at: Source | None = field(default=None, compare=False)
+    label: str | None = field(default=None, compare=False)
 
     @cached_property
     def rectangle(self) -> Condition:

@@ -7,7 +7,6 @@ attributes are those of the definition that holds there.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -183,14 +182,10 @@ class Subject:
         return Definition(definition.domain.substitute(final), definition.op, operands, attributes, definition.at)
 
     def _node(self, compute: Compute) -> Node:
-        names = [compute.result, re.sub(r"_\d+$", "", compute.result)]
-        for name in names:
-            node = self.graph.nodes.get(name)
-            if node is None or len(node.dims) != len(compute.step):
-                continue
-            if any(definition.op == compute.op for definition in node.definitions):
-                return node
-        raise self.fault("operation", f"nothing in the graph is called {compute.result} and made by {compute.op}")
+        node = self.graph.nodes.get(compute.node)
+        if node is None or compute.op not in (d.op for d in node.definitions) or len(node.dims) != len(compute.step):
+            raise self.fault("operation", f"nothing in the graph is called {compute.node} and made by {compute.op}")
+        return node
 
     def _scoped(self, occurrence: Occurrence) -> None:
         """Every symbol in the code of a block is a counter around it or a bound."""

@@ -6,7 +6,7 @@ places, in terms of the loop counters. A value that no other block needs is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +70,7 @@ class _Builder:
         for node in self.graph:
             if node.is_input:
                 slots = tuple(dim.extent for dim in node.dims)
-                places[node.name] = ir.Place(node.name, "input", slots, node.type, at=node.at)
+                places[node.name] = ir.Place(node.name, "input", slots, node.type, at=node.at, label=node.label)
             elif node.name in self.storage:
                 kept = self.storage[node.name]
                 output = node.name in (*self.graph.outputs, *self.graph.effects)
@@ -85,6 +85,7 @@ class _Builder:
                     tuple(map(str, kept.slots)),
                     kept.why,
                     node.at,
+                    label=node.label,
                 )
         return places
 
@@ -293,13 +294,14 @@ class _Builder:
 
     def _code(self, block: Block, steps: Mapping[Symbol, Term], given: Condition) -> ir.Block:
         names: dict[Statement, str] = {}
+        own = {statement.node for statement in block.statements}
         body: list[ir.Compute] = []
         stores: list[ir.Store] = []
         for statement in block.statements:
             node = self.graph[statement.node]
             definition = definition_of(self.graph, statement)
             point = tuple(term.substitute(steps) for term in statement.steps)
-            names[statement] = name = node.name if statement.steps == block.current else f"{node.name}_{len(names)}"
+            names[statement] = name = _local(node.name, statement.steps == block.current, own, names.values())
             operands = tuple(self._operand(block, access, names, steps, given) for access in definition.operands)
             attributes = {
                 key: map_attribute(value, lambda term: _settle(term.substitute(steps), given))
@@ -311,7 +313,7 @@ class _Builder:
             at_point = dict(zip(node.symbols, point, strict=True))
             shape = tuple(_settle(n.substitute(at_point), given) for n in node.shape)
             kind = TensorType(shape, node.dtype)
-            body.append(ir.Compute(name, definition.op, operands, attributes, kind, point, definition.at))
+            body.append(ir.Compute(name, definition.op, operands, attributes, kind, point, definition.at, node.name))
             kept = self.storage.get(node.name)
             if kept is not None and statement.steps == tuple(Term.of(s) for s in node.symbols):
                 index = tuple(_settle(slot.index(at_point[slot.symbol]), given) for slot in kept.indexed)
@@ -345,6 +347,14 @@ class _Builder:
             elif slot.is_axis:
                 entries.append(_settle(slot.index(step), given))
         return ir.Load(access.source, tuple(entries), kind)
+
+
+def _local(node: str, current: bool, own: Collection[str], taken: Collection[str]) -> str:
+    """What a value is called in a block: like its node if it is of the current point, otherwise like none of them."""
+    name, number = node, len(taken)
+    while not current and (name in own or name in taken):
+        name, number = f"{node}_{number}", number + 1
+    return name
 
 
 def _guards_outside(loop: ir.For, given: Condition) -> ir.Item:

@@ -44,6 +44,7 @@ class Place:
     part_of: tuple[str, tuple[int | None, ...]] | None = None  # a place, and the slot of each axis that is picked
     axes: tuple[int, ...] = ()
     multiplied: bool = False
+    label: str | None = field(default=None, compare=False)  # the user's name of the tensor, if it has one
 
     @property
     def whole(self) -> Shape:
@@ -104,7 +105,7 @@ Operand = Load | Local
 
 @dataclass(frozen=True)
 class Compute:
-    """`result = op(operands)`. `step` is the point of the tensor, which random numbers are keyed by."""
+    """`result = op(operands)`: the value of the tensor `node` at the point `step`, the key of random numbers."""
 
     result: str
     op: str
@@ -113,6 +114,7 @@ class Compute:
     type: TensorType
     step: tuple[Term, ...] = ()
     at: Source | None = field(default=None, compare=False)
+    node: str = ""
 
     @property
     def loads(self) -> Iterator[Load]:

@@ -1,4 +1,4 @@
-"""The Loop IR as text that people can read: places first, then loops as pseudo-code."""
+"""The Loop IR as text, every operation of it; `pseudo_code.py` is shorter."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, LoopProgram, Place
 
 
-def show(program: LoopProgram, details: bool = True) -> str:
-    """The program as text; without details only its loops and what they store."""
-    lines = [_place(place) for place in program.places.values()] if details else []
-    lines += [line for item in program.body for line in _item(item, "", details)]
+def show(program: LoopProgram) -> str:
+    """The program as text."""
+    lines = [_place(place) for place in program.places.values()]
+    lines += [line for item in program.body for line in _item(item, "")]
     return "\n".join(lines) + "\n"
 
 
@@ -21,32 +21,30 @@ def _place(place: Place) -> str:
     return f"{place.kind} {place.name}: {dtypes.short(place.type.dtype)}[{sizes}]{kept}"
 
 
-def _item(item: Item, indent: str, details: bool) -> Iterator[str]:
+def _item(item: Item, indent: str) -> Iterator[str]:
     if isinstance(item, For):
         stop = f" until {item.stop.done}, then {item.stop.bound} = {item.stop.length}" if item.stop else ""
         word = "for all" if item.parallel else "for"
-        unrolled = ", written out" if item.unrolled else ""
+        unrolled = ", unrolled" if item.unrolled else ""
         slots = (f"{r.place}[{', '.join(map(str, r.before))}]" for r in item.registers)
         passed = f", holding {', '.join(slots)}" if item.registers else ""
         yield f"{indent}{word} {item.counter} in {item.first} .. {item.end - 1}{unrolled}{passed}{stop}:"
     elif isinstance(item, If):
         yield f"{indent}if {item.condition}:"
     else:
-        yield from _block(item, indent, details)
+        yield from _block(item, indent)
         return
     for inner in item.body:
-        yield from _item(inner, indent + "    ", details)
+        yield from _item(inner, indent + "    ")
 
 
-def _block(block: Block, indent: str, details: bool) -> Iterator[str]:
-    if details:
-        for compute in block.body:
-            yield f"{indent}{compute.result} = {_call(compute)}"
+def _block(block: Block, indent: str) -> Iterator[str]:
+    for compute in block.body:
+        yield f"{indent}{compute.result} = {_call(compute)}"
     for store in block.stores:
         place = f"{store.place}[{', '.join(map(str, store.index))}]" if store.index else store.place
-        if not details or place != store.value:
-            reads = "" if details else f"  # {_sources(block)}"
-            yield f"{indent}{place} = {store.value}{reads}"
+        if place != store.value:
+            yield f"{indent}{place} = {store.value}"
 
 
 def _call(compute: Compute) -> str:
@@ -57,8 +55,3 @@ def _call(compute: Compute) -> str:
 
 def _value(value: object) -> str:
     return f"({', '.join(map(_value, value))})" if isinstance(value, tuple) else str(value)
-
-
-def _sources(block: Block) -> str:
-    loads = dict.fromkeys(str(o) for compute in block.body for o in compute.operands if hasattr(o, "place"))
-    return f"reads {', '.join(loads)}" if loads else "reads nothing"

@@ -38,7 +38,8 @@ class Statement:
 class Block:
     """Statements computed together at every point of `domain`, in order.
 
-    `piece_of` names the recurrent tensor of which this is one definition; `host` marks a call of a host function.
+    `node` is the tensor that the block is about, `piece_of` the same if the block is one definition of a recurrent
+    tensor; `host` marks a call of a host function.
     `apart` are the dims along which the block should run before or after a recurrence, all steps at once.
     """
 
@@ -49,6 +50,7 @@ class Block:
     piece_of: str | None = None
     host: bool = False
     apart: frozenset[Symbol] = frozenset()
+    node: str = ""
 
     @property
     def current(self) -> tuple[Term, ...]:
@@ -119,7 +121,7 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str
         host = node.definitions[number].op == "host"
         computed = _with_remade(graph, statements, remade)
         piece = name if node.recurrent else None
-        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, apart.get(name, frozenset()))
+        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, apart.get(name, frozenset()), name)
     return blocks
 
 

@@ -39,7 +39,7 @@ def _notes(
         if home is None:
             continue
         if home != node.name:
-            owner = graph[home if home in graph.nodes else home.rpartition(".")[0]]
+            owner = graph[blocks[home].node]
             what = "computed in one block" + (f" with {described(owner)}" if owner.at != node.at else "")
             yield Note("fuse", "block", node.at, what, bytes=bytes_of(node), launches=1)
         elif near := [(r, a) for r, a in readers.get(node.name, []) if _at_the_point(node, r, a)]:

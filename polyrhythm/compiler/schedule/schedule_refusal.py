@@ -168,7 +168,7 @@ def _source(d: Dependence, point: Mapping[Symbol, int]) -> dict[Symbol, int]:
 
 def _node(graph: Graph, block: Block) -> Node:
     """The node that a block is about."""
-    return graph[block.name if block.name in graph.nodes else block.name.rpartition(".")[0]]
+    return graph[block.node]
 
 
 def _line(graph: Graph, block: Block) -> Source | None:
@@ -181,4 +181,5 @@ def _line(graph: Graph, block: Block) -> Source | None:
 def _told(node: Node, point: Mapping[Symbol, int]) -> str:
     """A value at a point as a user knows it."""
     steps = [point[symbol] for symbol in node.symbols]
-    return f"{node.name}{steps}" if is_named(node) else described_call(node, steps)
+    is_call = any(definition.op == "host" for definition in node.definitions)
+    return f"{node.label}{steps}" if is_named(node) and not is_call else described_call(node, steps)

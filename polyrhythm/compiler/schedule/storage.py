@@ -281,7 +281,7 @@ def _second(symbol: Symbol) -> Symbol:
 
 def _reason(node: Node, lives: Sequence[_Life], slots: Sequence[Slots]) -> str:
     """Why a tensor needs what it needs, in a few words."""
-    readers = sorted({life.reader.name for life in lives})
+    readers = list(dict.fromkeys(life.reader.node for life in lives))
     names = ", ".join(readers[:3]) + (", ..." if len(readers) > 3 else "")
     if any(slot.whole for slot in slots):
         return f"read by {names} after later steps have been written"

@@ -26,6 +26,7 @@ from polyrhythm.language.functions.reductions import *
 from polyrhythm.language.functions.shapes import *
 from polyrhythm.language.functions.support import TensorLike, as_tensor
 from polyrhythm.language.functions.windows import *
+from polyrhythm.language.naming import name_results
 
 __all__ = ["TensorLike", "as_tensor", "install_methods"]
 __all__ += arithmetic.__all__
@@ -37,3 +38,5 @@ __all__ += random.__all__
 __all__ += reductions.__all__
 __all__ += shapes.__all__
 __all__ += windows.__all__
+
+name_results(globals(), __all__)

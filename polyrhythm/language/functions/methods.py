@@ -7,11 +7,13 @@ At run time `install_methods` copies the entries into `Tensor`, which is defined
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction
 
 from polyrhythm.language.functions import arithmetic, elementwise, indexing, reductions, shapes
 from polyrhythm.language.functions.linalg import dot, matmul
 from polyrhythm.language.functions.spatial import Axes
 from polyrhythm.language.functions.support import TensorLike
+from polyrhythm.language.naming import names_result
 from polyrhythm.language.tensor import Tensor
 
 
@@ -148,4 +150,4 @@ def install_methods(tensor: type[Tensor]) -> None:
     """Give `Tensor` the operators and methods of the table."""
     for name, function in vars(Methods).items():
         if name not in _OWN:
-            setattr(tensor, name, function)
+            setattr(tensor, name, names_result(function) if isfunction(function) else function)

@@ -24,6 +24,7 @@ from polyrhythm.errors import AxisError, DataIndexError, DTypeError, IndexingErr
 from polyrhythm.language.functions.arithmetic import where
 from polyrhythm.language.functions.support import as_tensor, cast_to, reshaped
 from polyrhythm.language.index import Condition, Index, affine, index_of
+from polyrhythm.language.naming import names_result
 from polyrhythm.language.tensor import Tensor, apply, counted, domain, in_order, union
 
 Entry = int | slice | None | EllipsisType | Index | Tensor | np.ndarray | Sequence[int]
@@ -58,6 +59,7 @@ class Axes:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
+    @names_result
     def __getitem__(self, key: Entry | tuple[Entry, ...]) -> Tensor:
         x = self.tensor
         entries = _filled(x, key if isinstance(key, tuple) else (key,))

@@ -135,14 +135,14 @@ def first_call_last(program: LoopProgram) -> LoopProgram:
 
 
 FAULTS: dict[str, tuple[str, str, Callable[[LoopProgram], LoopProgram]]] = {
-    "operands_swapped": ("ema", "operation", _in_block("add_5", swapped)),
-    "block_dropped": ("ema", "completeness", _in_block("copy_7", lambda block: None)),
+    "operands_swapped": ("ema", "operation", _in_block("y_add", swapped)),
+    "block_dropped": ("ema", "completeness", _in_block("output", lambda block: None)),
     "wrong_definition": ("ema", "operation", lambda program: changed(program, longer)),
     "loop_too_long": ("resampling", "completeness", lambda program: changed(program, longer)),
     "computed_twice": ("ema", "completeness", lambda program: replace(program, body=program.body * 2)),
     "items_reversed": ("ema", "order", reversed_body),
-    "load_shifted": ("ema", "storage", _in_block("copy_7", shifted_load)),
-    "store_dropped": ("ema", "storage", _in_block("add_5", lambda block: replace(block, stores=()))),
+    "load_shifted": ("ema", "storage", _in_block("output", shifted_load)),
+    "store_dropped": ("ema", "storage", _in_block("y_add", lambda block: replace(block, stores=()))),
     "ring_too_short": ("windowed_attention", "storage", shorter_ring),
     "falsely_parallel": ("ema", "parallel", lambda program: changed(program, all_parallel)),
     "first_call_last": ("logs", "effects", first_call_last),

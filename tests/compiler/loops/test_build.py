@@ -80,7 +80,7 @@ def test_a_backward_loop_counts_upwards() -> None:
 def test_values_of_one_block_are_not_stored() -> None:
     """`0.9 * y` and `0.1 * x` stay inside the block that adds them."""
     program = loops_of(programs.ema())
-    assert not any(name.startswith("mul") for name in program.places)
+    assert not any("mul" in name for name in program.places)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 9])
