@@ -340,6 +340,12 @@ def longest(bound: Symbol) -> Symbol:
     return symbol
 
 
+def stacks_shapes(access: Access, source: Node) -> bool:
+    """Whether a read stacks values of different shapes: along a range of steps on which the shape depends."""
+    ranged = {symbol for symbol, step in source.steps(access).items() if isinstance(step, Range)}
+    return any(ranged & length.symbols for length in source.shape)
+
+
 def lengths_elsewhere(access: Access, source: Node, bounds: Iterable[Symbol]) -> dict[Symbol, Term]:
     """A stand-in for each ragged bound at the point an access reads, where that is another row than the reader's.
 

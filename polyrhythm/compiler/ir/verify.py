@@ -29,6 +29,7 @@ from polyrhythm.compiler.ir.graph import (
     lengths_elsewhere,
     operand_type,
     same_rows,
+    stacks_shapes,
 )
 from polyrhythm.compiler.ir.ops import EXTERNAL, TABLE, elementwise
 from polyrhythm.compiler.ir.ops.opaque import OpaqueFunction
@@ -325,6 +326,15 @@ def _reads(subject: _Subject) -> Complaints:
                 yield node.name, f"{access} reads where {source.name} is not defined, at {point}"
 
 
+def _rectangular(subject: _Subject) -> Complaints:
+    """Values that a range stacks have one shape: it does not depend on the step that the range goes along."""
+    for node, definition in subject.pieces:
+        for access in definition.operands:
+            source = subject.graph[access.source]
+            if stacks_shapes(access, source):
+                yield node.name, f"{access} stacks values of different shapes, {source.type}"
+
+
 def _lengths(subject: _Subject) -> Complaints:
     for node, definition in subject.live:
         given = subject.where(node, definition)
@@ -342,6 +352,7 @@ RULES: tuple[tuple[str, Callable[[_Subject], Complaints]], ...] = (
     ("affine", _affine),
     ("operations", _operations),
     ("attributes", _attributes),
+    ("rectangular", _rectangular),
     ("lengths", _lengths),
     ("types", _types),
     ("disjoint", _disjoint),

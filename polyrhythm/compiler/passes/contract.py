@@ -13,7 +13,7 @@ import string
 
 import numpy as np
 
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, stacks_shapes
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.access import composed
@@ -65,6 +65,8 @@ def _contracted(graph: Graph, definition: Definition) -> Definition | None:
         if found is None:
             return None
         read, origin = found
+        if stacks_shapes(read, graph[read.source]):
+            return None
         old = iter(word)
         leading = "".join(next(old) if number is None else fresh[number] for number in origin)
         operands.append(read)
@@ -87,6 +89,8 @@ def _scattered(nodes: Nodes, node: Node, definition: Definition) -> Definition |
     for operand in scatter.operands[1:]:
         found = composed(operand, graph[access.source].symbols, access.steps)
         if found is None or found[1] != list(range(len(access.ranges))):
+            return None
+        if stacks_shapes(found[0], graph[found[0].source]):
             return None
         operands.append(found[0])
     zero = nodes.add(f"{node.name}_zero", node, definition, "constant", (), value=Array(np.zeros((), node.dtype)))

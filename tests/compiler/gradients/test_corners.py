@@ -124,3 +124,26 @@ def test_nothing_before_a_detach_is_differentiated() -> None:
     assert pr.evaluate(pr.grad(hidden * w, w), {"w": 0.0}) == 2
     program = pr.compile(pr.grad(pr.detach(pr.tanh(pr.exp(w))) * w, w), backend="numpy")
     assert "d_" not in program.schedule
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("spelling", ["einsum", "outer", "unsqueeze"])
+def test_second_derivatives_of_products_of_ranges_with_themselves(spelling: str, backend: str) -> None:
+    """The shapes of what is summed over later steps differ from step to step, so it is no single contraction."""
+    t, _ = pr.dim("t")
+    x = pr.input("x", (), (t,), "float64")
+    s = x[0 : t + 1]
+    pairs = {
+        "einsum": lambda: pr.einsum("a,b->ab", s, s),
+        "outer": lambda: pr.outer(s, s),
+        "unsqueeze": lambda: pr.unsqueeze(s, 1) * pr.unsqueeze(s, 0),
+    }[spelling]()
+    second = pr.grad(pr.grad((pairs * pairs).sum(), x), x)
+    values = np.array([0.5, -1.0, 2.0, 1.5])
+    # Of sum_t (sum_{s<=t} x_s^2)^2 by x_i, summed over i, by x_j.
+    want = np.zeros(4)
+    for last in range(4):
+        inside = values[: last + 1]
+        want[: last + 1] += 4 * (inside**2).sum() + 8 * inside * inside.sum()
+    np.testing.assert_allclose(pr.evaluate(second, {"x": values}), want)
+    np.testing.assert_allclose(pr.compile(second, backend=backend)(x=values), want)
