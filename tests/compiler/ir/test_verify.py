@@ -57,6 +57,13 @@ def test_good_graphs_pass(name: str) -> None:
 
 
 BROKEN = [
+    (
+        "rectangular",
+        "z",
+        HEAD
+        + "y: f32[t + 1, 3] over t < T = broadcast(x[t], shape=[t + 1, 3])\n"
+        + 'z: f32[t + 1, 3] over t < T = reduce(y[0 +: t + 1], monoid="sum", axes=(0,))',
+    ),
     ("names", "y", HEAD + 'y: f32 = input(name="x")'),
     ("names", "y", HEAD + "y: f32 = input()"),
     ("accesses", "y", HEAD + "y: f32[3] over t < T = exp(z[t])"),
