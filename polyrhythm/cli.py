@@ -31,6 +31,7 @@ def callback(
 
 app.command()(commands.generate)
 app.command()(commands.chat)
+app.command()(commands.serve)
 app.command()(commands.info)
 
 

@@ -1,4 +1,4 @@
-"""The commands of `polyrhythm` for language models: `generate`, `chat` and `info`."""
+"""The commands of `polyrhythm` for language models: `generate`, `chat`, `serve` and `info`."""
 
 from __future__ import annotations
 
@@ -185,6 +185,40 @@ def info(path: Path, as_json: Json = False) -> None:
     for name, value in found.items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         print(f"{name.replace('_', ' '):>24}  {shown}")
+
+
+@reporting
+def serve(
+    path: Path,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="The name of the model in the API; its path by default.")] = None,
+    max_batch_size: Annotated[int, typer.Option(min=1, help="Requests that are answered together.")] = 8,
+    max_queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are refused with 429.")] = 64,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds that a request may take.")] = 600.0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="POLYRHYTHM_API_KEY", help="The key that requests must bring.")
+    ] = None,
+    dtype: DType = None,
+    window: Window = None,
+    backend: Backend = "jax",
+) -> None:
+    """Serve a language model: OpenAI's API for completions and chat, and a chat page."""
+    from pathlib import Path as FilePath
+
+    try:
+        import uvicorn
+
+        from polyrhythm.llm.serving import application
+    except ImportError as error:
+        print(f"the server needs {error.name}\n  fix: pip install 'polyrhythm[serve]'", file=sys.stderr)
+        raise typer.Exit(1) from None
+    from polyrhythm import llm
+
+    model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
+    app = application(model, name or FilePath(path).stem, max_batch_size, max_queue, api_key, timeout)
+    print(f"serving {path} at http://{host}:{port}", file=sys.stderr, flush=True)
+    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=30)
 
 
 def _lines(typed: bool) -> Any:

@@ -56,28 +56,33 @@ class Model:
         return changed
 
     def generate(
-        self, prompts: Prompt | Iterable[Prompt], max_new_tokens: int = 128, **options: Unpack[Options]
+        self,
+        prompts: Prompt | Iterable[Prompt],
+        max_new_tokens: int | Sequence[int] = 128,
+        **options: Unpack[Options],
     ) -> Any:
         """What the model writes after each prompt: one `Generated`, or a list of them for a list of prompts.
 
-        Each sequence ends at its end-of-sequence token or after `max_new_tokens`; the run ends when all have. With
+        Each sequence ends at its end-of-sequence token or after `max_new_tokens`, which may be a number for each
+        prompt; the run ends when all have. With
         temperature 0, the default, the likeliest token is taken, otherwise one is drawn. `docs/llm.md` has all options.
         With n samples there is a list of them for each prompt.
         """
         rows, alone = self.reader.rows(prompts)
         how = sampling(self.config.vocabulary, self.config.ends, **options)
+        counts = _counts(max_new_tokens, len(rows), how.n)
         rows = [row for row in rows for _ in range(how.n)]
-        run = self._run(rows, max_new_tokens, how)
+        run = self._run(rows, counts, how)
         if run is None:
             text = None if self.tokenizer is None else ""
             logprobs = None if how.choice.logprobs is None else ()
             found = [Generated(np.zeros(0, np.int32), text, "length", len(row), logprobs) for row in rows]
         elif how.stop:
-            found = self._streamed(run, rows, max_new_tokens, how)
+            found = self._streamed(run, rows, counts, how)
         else:
             results = run.generating.program(bounds=run.bounds, seed=how.seed, **run.inputs)
             columns = _columns(results, len(rows))
-            found = [self._generated(c, row, max_new_tokens, how) for c, row in zip(columns, rows, strict=True)]
+            found = [self._generated(*each, how) for each in zip(columns, rows, counts, strict=True)]
         grouped: list[Any] = [found[n : n + how.n] for n in range(0, len(found), how.n)]
         grouped = grouped if how.n > 1 else found
         return grouped[0] if alone else grouped
@@ -85,7 +90,7 @@ class Model:
     def stream(
         self,
         prompts: Prompt | Iterable[Prompt],
-        max_new_tokens: int = 128,
+        max_new_tokens: int | Sequence[int] = 128,
         chunk: int = 1,
         **options: Unpack[Options],
     ) -> Iterator[Any]:
@@ -97,11 +102,12 @@ class Model:
         rows, alone = self.reader.rows(prompts)
         chunk = whole(chunk, 1, f"chunks of {chunk!r} steps", "give chunk=1 or more, an integer")
         how = sampling(self.config.vocabulary, self.config.ends, **options)
+        counts = _counts(max_new_tokens, len(rows), how.n)
         rows = [row for row in rows for _ in range(how.n)]
-        run = self._run(rows, max_new_tokens, how)
+        run = self._run(rows, counts, how)
         if run is None:
             return iter(())
-        pieces = self._pieces(run, rows, max_new_tokens, how, chunk)
+        pieces = self._pieces(run, rows, counts, how, chunk)
         return (step[0] for step in pieces) if alone and how.n == 1 else pieces
 
     def apply_chat_template(
@@ -151,18 +157,17 @@ class Model:
         """The programs that were compiled so far."""
         return [*(made.program for made in self._generating.values()), *self._scoring.values()]
 
-    def _run(self, rows: list[np.ndarray], count: int, how: Sampling) -> _Run | None:
+    def _run(self, rows: list[np.ndarray], counts: list[int], how: Sampling) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""
-        count = whole(count, 0, f"{count!r} new tokens", "give max_new_tokens=0 or more, an integer below 2**31")
-        if not count:
+        if not any(counts):
             return None
         lengths = np.array([len(row) for row in rows], np.int32)
-        total = int(lengths.max()) + count
+        total = max(len(row) + count for row, count in zip(rows, counts, strict=True))
         self._check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
         prompt = np.zeros((total, len(rows)), np.int32)
         for number, row in enumerate(rows):
             prompt[: len(row), number] = row
-        inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.int32(count)}
+        inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.array(counts, np.int32)}
         if len(rows) == 1:
             inputs = {name: array[..., 0] for name, array in inputs.items()}
         found = self.generating(len(rows), how.choice)
@@ -187,19 +192,22 @@ class Model:
             logprobs = tuple(column.logprob(step) for step in range(len(row), len(row) + len(new)))
         return Generated(new, text, "stop" if ends.size else "length", len(row), logprobs)
 
-    def _streamed(self, run: _Run, rows: list[np.ndarray], count: int, how: Sampling) -> list[Generated]:
+    def _streamed(self, run: _Run, rows: list[np.ndarray], counts: list[int], how: Sampling) -> list[Generated]:
         """What `generate` returns where a stop string may end a text: the host reads along, and ends the run."""
         found: list[list[Piece]] = [[] for _ in rows]
-        for step in self._pieces(run, rows, count, how, chunk=8):
+        for step in self._pieces(run, rows, counts, how, chunk=8):
             for kept, piece in zip(found, step, strict=True):
                 if piece is not None:
                     kept.append(piece)
         return [_joined(pieces, row, how, self.tokenizer) for pieces, row in zip(found, rows, strict=True)]
 
     def _pieces(
-        self, run: _Run, rows: list[np.ndarray], count: int, how: Sampling, chunk: int
+        self, run: _Run, rows: list[np.ndarray], counts: list[int], how: Sampling, chunk: int
     ) -> Iterator[list[Piece | None]]:
-        texts = [Row(self.tokenizer, row.tolist(), count, how.ends, how.stop) for row in rows]
+        texts = [
+            Row(self.tokenizer, row.tolist(), count, how.ends, how.stop)
+            for row, count in zip(rows, counts, strict=True)
+        ]
         program, t = run.generating.program, run.generating.t
         steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=how.seed, **run.inputs)
         with steps:
@@ -231,6 +239,17 @@ class _Column:
         if self.top_tokens is not None and self.top_logprobs is not None:
             top = tuple(zip(self.top_tokens[step].tolist(), self.top_logprobs[step].tolist(), strict=True))
         return TokenLogprob(int(self.tokens[step]), float(self.own[step]), top)
+
+
+def _counts(given: int | Sequence[int], prompts: int, samples: int) -> list[int]:
+    """How many tokens each sequence may have: one number for all, or one for each prompt, which then is at least 1."""
+    fix = "give max_new_tokens=0 or more, an integer below 2**31"
+    if not isinstance(given, Sequence):
+        return [whole(given, 0, f"{given!r} new tokens", fix)] * (prompts * samples)
+    if len(given) != prompts:
+        raise PromptError(f"{len(given)} numbers of new tokens for {prompts} prompts", fix="give one for each")
+    each = [whole(count, 1, f"{count!r} new tokens", "give 1 or more for each prompt") for count in given]
+    return [count for count in each for _ in range(samples)]
 
 
 def _columns(results: Any, rows: int, one: bool = False) -> list[_Column]:

@@ -34,7 +34,7 @@ def pattern(name: str) -> Any:
 def test_nothing_large_is_copied_at_a_step(name: str, kv_heads: int, batch: int, tmp_path: Path) -> None:
     folder = llm.write_random(tmp_path, num_hidden_layers=2, num_key_value_heads=kv_heads, eos_token_id=None)
     model = llm.load(folder, attention=pattern(name))
-    run = model._run([np.array([1, 2, 3])] * batch, 500, sampling(model.config.vocabulary, ()))
+    run = model._run([np.array([1, 2, 3])] * batch, [500] * batch, sampling(model.config.vocabulary, ()))
     assert run is not None
     text = optimised(run.generating.program, bounds=run.bounds, **run.inputs)
     steps = 512 if name == "causal" else 64

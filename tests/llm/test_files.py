@@ -208,6 +208,8 @@ def test_text_needs_a_tokenizer(folder: Path) -> None:
         ([1], {"max_new_tokens": -1}, "-1 new tokens"),
         ([1], {"max_new_tokens": 4.0}, "4.0 new tokens"),
         ([1], {"max_new_tokens": None}, "None new tokens"),
+        ([1], {"max_new_tokens": [2, 3]}, "2 numbers of new tokens for 1 prompts"),
+        ([1], {"max_new_tokens": [0]}, "0 new tokens"),
         ([1], {"max_new_tokens": 2**31}, "2147483648 new tokens"),
         ([1], {"max_new_tokens": 2**31 - 1}, "a text of 2147483648 tokens"),
         (5, {}, "neither text nor a list of tokens"),

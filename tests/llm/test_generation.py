@@ -37,7 +37,7 @@ def test_a_text_ends_at_its_end_and_the_run_with_the_last(model: llm.Model, tmp_
         assert one.finish_reason == "stop"
     made = stopping.generating(3, Choice(ends=3))
     how = sampling(260, ends)
-    run = stopping._run([np.array(prompt) for prompt in PROMPTS], 40, how)
+    run = stopping._run([np.array(prompt) for prompt in PROMPTS], [40] * 3, how)
     assert run is not None
     steps = made.program(bounds=run.bounds, **run.inputs)
     assert len(steps) == max(len(p) + n for p, n in zip(PROMPTS, expected, strict=True)), "the loop itself stops"

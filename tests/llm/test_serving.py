@@ -1,0 +1,225 @@
+"""The server: OpenAI's API, batches whose rows get what they get alone, and requests that are wrong, late or gone."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from polyrhythm import llm
+from polyrhythm.llm.serving import Busy, Engine, application
+from polyrhythm.llm.serving.engine import Request
+
+TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
+HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> llm.Model:
+    folder = llm.write_random(tmp_path_factory.mktemp("model"), num_hidden_layers=1, eos_token_id=None)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return llm.load(folder, backend="numpy")
+
+
+@pytest.fixture(scope="module")
+def client(model: llm.Model) -> Iterator[TestClient]:
+    with TestClient(application(model, "tiny", rows=4, waiting=8)) as made:
+        yield made
+
+
+def events(client: TestClient, path: str, body: dict[str, Any]) -> list[Any]:
+    with client.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def test_a_chat_is_what_the_model_answers(client: TestClient, model: llm.Model) -> None:
+    found = client.post("/v1/chat/completions", json=HELLO).json()
+    expected = model.generate("u:hello;a:", 6)
+    (choice,) = found["choices"]
+    assert choice["message"] == {"role": "assistant", "content": expected.text, "refusal": None}
+    assert choice["finish_reason"] == "length"
+    assert found["usage"] == {"prompt_tokens": 10, "completion_tokens": 6, "total_tokens": 16}
+    assert (found["object"], found["model"]) == ("chat.completion", "tiny")
+    chunks = events(client, "/v1/chat/completions", {**HELLO, "stream_options": {"include_usage": True}})
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1]) == expected.text
+    assert chunks[-2]["choices"][0]["finish_reason"] == "length"
+    assert chunks[-1]["usage"] == found["usage"]
+
+
+def test_completions_of_texts_and_tokens(client: TestClient, model: llm.Model) -> None:
+    body = {"prompt": ["ab", "xyz"], "max_tokens": 5, "temperature": 0, "logprobs": 2}
+    found = client.post("/v1/completions", json=body).json()
+    expected = [model.generate(prompt, 5, logprobs=2) for prompt in ("ab", "xyz")]
+    assert [choice["text"] for choice in found["choices"]] == [one.text for one in expected]
+    own = [entry.logprob for entry in expected[0].logprobs or ()]
+    assert found["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(own, abs=1e-5)
+    tokens = client.post("/v1/completions", json={"prompt": [97, 98], "max_tokens": 5, "temperature": 0}).json()
+    assert tokens["choices"][0]["text"] == model.generate([97, 98], 5).text
+    streamed = events(client, "/v1/completions", {"prompt": "ab", "max_tokens": 5, "temperature": 0})
+    assert "".join(chunk["choices"][0]["text"] for chunk in streamed) == expected[0].text
+
+
+def test_samples_by_their_seed(client: TestClient, model: llm.Model) -> None:
+    body = {"prompt": "ab", "max_tokens": 5, "temperature": 1.3, "seed": 5, "n": 2, "stop": ["\u0100"]}
+    found = client.post("/v1/completions", json=body).json()
+    expected = model.generate("ab", 5, temperature=1.3, seed=5, n=2, stop="\u0100")
+    assert [choice["text"] for choice in found["choices"]] == [one.text for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("chat/completions", b"{", "not JSON"),
+        ("chat/completions", b"[1]", "not a JSON object"),
+        ("chat/completions", {}, "messages must be"),
+        ("chat/completions", {"messages": ["hi"]}, "needs a role"),
+        ("chat/completions", {"messages": [{"role": "user", "content": 5}]}, "must be text"),
+        ("chat/completions", {**HELLO, "temperature": "hot"}, "a temperature of hot"),
+        ("chat/completions", {**HELLO, "max_tokens": -1}, "positive integer"),
+        ("chat/completions", {**HELLO, "max_tokens": "many"}, "positive integer"),
+        ("chat/completions", {**HELLO, "frequency": 1}, "frequency is not known"),
+        ("chat/completions", {**HELLO, "n": 99}, "more than 16"),
+        ("chat/completions", {**HELLO, "stream": "yes"}, "stream must be"),
+        ("chat/completions", {**HELLO, "logit_bias": [1]}, "logit_bias must be"),
+        ("completions", {}, "a prompt is needed"),
+        ("completions", {"prompt": []}, "an empty prompt"),
+        ("completions", {"prompt": {"a": 1}}, "a mapping"),
+        ("completions", {"prompt": [1.5]}, "neither text"),
+        ("completions", {"prompt": [99999]}, "the token 99999"),
+        ("completions", {"prompt": "a", "echo": True}, "echo is not supported"),
+        ("completions", {"prompt": "a" * 3000}, "more than the model reads"),
+    ],
+)
+def test_bodies_that_are_refused(client: TestClient, path: str, body: Any, message: str) -> None:
+    sent: Any = {"content": body} if isinstance(body, bytes) else {"json": body}
+    response = client.post(f"/v1/{path}", **sent)
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+
+
+def test_a_key_that_requests_must_bring(model: llm.Model) -> None:
+    with TestClient(application(model, "tiny", api_key="secret")) as client:
+        assert client.get("/v1/models").status_code == 401
+        assert client.post("/v1/chat/completions", json=HELLO).status_code == 401
+        right = {"authorization": "Bearer secret"}
+        assert client.get("/v1/models", headers=right).json()["data"][0]["id"] == "tiny"
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_metrics_and_the_page(client: TestClient) -> None:
+    client.post("/v1/chat/completions", json=HELLO)
+    lines = client.get("/metrics").text.splitlines()
+    counts = dict(line.split() for line in lines if not line.startswith("#"))
+    assert int(counts["polyrhythm_finished_total"]) >= 1
+    assert counts["polyrhythm_queued"] == "0"
+    assert "tiny" in client.get("/").text
+
+
+class Slow:
+    """A model that waits for permission before each step, so that a test decides what happens when."""
+
+    def __init__(self, model: llm.Model) -> None:
+        self.model, self.steps = model, threading.Semaphore(0)
+        self.batches: list[int] = []
+
+    def stream(self, rows: Any, limits: Any, chunk: int, **options: Any) -> Iterator[Any]:
+        self.batches.append(len(rows))
+        for step in self.model.stream(rows, limits, chunk, **options):
+            self.steps.acquire()
+            yield step
+
+
+def collect(engine: Engine, tokens: list[int], count: int, **rest: Any) -> tuple[Request, list[Any]]:
+    found: list[Any] = []
+    request = Request(tokens, count, {}, found.append, **rest)
+    engine.submit(request)
+    return request, found
+
+
+def wait(condition: Any) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_requests_that_wait_are_one_batch_and_get_what_they_get_alone(model: llm.Model) -> None:
+    slow = Slow(model)
+    engine = Engine(slow, rows=4, waiting=8)  # type: ignore[arg-type]
+    first = collect(engine, [1, 2], 3)
+    wait(lambda: engine.running == 1)
+    asked = [([5, 6, 7], 4), ([9], 7), ([20, 21], 2)]
+    later = [collect(engine, *each) for each in asked]
+    slow.steps.release(100)
+    wait(lambda: all(found and found[-1] is None for _, found in [first, *later]))
+    for (tokens, count), (_, found) in zip(asked, later, strict=True):
+        pieces = [piece.token for _, piece in found[:-1]]
+        assert pieces == model.generate(tokens, count).tokens.tolist()
+    assert slow.batches == [1, 4]  # three requests, filled up to a power of two
+    assert (engine.counts.finished, engine.counts.completion_tokens) == (4, 3 + 4 + 7 + 2)
+    engine.close()
+
+
+def test_requests_that_are_cancelled_late_or_too_many(model: llm.Model) -> None:
+    slow = Slow(model)
+    engine = Engine(slow, rows=4, waiting=2)  # type: ignore[arg-type]
+    gone, heard = collect(engine, [1, 2], 50)
+    wait(lambda: engine.running == 1)
+    _, late = collect(engine, [5], 5, deadline=time.monotonic() - 1)
+    _, fine = collect(engine, [5], 5)
+    with pytest.raises(Busy):
+        collect(engine, [6], 5)
+    slow.steps.release(2)
+    wait(lambda: len(heard) >= 1)
+    gone.cancelled = True
+    slow.steps.release(100)
+    wait(lambda: fine and fine[-1] is None)
+    assert len(heard) < 50
+    assert isinstance(late[-1], TimeoutError)
+    assert [piece.token for _, piece in fine[:-1]] == model.generate([5], 5).tokens.tolist()
+    assert engine.counts.rejected == 1
+    engine.close()
+    with pytest.raises(Busy):
+        collect(engine, [6], 5)
+
+
+def test_an_error_of_one_batch_is_told_to_it_alone(tmp_path: Path) -> None:
+    model = llm.load(llm.write_random(tmp_path, "gpt2", n_positions=8, n_layer=1, eos_token_id=None), backend="numpy")
+    engine = Engine(model)
+    _, wrong = collect(engine, [1] * 4, 40)
+    wait(lambda: wrong)
+    assert "positions" in str(wrong[-1])
+    _, fine = collect(engine, [1, 2], 3)
+    wait(lambda: fine and fine[-1] is None)
+    engine.close()
+
+
+def test_closing_refuses_those_that_wait(model: llm.Model) -> None:
+    slow = Slow(model)
+    engine = Engine(slow, rows=1)  # type: ignore[arg-type]
+    _, first = collect(engine, [1], 2)
+    wait(lambda: engine.running == 1)
+    _, second = collect(engine, [2], 2)
+    threading.Timer(0.2, slow.steps.release, [100]).start()  # closing empties the queue, then waits for what runs
+    engine.close()
+    assert first[-1] is None
+    assert isinstance(second[-1], Busy)
+
+
+def test_a_number_of_tokens_for_each_prompt(model: llm.Model) -> None:
+    prompts = [[1, 2, 3], [4], [5, 6]]
+    found = model.generate(prompts, [2, 6, 4])
+    expected = [model.generate(prompt, count).tokens.tolist() for prompt, count in zip(prompts, (2, 6, 4), strict=True)]
+    assert [one.tokens.tolist() for one in found] == expected
