@@ -117,6 +117,7 @@ def test_penalties_bias_and_processors(repeating: llm.Model, options: Any, adjus
     assert repeating.generate(PROMPT, 10, **options).tokens.tolist() == expected
 
 
+@pytest.mark.slow
 def test_penalties_of_a_batch_are_those_of_each_alone(repeating: llm.Model) -> None:
     prompts = [PROMPT, [5], [10, 4, 9, 3, 7]]
     options: Any = {"repetition_penalty": 1.5, "presence_penalty": 2.0}
@@ -150,6 +151,7 @@ def test_samples_differ_and_belong_to_their_prompt(model: llm.Model) -> None:
     assert grouped[0][0].tokens.tolist() == grouped[0][1].tokens.tolist() == model.generate(PROMPT, 6).tokens.tolist()
 
 
+@pytest.mark.slow
 def test_stop_tokens_and_no_end(model: llm.Model, tmp_path: Path) -> None:
     free = model.generate(PROMPT, 12)
     end = free.tokens.tolist()[4]
