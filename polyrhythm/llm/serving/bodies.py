@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.errors import PromptError
+from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.sampling import sampling
 
