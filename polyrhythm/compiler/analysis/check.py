@@ -12,7 +12,7 @@ other is an error with the smallest counterexample.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
@@ -45,6 +45,7 @@ from polyrhythm.compiler.ir.graph import (
     operand_type,
     same_rows,
 )
+from polyrhythm.compiler.ir.reads import POSITION, cone, positioned, roots
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.errors import (
@@ -57,9 +58,6 @@ from polyrhythm.errors import (
     UndefinedError,
     UntilError,
 )
-
-_POSITION = -1
-"""The serial number of symbols for a position along a range; they are ours, and not shown to a user."""
 
 
 def checked(graph: Graph) -> Graph:
@@ -251,9 +249,7 @@ class _Checker:
     def _roots(self) -> Iterator[Node]:
         """The nodes needed on their whole domain."""
         graph = self.graph
-        names = [*graph.outputs, *graph.effects, *graph.until.values()]
-        names += [access.source for access in graph.lengths.values()]
-        names += [d.attributes["loss"] for node in graph for d in node.definitions if d.op == "grad"]
+        names = roots(graph) | {d.attributes["loss"] for node in graph for d in node.definitions if d.op == "grad"}
         for node in graph:
             external = any(d.op == "input" or _called_everywhere(d) for d in node.definitions)
             if node.recurrent or external or node.name in names:
@@ -272,7 +268,7 @@ class _Checker:
                 elif node.name not in seen:
                     seen.add(node.name)
                     stack.append((node, True))
-                    sources = (self.graph[access.source] for d in node.definitions for access in d.operands)
+                    sources = (self.graph[source] for source in node.sources)
                     stack.extend((source, False) for source in sources if source.name not in self.roots)
         return finished[::-1]
 
@@ -287,9 +283,9 @@ class _Checker:
         if all(step is Term.of(symbol) for step, symbol in zip(access.steps, source.symbols, strict=True)):
             image = here.without(s for s in node.symbols if s not in source.symbols)
             return self._own_lengths(image.widened(self.columns(source)), access, source)
-        positions, steps, known = _positions(access)
+        steps, known, positions = positioned(source.steps(access))
         targets = tuple(Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols)
-        reads = conjunction(known, *(eq(Term.of(q), step) for q, step in zip(targets, steps, strict=True)))
+        reads = conjunction(known, *(eq(Term.of(q), step) for q, step in zip(targets, steps.values(), strict=True)))
         columns = self.columns(node, *positions, *targets)
         image = here.widened(columns) & points(reads, columns)
         image = image.without((*node.symbols, *positions))
@@ -307,10 +303,9 @@ class _Checker:
     def _inside(self, node: Node, access: Access) -> _Claim:
         """An access stays inside what it reads."""
         source = self.nodes[access.source]
-        positions, steps, known = _positions(access)
+        at, known, positions = positioned(source.steps(access))
         other = lengths_elsewhere(access, source, self.bounds)
         unknown = [symbol for term in other.values() for symbol in term.symbols]
-        at = dict(zip(source.symbols, steps, strict=True))
         started = self.graph.started.substitute(other)
         return _Claim(
             source.points.substitute({**at, **other}),
@@ -320,7 +315,7 @@ class _Checker:
             f"{read(access, source)}{_reader(node)} may lie outside {described(source)}, which has steps "
             + ", ".join(f"0 <= {dim.symbol} < {dim.extent}" for dim in source.dims),
             _range_fix(source, access),
-            tuple(steps),
+            tuple(at.values()),
             source,
         )
 
@@ -387,7 +382,7 @@ class _Checker:
                 name = claim.source.name if is_named(claim.source) else "step "
                 steps = ", ".join(str(step.evaluate(witness.__getitem__)) for step in claim.steps)
                 outcome = f"it reads {name}[{steps}]"
-            shown = {s: v for s, v in witness.items() if s in about and s.serial != _POSITION}
+            shown = {s: v for s, v in witness.items() if s in about and s.serial != POSITION}
             raise claim.error(claim.what, fix=claim.fix, at=definition.at, point=shown, outcome=outcome)
         self.requirements.append(Requirement(below, claim.what, definition.at))
 
@@ -419,7 +414,8 @@ class _Checker:
         for symbol, name in self.graph.until.items():
             assert symbol.bound is not None
             bound = longest(symbol.bound)
-            for node in _cone(self.graph, name):
+            behind = cone(self.graph, name)
+            for node in (node for node in self.graph if node.name in behind):
                 for definition in node.definitions:
                     if not definition.symbols.isdisjoint((symbol.bound, bound)):
                         raise UntilError(
@@ -485,30 +481,3 @@ def _size_hint(source: Node, access: Access) -> str:
         return ""
     size, extent = min(map(str, bounds)), source.dims[0].extent
     return f'; a size that never exceeds a bound is declared as pr.size("{size}", max={extent})'
-
-
-def _cone(graph: Graph, name: str) -> Iterable[Node]:
-    """A node and everything it is computed from."""
-    found: dict[str, Node] = {}
-    waiting = [name]
-    while waiting:
-        node = graph[waiting.pop()]
-        if node.name not in found:
-            found[node.name] = node
-            waiting.extend(access.source for d in node.definitions for access in d.operands)
-    return found.values()
-
-
-def _positions(access: Access) -> tuple[tuple[Symbol, ...], list[Term], Condition]:
-    """A fresh position symbol per range, the step read along each dim, and `0 <= position < length`."""
-    positions: list[Symbol] = []
-    steps: list[Term] = []
-    known: list[Condition] = []
-    for step in access.steps:
-        if isinstance(step, Range):
-            position = Symbol(f"k{len(positions)}", "dim", serial=_POSITION)
-            positions.append(position)
-            known += [ge(Term.of(position), 0), lt(Term.of(position), step.length)]
-            step = step.at(Term.of(position))
-        steps.append(step)
-    return tuple(positions), steps, conjunction(*known)

@@ -5,20 +5,25 @@ other. Which dim that is, is often a choice, and what the loop leaves open needs
 the least number of such loops along the best choice. A network of L layers over T given steps has depth one, by layers
 outside: all steps of a layer are independent. By steps outside it would have two.
 
-The rankings tried are those of `progress.py`. The cost is a few minima over integer sets for each dim and level.
+A *ranking* is an affine function of the steps, one per statement: a dim forwards or backwards, at an integer rate, plus
+a shift. Those tried follow from the reads; the shifts come from Bellman-Ford on the smallest distance of each read
+(Darte, Robert and Vivien, "Scheduling and Automatic Parallelization", chapter 4). The same rankings prove that a
+recursion is well-founded (`well_founded.py`). The cost is a few minima over integer sets for each dim and level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
+from math import lcm
 from typing import Generic, TypeVar
 
-from polyrhythm.compiler.analysis.well_founded import components, follow_ranks, keeps_pace, least_shifts, standing_ranks
-from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq
+from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq, ge
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, least, solutions
-from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, dims_of
 
 Vertex = TypeVar("Vertex", bound=Hashable)
 
@@ -62,7 +67,7 @@ def depths(component: Sequence[Vertex], own: Sequence[Need[Vertex]], dims: Dims[
     found: dict[Symbol, int] = {}
     for symbol in dict.fromkeys(symbol for vertex in component for symbol in dims[vertex]):
         for ranks in rankings(component, own, dims, symbol, lambda vertex: False):
-            inner = _left_open(component, own, ranks)
+            inner = left_open(component, own, ranks)
             if inner is None:
                 continue
             carried, rest = inner
@@ -124,7 +129,7 @@ def rankings(
             yield {vertex: -rank for vertex, rank in ranks.items()}
 
 
-def _left_open(
+def left_open(
     component: Sequence[Vertex], own: Sequence[Need[Vertex]], ranks: Mapping[Vertex, Term]
 ) -> tuple[bool, list[Need[Vertex]]] | None:
     """Whether a loop by these ranks carries something, and what it leaves to inner loops; None if it cannot be."""
@@ -139,15 +144,156 @@ def _left_open(
     if shifts is None:
         return None
     carried, rest = False, []
-    for need, distance, _ in distances:
-        apart = distance + (shifts[need.reader] - shifts[need.source])
-        if apart.is_constant:
-            carried = carried or apart.constant != 0
-            if apart.constant == 0:
-                rest.append(need)
+    for need, distance, smallest in distances:
+        moved = shifts[need.reader] - shifts[need.source]
+        apart = distance + moved
+        same = conjunction(need.condition, eq(apart, 0))
+        if smallest + moved >= 1 or (not apart.is_constant and solutions(same).is_empty):
+            carried = True
             continue
-        carried = True
-        condition = conjunction(need.condition, eq(apart, 0))
-        if not solutions(condition).is_empty:
-            rest.append(replace(need, condition=condition))
+        rest.append(need if apart.is_constant else replace(need, condition=same))
+        if not apart.is_constant and not carried:
+            carried = not solutions(conjunction(need.condition, ge(apart, 1))).is_empty
     return carried, rest
+
+
+def standing_ranks(
+    ranks: Mapping[Vertex, Term], component: Sequence[Vertex], edges: Sequence[Need[Vertex]]
+) -> dict[Vertex, Term]:
+    """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
+
+    Theirs is the rank of what they read; the shifts settle the rest.
+    """
+    ranks = dict(ranks)
+    known = -1
+    while known < len(ranks):
+        known = len(ranks)
+        for edge in edges:
+            if edge.reader not in ranks and edge.source in ranks:
+                read = ranks[edge.source].substitute(edge.steps)
+                if not dims_of(read):
+                    ranks[edge.reader] = read
+    return {statement: ranks.get(statement, Term(0)) for statement in component}
+
+
+Line = Mapping[Symbol | None, Fraction]
+"""How fast a rank grows with a dim (the entry None) and with each bound."""
+
+STEP: Line = {None: Fraction(1)}
+"""The growth of the step itself, moved or not."""
+
+
+def follow_ranks(component: Sequence[Vertex], edges: Sequence[Need[Vertex]], symbol: Symbol) -> dict[Vertex, Term]:
+    """Ranks that follow the reads along a dim: what reads step `a*t // b` ranks at the rate a/b of what it reads.
+
+    A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. Where the reads do not
+    say, the rank is the step itself.
+    """
+    ranks: dict[Vertex, Line] = {component[0]: STEP}
+    lines = [(edge, line) for edge in edges if (line := growth(edge.steps[symbol], symbol)) is not None]
+    known = 0
+    while known < len(ranks):
+        known = len(ranks)
+        for edge, line in lines:
+            if edge.source in ranks and edge.reader not in ranks:
+                ranks[edge.reader] = _rank_of_reader(ranks[edge.source], line)
+            elif edge.reader in ranks and edge.source not in ranks:
+                ranks[edge.source] = _rank_of_source(ranks[edge.reader], line)
+    used = {id(line): line for line in (*ranks.values(), STEP)}  # few: most reads keep the pace
+    scale = lcm(*(value.denominator for line in used.values() for value in line.values()))
+    terms = {number: _scaled(line, scale, symbol) for number, line in used.items()}
+    return {statement: terms[id(ranks.get(statement, STEP))] for statement in component}
+
+
+def _rank_of_reader(source: Line, line: Line) -> Line:
+    if line == STEP:
+        return source
+    turned = {key: source[None] * value for key, value in line.items()}
+    return _added(turned, {key: value for key, value in source.items() if key is not None})
+
+
+def _rank_of_source(reader: Line, line: Line) -> Line:
+    if line == STEP:
+        return reader
+    rate = reader[None] / line[None]
+    moved: Line = {key: -rate * value for key, value in line.items() if key is not None}
+    others: Line = {key: value for key, value in reader.items() if key is not None}
+    return _added({None: rate}, moved, others)
+
+
+def _scaled(line: Line, scale: int, symbol: Symbol) -> Term:
+    terms = (Term.of(symbol if key is None else key) * int(value * scale) for key, value in line.items())
+    return sum(terms, Term(0))
+
+
+def keeps_pace(term: Term, symbol: Symbol) -> bool:
+    """Whether a term is the step itself, moved or mirrored."""
+    return abs(term.coefficient(symbol)) == 1 and term.linear_in(symbol)
+
+
+@lru_cache(1 << 14)
+def growth(term: Term, symbol: Symbol) -> Line | None:
+    """How fast a term grows with a dim and with the bounds, on average; None where there is no fixed rate."""
+    total: Line = {None: Fraction(0)}
+    for monomial, coefficient in term.monomials:
+        atom = monomial[0]
+        if isinstance(atom, Symbol):
+            if atom is symbol:
+                total = _added(total, {None: Fraction(coefficient)})
+            elif atom.kind != "dim" and len(monomial) == 1:
+                total = _added(total, {atom: Fraction(coefficient)})
+        elif isinstance(atom, FloorDiv):
+            inner = growth(atom.dividend, symbol)
+            if inner is not None:
+                total = _added(total, {key: coefficient * value / atom.divisor for key, value in inner.items()})
+        elif symbol in Term(0, ((monomial, 1),)).symbols:
+            return None
+    return total if total[None] else None
+
+
+def _added(*lines: Line) -> Line:
+    total: dict[Symbol | None, Fraction] = {}
+    for line in lines:
+        for key, value in line.items():
+            total[key] = total.get(key, Fraction(0)) + value
+    return total
+
+
+def least_shifts(vertices: Iterable[Vertex], arcs: Iterable[tuple[Vertex, Vertex, int]]) -> dict[Vertex, int] | None:
+    """The least shifts from zero on with `shift[b] >= shift[a] - gap` for each arc `(a, b, gap)` (Bellman-Ford).
+
+    None for a circle of arcs that asks for more and more. It shows as one among what decided each shift last, long
+    before the last round.
+
+    >>> least_shifts("abc", [("a", "b", -1), ("b", "c", -2)])
+    {'a': 0, 'b': 1, 'c': 3}
+    """
+    shifts = dict.fromkeys(vertices, 0)
+    tightest: dict[tuple[Vertex, Vertex], int] = {}
+    for source, reader, gap in arcs:
+        tightest[source, reader] = min(gap, tightest.get((source, reader), gap))
+    decided: dict[Vertex, Vertex] = {}
+    changed = True
+    while changed:
+        changed = False
+        for (source, reader), gap in tightest.items():
+            if shifts[reader] < shifts[source] - gap:
+                shifts[reader] = shifts[source] - gap
+                decided[reader] = source
+                changed = True
+        if _is_circular(decided):
+            return None
+    return shifts
+
+
+def _is_circular(following: Mapping[Vertex, Vertex]) -> bool:
+    """Whether going on from some vertex leads back to it."""
+    seen: dict[Vertex, Vertex] = {}
+    for first in following:
+        vertex: Vertex | None = first
+        while vertex is not None and vertex not in seen:
+            seen[vertex] = first
+            vertex = following.get(vertex)
+        if vertex is not None and seen[vertex] == first:
+            return True
+    return False

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.gradients.adjoint import pulled, zero_node
 from polyrhythm.compiler.gradients.custom_vjp import ruled, without_rules
-from polyrhythm.compiler.gradients.regions import Region, cone
+from polyrhythm.compiler.gradients.regions import Region
 from polyrhythm.compiler.gradients.rematerialise import Again
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of
 from polyrhythm.compiler.ir.ops.record import Gradients
+from polyrhythm.compiler.ir.reads import components, cone
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.values import Growing, Space, Step
@@ -119,7 +119,7 @@ def _relax(nodes: dict[str, Node], made: set[str]) -> None:
     """Gradient tensors that no circle of their own leads through are plain: computed only where they are needed."""
     cut = {name for name, node in nodes.items() if node.recurrent and name not in made}
     reads = {
-        name: [a.source for d in node.definitions for a in d.operands if a.source not in cut]
+        name: [source for source in node.sources if source not in cut]
         for name, node in nodes.items()
         if name not in cut
     }
@@ -141,12 +141,12 @@ def finished(graph: Graph) -> Graph:
 
 def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
     """Nodes with what they read before them, cycles aside; unreachable ones are left out."""
-    roots = [*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())]
+    starts = [*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())]
     # An input stays one even where no gradient depends on it: the caller should not have to know.
-    roots += [node.name for node in graph.inputs.values()]
+    starts += [node.name for node in graph.inputs.values()]
     done: dict[str, Node] = {}
     seen: set[str] = set()
-    stack = [(root, False) for root in reversed(roots)]
+    stack = [(root, False) for root in reversed(starts)]
     while stack:
         name, complete = stack.pop()
         if complete:
@@ -160,7 +160,7 @@ def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
 
 def _needs(node: Node) -> list[str]:
     asked = _asked(node)
-    read = [access.source for d in node.definitions for access in d.operands]
+    read = list(node.sources)
     for definition in node.definitions:
         if definition.op == "ruled":
             read += [definition.attributes["cotangent"], *(b for b in definition.attributes["backward"] if b)]

@@ -8,10 +8,11 @@ are drawn at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from polyrhythm.compiler.ir.graph import Checkpoint, Definition, Graph, Node
+from polyrhythm.compiler.ir.reads import cone, reached, readers
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
 
@@ -29,20 +30,6 @@ class Region:
     ascending: bool = False  # whether gradients go through the rows from the first to the last
 
 
-def cone(graph: Graph, start: str, stop: Iterable[str] = ()) -> set[str]:
-    """Everything a node is computed from, not looking behind `stop`."""
-    ends = set(stop)
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            if name not in ends:
-                waiting.extend(access.source for d in graph[name].definitions for access in d.operands)
-    return found
-
-
 def plain_region(graph: Graph, checkpoint: Checkpoint) -> Region:
     """What a checkpoint without a dim covers."""
     others = {c.node for c in graph.checkpoints} - {checkpoint.node}
@@ -53,7 +40,7 @@ def plain_region(graph: Graph, checkpoint: Checkpoint) -> Region:
         again = node.name == checkpoint.node or not (node.recurrent or node.name in others)
         if node.name not in found and again and computed(node):
             found.add(node.name)
-            waiting.extend(access.source for d in node.definitions for access in d.operands)
+            waiting.extend(node.sources)
     return Region(frozenset(found))
 
 
@@ -62,7 +49,7 @@ def row_region(graph: Graph, checkpoint: Checkpoint) -> Region:
     nodes = varying(graph, checkpoint)
     crossed: dict[Symbol, int] = {}
     for name in nodes:
-        for access in (access for d in graph[name].definitions for access in d.operands if access.source in nodes):
+        for access in (access for access in graph[name].accesses if access.source in nodes):
             for symbol, step in graph[access.source].steps(access).items():
                 ahead = step - Term.of(symbol) if isinstance(step, Term) else Term.of(symbol)
                 if symbol is not checkpoint.over and ahead.is_constant and ahead.constant:
@@ -76,7 +63,7 @@ def varying(graph: Graph, checkpoint: Checkpoint) -> frozenset[str]:
     losses = {d.attributes["loss"]: d.attributes["leaves"] for d in _asking(graph)}
     between: set[str] = set().union(*(cone(graph, loss) for loss in losses))
     leaves: set[str] = set().union(*losses.values())
-    taking_part = cone(graph, checkpoint.node) | _made_from(graph, checkpoint.node)
+    taking_part = cone(graph, checkpoint.node) | reached(readers(graph.nodes), [checkpoint.node])
     assert checkpoint.over is not None
     names = {
         name
@@ -97,22 +84,6 @@ def _asking(graph: Graph) -> Iterator[Definition]:
     return (d for node in graph for d in node.definitions if d.op == "grad")
 
 
-def _made_from(graph: Graph, start: str) -> set[str]:
-    readers: Mapping[str, list[str]] = {node.name: [] for node in graph}
-    for node in graph:
-        for definition in node.definitions:
-            for access in definition.operands:
-                readers[access.source].append(node.name)
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(readers[name])
-    return found
-
-
 def backward_nodes(nodes: Mapping[str, Node], definition: Definition) -> list[str]:
     """The nodes of a backward that depend on the gradient of the result, that node first, each after what it reads."""
     start = definition.attributes["cotangent"]
@@ -127,9 +98,9 @@ def backward_nodes(nodes: Mapping[str, Node], definition: Definition) -> list[st
             seen.add(name)
             stack.append((name, True))
             if not nodes[name].recurrent:
-                stack.extend((access.source, False) for d in nodes[name].definitions for access in d.operands)
+                stack.extend((source, False) for source in nodes[name].sources)
     depending = {start}
     for name in order:
-        if any(access.source in depending for d in nodes[name].definitions for access in d.operands):
+        if not depending.isdisjoint(nodes[name].sources):
             depending.add(name)
     return [start, *(name for name in order if name in depending and name != start)]

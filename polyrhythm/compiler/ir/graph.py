@@ -169,6 +169,16 @@ class Node:
         """A read of the current point."""
         return Access(self.name, self.current)
 
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """Every read of the definitions."""
+        return tuple(access for definition in self.definitions for access in definition.operands)
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The nodes that are read, once for each read."""
+        return tuple(access.source for access in self.accesses)
+
     @property
     def is_input(self) -> bool:
         """Whether a call gives the values."""
@@ -270,6 +280,11 @@ class Graph:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes.values())
+
+    @cached_property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The nodes that each node reads, once for each read."""
+        return {node.name: node.sources for node in self}
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:

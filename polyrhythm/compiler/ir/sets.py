@@ -359,6 +359,20 @@ def least(term: Term, condition: Condition) -> int | None:
     return None if largest is None else -largest
 
 
+@lru_cache(_CACHE)
+def largest(term: Term, known: Condition) -> int | None:
+    """The largest value of a term for all bounds; 0 where the condition never holds, None where there is no limit.
+
+    >>> t, T = Term.of(Symbol("t", "dim")), Term.of(Symbol("T", "bound"))
+    >>> largest(2 * t, conjunction(ge(t, 0), le(t, 3))), largest(t, conjunction(ge(t, 0), le(t, T)))
+    (6, None)
+    """
+    value = Term.of(Symbol("value", "dim", serial=-30))
+    where = conjunction(known, eq(value, term))
+    values = solutions(conjunction(where, facts(where.symbols)))
+    return 0 if values.is_empty else values.largest_value(value)
+
+
 def equal(a: Term, b: Term, given: Condition) -> bool:
     """Whether two terms have the same value wherever `given` holds."""
     return a is b or proves(given, eq(a, b))

@@ -33,6 +33,7 @@ from polyrhythm.compiler.ir.graph import (
 )
 from polyrhythm.compiler.ir.ops import EXTERNAL, TABLE, elementwise
 from polyrhythm.compiler.ir.ops.opaque import OpaqueFunction
+from polyrhythm.compiler.ir.reads import roots
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
 from polyrhythm.errors import PolyrhythmError
@@ -294,7 +295,7 @@ def _disjoint(subject: _Subject) -> Complaints:
 def _coverage(subject: _Subject) -> Complaints:
     """Every point of a node has a definition, and what is wanted as a whole exists as a whole."""
     graph = subject.graph
-    wanted = {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
+    wanted = roots(graph)
     for node in graph:
         defined = disjunction(*(definition.domain for definition in node.definitions))
         point = sets.counterexample(conjunction(node.points, subject.required), defined)

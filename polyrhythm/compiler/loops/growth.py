@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction, conjunction, eq, ge, lt
+from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction, conjunction, ge, lt
 from polyrhythm.compiler.ir.ops.record import attribute_terms
-from polyrhythm.compiler.ir.sets import facts, solutions
+from polyrhythm.compiler.ir.sets import facts, largest
 from polyrhythm.compiler.ir.terms import Atom, FloorDiv, Symbol, Term
 from polyrhythm.compiler.loops.cost import LEAST, worthwhile
 from polyrhythm.compiler.loops.ir import For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
@@ -282,9 +282,8 @@ def _grows(length: Term, loop: For) -> bool:
     """Whether a length grows with the iterations of a loop, without limit."""
     if loop.counter not in length.symbols:
         return False
-    value, counter = Term.of(Symbol("value", "dim", serial=-30)), Term.of(loop.counter)
-    inside = conjunction(ge(counter, loop.first), lt(counter, loop.end), eq(value, length))
-    return solutions(conjunction(inside, facts(inside.symbols))).largest_value(value) is None
+    counter = Term.of(loop.counter)
+    return largest(length, conjunction(ge(counter, loop.first), lt(counter, loop.end))) is None
 
 
 def _facts(program: LoopProgram, bound: Symbol) -> Iterator[Condition]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.sets import facts, proves, solutions
+from polyrhythm.compiler.ir.sets import largest, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, maximum
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.ir import (
@@ -156,16 +156,9 @@ def _limits(every: Sequence[Site]) -> dict[Term, int]:
         kinds = (*(compute.type for compute in site.block.body), *(load.type for load in site.block.loads))
         for term in {n for kind in kinds for n in kind.shape}:
             if any(s.kind == "dim" for s in term.symbols) and found.get(term, 0) is not None:
-                largest = _largest(term, site.known)
-                found[term] = None if largest is None else max(largest, found.get(term) or 0)
+                most = largest(term, site.known)
+                found[term] = None if most is None else max(most, found.get(term) or 0)
     return {term: value for term, value in found.items() if value is not None}
-
-
-def _largest(term: Term, known: Condition) -> int | None:
-    value = Symbol("value", "dim", serial=-30)
-    where = conjunction(known, facts(known.symbols | term.symbols), eq(Term.of(value), term))
-    values = solutions(where)
-    return 0 if values.is_empty else values.largest_value(Term.of(value))
 
 
 def _spans(places: Mapping[str, Place], blocks: Sequence[Block]) -> dict[Term, frozenset[Term]]:

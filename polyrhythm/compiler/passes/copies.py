@@ -40,7 +40,7 @@ def _copied(graph: Graph, node: Node) -> Access | None:
 
 def reading_originals(nodes: Mapping[str, Node], node: Node, originals: Mapping[str, Access]) -> Node:
     """A node that reads originals instead of copies; itself where it reads no copy."""
-    if not any(access.source in originals for d in node.definitions for access in d.operands):
+    if not any(source in originals for source in node.sources):
         return node
     definitions = tuple(
         replace(d, operands=tuple(read_through(nodes, access, originals) for access in d.operands))

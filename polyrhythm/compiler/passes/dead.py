@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction
 from polyrhythm.compiler.ir.graph import Graph, Node
+from polyrhythm.compiler.ir.reads import reached, roots
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 
@@ -17,27 +18,17 @@ from polyrhythm.compiler.passes.notes import Notes, bytes_of
 def drop_dead(graph: Graph, notes: Notes) -> Graph:
     """The graph without dead definitions and nodes."""
     nodes = {node.name: _pruned(node, notes) for node in graph}
-    reached: set[str] = set()
-    waiting = list(wanted(graph))
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting.extend(access.source for d in nodes[name].definitions for access in d.operands)
+    used = reached({name: node.sources for name, node in nodes.items()}, wanted(graph))
     for name, node in nodes.items():
-        if name not in reached and not (node.definitions[0].record.free or node.definitions[0].record.repeats):
+        if name not in used and not (node.definitions[0].record.free or node.definitions[0].record.repeats):
             notes.did("unused", node.at, "is not needed", len(node.definitions), bytes_of(node))
-    return replace(graph, nodes={name: node for name, node in nodes.items() if name in reached})
+    return replace(graph, nodes={name: node for name, node in nodes.items() if name in used})
 
 
 def wanted(graph: Graph) -> set[str]:
     """The nodes whose values are used from outside, inputs and host calls with an effect among them."""
-    names = {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
-    for node in graph:
-        for definition in node.definitions:
-            if definition.op == "input" or definition.effect:
-                names.add(node.name)
-    return names
+    calls = {node.name for node in graph if node.is_input or any(d.effect for d in node.definitions)}
+    return roots(graph) | calls
 
 
 def _pruned(node: Node, notes: Notes) -> Node:

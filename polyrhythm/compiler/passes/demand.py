@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from polyrhythm.compiler.ir.conditions import FALSE, Condition, conjunction, eq, ge, lt
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.compiler.ir.conditions import FALSE, Condition, conjunction, eq
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.reads import positioned
 from polyrhythm.compiler.ir.sets import Points, facts, points, simplified
-from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
+from polyrhythm.compiler.ir.terms import Symbol, ordered
 
 
 def read_condition(
@@ -41,16 +42,9 @@ def narrowed(graph: Graph, names: Sequence[str], forget: Collection[Symbol] = ()
 
 def _image(reader: Node, definition: Definition, access: Access, source: Node) -> Points:
     targets = [Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols]
-    known = [reader.points, definition.domain]
-    positions = []
-    for number, (target, step) in enumerate(zip(targets, access.steps, strict=True)):
-        if isinstance(step, Range):
-            position = Symbol(f"k{number}", "dim", serial=-1)
-            positions.append(position)
-            known += [ge(Term.of(position), 0), lt(Term.of(position), step.length)]
-            step = step.at(Term.of(position))
-        known.append(eq(Term.of(target), step))
-    condition = conjunction(*known)
+    steps, inside, positions = positioned(source.steps(access))
+    there = (eq(target.term, step) for target, step in zip(targets, steps.values(), strict=True))
+    condition = conjunction(reader.points, definition.domain, inside, *there)
     condition = conjunction(condition, facts(condition.symbols))
     bounds = ordered(s for s in condition.symbols if s.kind != "dim")
     columns = (*bounds, *reader.symbols, *positions, *targets)

@@ -25,16 +25,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, Step, copy_of
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import Nodes, current
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 MONOIDS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 LOGICAL = {"and": "all", "or": "any", "maximum": "any", "minimum": "all"}
@@ -90,14 +90,10 @@ def lift(graph: Graph, notes: Notes) -> Graph:
     found = [a for node in graph if node.recurrent for a in _accumulations(nodes, node)]
     if not found:
         return graph
-    circles = {name: n for n, part in enumerate(components(_reads(graph))) for name in part}
+    circles = {name: n for n, part in enumerate(components(graph.reads)) for name in part}
     for accumulation in found:
         graph = _lifted(graph, accumulation, circles, notes)
     return graph
-
-
-def _reads(graph: Graph) -> dict[str, list[str]]:
-    return {node.name: [a.source for d in node.definitions for a in d.operands] for node in graph}
 
 
 def _accumulations(nodes: Nodes, node: Node) -> Iterator[_Accumulation]:
@@ -173,7 +169,7 @@ def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: 
         made = Definition(TRUE, "reduce", (access,), {"monoid": found.step.monoid, "axes": (0,)}, at)
         total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
         nodes.nodes[total.name] = total
-        again = Definition(TRUE, "copy", (Access(total.name, current(total)),), {}, at)
+        again = Definition(TRUE, "copy", (total.here,), {}, at)
         limited = conjunction(node.domain, eq(Term.of(found.symbol), found.last))
         nodes.nodes[node.name] = replace(node, definitions=(again,), recurrent=False, domain=limited)
         for name in found.step.by:  # they read other steps, and only this tensor read them
@@ -286,8 +282,7 @@ def _outside(graph: Graph, found: _Accumulation) -> list[Access] | None:
     if found.node.name in wanted(graph):
         return None
     own = (*found.step.by, found.node.name)
-    readers = (node for node in graph if node.name not in own)
-    reads = [a for node in readers for d in node.definitions for a in d.operands if a.source == found.node.name]
-    counts = Counter(a.source for node in graph for d in node.definitions for a in d.operands)
+    reads = [a for node in graph if node.name not in own for a in node.accesses if a.source == found.node.name]
+    counts = Counter(source for node in graph for source in node.sources)
     kept = wanted(graph)
     return reads if all(name not in kept and counts[name] == 1 for name in found.step.by) else None

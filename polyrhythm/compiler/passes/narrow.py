@@ -18,7 +18,7 @@ from polyrhythm.compiler.ir.terms import Symbol, ordered
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes
-from polyrhythm.compiler.passes.rewriting import Nodes, current
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 
 def narrow(graph: Graph, notes: Notes) -> Graph:
@@ -36,7 +36,7 @@ def narrow(graph: Graph, notes: Notes) -> Graph:
             continue
         smaller = _without(nodes, node, dims)
         nodes.nodes[smaller.name] = smaller
-        copied = Access(smaller.name, current(smaller))
+        copied = smaller.here
         copy = copy_of(copied, smaller, node.shape, TRUE, definition.at)
         nodes.nodes[name] = replace(node, definitions=(copy,))
         originals[name] = copied

@@ -25,11 +25,6 @@ def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Defin
     return Definition(definition.domain.substitute(mapping), definition.op, operands, attributes, definition.at)
 
 
-def current(node: Node) -> tuple[Term, ...]:
-    """The steps of a node at the current point."""
-    return tuple(Term.of(symbol) for symbol in node.symbols)
-
-
 class Nodes:
     """The nodes of a graph while they are rewritten."""
 
@@ -37,7 +32,7 @@ class Nodes:
         self.graph = graph
         self.nodes = dict(graph.nodes)
         self._count = 0
-        self.readers = Counter(a.source for node in graph for d in node.definitions for a in d.operands)
+        self.readers = Counter(source for node in graph for source in node.sources)
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -52,7 +47,7 @@ class Nodes:
             return None
         if node.definitions[0].record.sited:
             return None
-        if access.steps == current(node):
+        if access.steps == node.current:
             return node.definitions[0]
         steps = {s: step for s, step in node.steps(access).items() if isinstance(step, Term)}
         return substituted(node.definitions[0], steps)
@@ -79,7 +74,7 @@ class Nodes:
         domain = conjunction(like.domain, definition.domain)
         node = Node(self.fresh(hint), like.dims, kind, (made,), False, domain, definition.at)
         self.nodes[node.name] = node
-        return Access(node.name, current(node))
+        return node.here
 
     def fresh(self, hint: str) -> str:
         """A name that no node has."""
@@ -114,6 +109,6 @@ def in_order(nodes: Mapping[str, Node]) -> dict[str, Node]:
                 seen.add(name)
                 stack.append((name, True))
                 # Every circle leads through a recurrent tensor, which may come after its readers.
-                reads = dict.fromkeys(a.source for d in nodes[name].definitions for a in d.operands)
+                reads = dict.fromkeys(nodes[name].sources)
                 stack.extend((source, False) for source in reversed(reads) if not nodes[source].recurrent)
     return done

@@ -14,20 +14,18 @@ constant, so that the ring is there, and for no more than `MOST_STEPS` steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range
-from polyrhythm.compiler.ir.sets import facts, simplified, solutions
+from polyrhythm.compiler.ir.sets import largest, simplified
 from polyrhythm.compiler.ir.terms import Symbol, Term, minimum
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes
-from polyrhythm.compiler.passes.rewriting import Nodes, current
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 MOST_STEPS = 4096
 """So many first steps may have a copy; more would hardly be read by every step."""
 
-VALUE = Symbol("value", "dim", serial=-40)
 POSITION = Symbol("position", "dim", serial=-41)
 
 
@@ -99,20 +97,12 @@ def _read(graph: Graph, place: Place, axis: int, dim: NodeDim) -> _Read:
         known = conjunction(known, ge(at, 0), lt(at, step.length))
         step = step.at(at)
     if dim.symbol not in reader.symbols:  # it does not read them for ever; what it reads last is still there
-        return _Read(place, None, _largest(dim.extent - step, known) is not None)
+        return _Read(place, None, largest(dim.extent - step, known) is not None)
     behind = Term.of(dim.symbol) - step
-    if not all(_largest(way, known) is not None for way in (behind, -behind)):
-        return _Read(place, _largest(step, known), False)
-    smallest = _largest(-step, known) if isinstance(access.steps[axis], Range) else None
+    if not all(largest(way, known) is not None for way in (behind, -behind)):
+        return _Read(place, largest(step, known), False)
+    smallest = largest(-step, known) if isinstance(access.steps[axis], Range) else None
     return _Read(place, None, True, None if smallest is None else -smallest)
-
-
-@lru_cache(1 << 12)
-def _largest(term: Term, known: Condition) -> int | None:
-    """The largest value of a term for all bounds; None where there is no limit."""
-    where = conjunction(known, eq(Term.of(VALUE), term))
-    values = solutions(conjunction(where, facts(where.symbols)))
-    return 0 if values.is_empty else values.largest_value(Term.of(VALUE))
 
 
 def _copy(
@@ -121,7 +111,7 @@ def _copy(
     """A node with some steps of another, and what reads no others reads it instead."""
     if not readers:
         return
-    copied = Definition(TRUE, "copy", (Access(node.name, current(node)),), {}, node.at)
+    copied = Definition(TRUE, "copy", (node.here,), {}, node.at)
     part = replace(node, name=nodes.fresh(hint), dims=dims, definitions=(copied,), recurrent=False)
     part = replace(part, domain=simplified(conjunction(node.domain, where), part.rectangle))
     for name, reader in list(nodes.nodes.items()):

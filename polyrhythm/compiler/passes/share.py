@@ -25,7 +25,7 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import Nodes, current, substituted
+from polyrhythm.compiler.passes.rewriting import Nodes, substituted
 
 
 def share(graph: Graph, notes: Notes) -> Graph:
@@ -74,7 +74,7 @@ class _Sharing:
                 self.nodes.redefine(node, 0, self.nodes.copy(node, access, definition))
             else:
                 self.shared[node.name] = access
-            moved = "" if steps == current(other) else f" at {access}"
+            moved = "" if steps == other.current else f" at {access}"
             what = f"{definition.op} is computed already{moved}, at {other.at}"
             self.notes.did("share", definition.at or node.at, what, 1, bytes_of(node))
             return
@@ -87,7 +87,7 @@ class _Sharing:
         if shape != second.shape:
             return False
         contained = proves(second.points, first.points.substitute(at))
-        if steps != current(first) or first.dims != second.dims:
+        if steps != first.current or first.dims != second.dims:
             return weighty and contained
         if contained:
             return True

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth, most_steps
-from polyrhythm.compiler.analysis.well_founded import components, reads_within
+from polyrhythm.compiler.analysis.well_founded import reads_within
 from polyrhythm.compiler.ir.conditions import (
     FALSE,
     TRUE,
@@ -31,6 +31,7 @@ from polyrhythm.compiler.ir.conditions import (
     negation,
 )
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim
+from polyrhythm.compiler.ir.reads import components, fresh_name
 from polyrhythm.compiler.ir.sets import facts, simplified, simplified_term, solutions
 from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of, minimum
 from polyrhythm.compiler.passes.dead import wanted
@@ -70,16 +71,15 @@ def split(graph: Graph, notes: Notes) -> Graph:
 
 
 def _split_once(graph: Graph, notes: Notes) -> Graph | None:
-    reads = {node.name: [access.source for d in node.definitions for access in d.operands] for node in graph}
-    for component in components(reads):
+    for component in components(graph.reads):
         names = set(component)
-        if len(component) == 1 and component[0] not in reads[component[0]]:
+        if len(component) == 1 and component[0] not in graph.reads[component[0]]:
             continue
         nodes = [node for node in graph if node.name in names]
         cuts = [cut for cut in _cuts(nodes) if _is_long(nodes, cut)]
-        if not cuts or any(map(_is_external, nodes)):
+        if not cuts or any(node.external for node in nodes):
             continue
-        needs = [Need(r.reader, r.source, r.condition, r.steps) for r in reads_within(graph, names)]
+        needs = reads_within(graph, names)
         whole = depth(needs, _dims(graph, needs))
         for cut in cuts:
             part = _depth_of_part(graph, needs, cut)
@@ -126,10 +126,6 @@ def _is_long(nodes: Sequence[Node], cut: _Cut) -> bool:
     return True
 
 
-def _is_external(node: Node) -> bool:
-    return node.external
-
-
 Statement = tuple[str, int]
 
 
@@ -155,7 +151,7 @@ def _depth_of_part(graph: Graph, needs: Sequence[Need[Statement]], cut: _Cut) ->
 def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
     """The graph with the part of some nodes as nodes of their own."""
     graph = _stopping_by_copies(graph, names)
-    parts = {name: _fresh(graph, _name_of_part(name, cut)) for name in names}
+    parts = {name: fresh_name(_name_of_part(name, cut), graph.nodes) for name in names}
     nodes: dict[str, Node] = {}
     for node in graph:
         if node.name in parts:
@@ -175,15 +171,13 @@ def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
 def _besides(graph: Graph, inside: set[str], cut: _Cut, ends: set[Symbol]) -> Graph:
     """Each plain node that the part reads inside of it, and others read only outside, as two nodes."""
     fixed = inside | wanted(graph)
-    plain = [
-        node.name for node in graph if not node.recurrent and cut.symbol in node.symbols and not _is_external(node)
-    ]
+    plain = [node.name for node in graph if not node.recurrent and cut.symbol in node.symbols and not node.external]
     for name in _readers_first(graph, [name for name in plain if name not in fixed]):
-        readers = {node.name for node in graph for d in node.definitions for a in d.operands if a.source == name}
+        readers = {node.name for node in graph if name in node.sources}
         ours, others = readers & inside, readers - inside
         if not ours or not others or _reads(graph, name, ours, cut.rest) or _reads(graph, name, others, cut.part):
             continue
-        part = _part(graph[name], {name: _fresh(graph, _name_of_part(name, cut))}, cut, graph.stops)
+        part = _part(graph[name], {name: fresh_name(_name_of_part(name, cut), graph.nodes)}, cut, graph.stops)
         nodes = dict(graph.nodes)
         for reader in map(graph.__getitem__, ours):
             definitions = tuple(_reading(definition, {name: part.name}) for definition in reader.definitions)
@@ -216,9 +210,8 @@ def _stopping_by_copies(graph: Graph, names: Sequence[str]) -> Graph:
     for dim, name in graph.until.items():
         if name in names:
             node = graph[name]
-            current = tuple(Term.of(symbol) for symbol in node.symbols)
-            copy = Definition(TRUE, "copy", (Access(name, current),), {}, node.at)
-            until[dim] = _fresh(graph, f"{name}_stop")
+            copy = Definition(TRUE, "copy", (node.here,), {}, node.at)
+            until[dim] = fresh_name(f"{name}_stop", graph.nodes)
             nodes[until[dim]] = replace(node, name=until[dim], definitions=(copy,), recurrent=False)
     return replace(graph, nodes=nodes, until=until)
 
@@ -241,8 +234,7 @@ def _shortened(dim: NodeDim, cut: _Cut, stops: Collection[Symbol]) -> NodeDim:
 
 
 def _rest(node: Node, part: Node, cut: _Cut) -> Node:
-    current = tuple(Term.of(symbol) for symbol in node.symbols)
-    copy = Definition(cut.part, "copy", (Access(part.name, current),), {}, node.at)
+    copy = Definition(cut.part, "copy", (part.here,), {}, node.at)
     kept = _inside(node.definitions, conjunction(node.points, cut.rest))
     kept = [replace(definition, domain=conjunction(definition.domain, cut.rest)) for definition in kept]
     return replace(node, definitions=(copy, *kept))
@@ -278,17 +270,9 @@ def _readers_first(graph: Graph, names: Sequence[str]) -> list[str]:
     """Some nodes so that plain ones come after all that read them."""
     inside = set(names)
     reads = {
-        name: [a.source for d in graph[name].definitions for a in d.operands if a.source in inside]
+        name: [source for source in graph.reads[name] if source in inside]
         for name in names
         if not graph[name].recurrent
     }
     plain = {name: [source for source in sources if source in reads] for name, sources in reads.items()}
     return [name for component in reversed(components(plain)) for name in component]
-
-
-def _fresh(graph: Graph, name: str) -> str:
-    number, found = 1, name
-    while found in graph.nodes:
-        number += 1
-        found = f"{name}_{number}"
-    return found

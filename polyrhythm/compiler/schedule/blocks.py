@@ -20,6 +20,7 @@ from functools import cached_property
 from polyrhythm.compiler.ir.conditions import Condition, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Step, operand_type
 from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.reads import roots
 from polyrhythm.compiler.ir.sets import points, simplified
 from polyrhythm.compiler.ir.terms import ONE, Symbol, Term, ordered
 from polyrhythm.compiler.schedule.hoisting import hoisted
@@ -137,21 +138,19 @@ def _domains(node: Node) -> list[Condition | None]:
 
 def _remade(graph: Graph) -> set[str]:
     """The nodes that are made where they are read: cheap ones, read at single points only."""
-    accesses = (access for node in graph for d in node.definitions for access in d.operands)
-    stored = {access.source for access in accesses if access.ranges} | _kept(graph)
+    accesses = (access for node in graph for access in node.accesses)
+    stored = {access.source for access in accesses if access.ranges} | roots(graph)
     cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].record.free} - stored
     of_nothing: set[str] = set()
     for node in graph:
-        sources = [access.source for d in node.definitions for access in d.operands]
-        known = bool(sources) and all(source in cheap or source in of_nothing for source in sources)
+        known = bool(node.sources) and all(source in cheap or source in of_nothing for source in node.sources)
         if known and node.name not in stored and _elementwise(graph, node):
             of_nothing.add(node.name)
     waiting = [name for name in of_nothing if _grows_with_steps(graph[name])]
     while waiting:
         name = waiting.pop()
         cheap.add(name)
-        operands = (access.source for access in graph[name].definitions[0].operands)
-        waiting += [source for source in operands if source not in cheap]
+        waiting += [source for source in graph[name].sources if source not in cheap]
     return cheap
 
 
@@ -172,11 +171,6 @@ def _grows_with_steps(node: Node) -> bool:
     return any(symbol in length.symbols for length in node.shape for symbol in node.symbols)
 
 
-def _kept(graph: Graph) -> set[str]:
-    """The nodes whose values are wanted from outside."""
-    return {*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())}
-
-
 def _homes(
     graph: Graph, domains: Mapping[str, list[Condition | None]], apart: Mapping[str, frozenset[Symbol]], fuse: bool
 ) -> dict[tuple[str, int], tuple[str, int]]:
@@ -187,7 +181,7 @@ def _homes(
             if domains[node.name][number] is not None:
                 for access in definition.operands:
                     readers[access.source].append((node.name, number, access))
-    kept = _kept(graph)
+    kept = roots(graph)
     calls = _first_results(graph, domains)
     home: dict[tuple[str, int], tuple[str, int]] = {}
     for node in reversed(list(graph)):

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
-from polyrhythm.compiler.ir.graph import Graph, Range
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.reads import positioned
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.sets import least as least
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -51,7 +52,7 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
     for block in blocks.values():
         for read in stored_reads(graph, block):
             node = graph[read.access.source]
-            steps, known = positioned(dict(zip(node.symbols, read.access.steps, strict=True)))
+            steps, known, _ = positioned(node.steps(read.access))
             for writer in writers.get(node.name, ()):
                 condition = conjunction(block.domain, known, writer.domain.substitute(steps))
                 condition = conjunction(condition, facts(condition.symbols))
@@ -59,19 +60,6 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
                 if key not in found and not solutions(condition).is_empty:
                     found[key] = Dependence(writer.name, block.name, condition, steps, node.name)
     return [*found.values(), *_effect_dependences(graph, blocks), *_stop_dependences(graph, blocks)]
-
-
-def positioned(steps: Mapping[Symbol, Term | Range]) -> tuple[dict[Symbol, Term], Condition]:
-    """Ranges as points at a position symbol, and what is known of the positions."""
-    pointed: dict[Symbol, Term] = {}
-    known: list[Condition] = []
-    for number, (symbol, step) in enumerate(steps.items()):
-        if isinstance(step, Range):
-            position = Term.of(Symbol(f"k{number}", "dim", serial=-1))
-            known += [ge(position, 0), lt(position, step.length)]
-            step = step.at(position)
-        pointed[symbol] = step
-    return pointed, conjunction(*known)
 
 
 def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from polyrhythm.compiler.analysis.naming import described_call, is_named
-from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq, ge
 from polyrhythm.compiler.ir.graph import Graph, Node
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block

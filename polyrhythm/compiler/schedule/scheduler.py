@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depths, most_steps, rankings
-from polyrhythm.compiler.analysis.well_founded import components, reaches
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq
+from polyrhythm.compiler.ir.reads import components, reaches
 from polyrhythm.compiler.ir.sets import facts, least, simplified, solutions
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from polyrhythm.compiler.analysis.well_founded import components, growth, least_shifts
+from polyrhythm.compiler.analysis.ranks import growth, least_shifts
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import least
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
 from polyrhythm.compiler.ir.graph import Graph, Node, NodeDim, Range
+from polyrhythm.compiler.ir.reads import positioned, roots
 from polyrhythm.compiler.ir.sets import Points, facts, least, points, proves
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.schedule.blocks import Block, stored_reads
-from polyrhythm.compiler.schedule.dependences import positioned
 from polyrhythm.compiler.schedule.scheduler import Item
 from polyrhythm.compiler.schedule.times import Time, at, earlier, times
 
@@ -92,13 +92,13 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             node = graph[read.access.source]
             entries = node.steps(read.access)
             ranged.setdefault(node.name, set()).update(s for s, e in entries.items() if isinstance(e, Range))
-            steps, known = positioned(entries)
+            steps, known, _ = positioned(entries)
             for writer in writers.get(node.name, ()):
                 condition = conjunction(reader.domain, known, writer.domain.substitute(steps))
                 life = _Life(writer, reader, condition, steps)
                 lives.setdefault(node.name, {})[writer.name, reader.name, condition, *steps.values()] = life
     kept = {*graph.outputs, *graph.effects}
-    wanted = {*kept, *graph.until.values(), *(access.source for access in graph.lengths.values())}
+    wanted = roots(graph)
     plan = {}
     for name in writers:
         node = graph[name]

@@ -17,12 +17,12 @@ import numpy as np
 
 from polyrhythm.compiler.analysis.calls import solve_bounds
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.analysis.well_founded import reaches
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.conditions import TRUE
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import concrete
+from polyrhythm.compiler.ir.reads import reaches
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.trace import trace
 from polyrhythm.language.index import Dim

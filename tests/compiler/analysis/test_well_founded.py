@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import polyrhythm as pr
 from polyrhythm import errors
-from polyrhythm.compiler.analysis.well_founded import components
+from polyrhythm.compiler.ir.reads import components
 
 Distance = tuple[int, int]
 
