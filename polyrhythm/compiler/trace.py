@@ -7,7 +7,7 @@ calls in the order of their construction.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import isqrt
@@ -20,6 +20,7 @@ from polyrhythm.compiler.ir import sets
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, negation
 from polyrhythm.compiler.ir.graph import Access, Checkpoint, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
+from polyrhythm.compiler.ir.reads import fresh_name
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.ir.verify import type_faults
@@ -196,7 +197,7 @@ class _Walk:
             limit = symbol.max
             if limit is not None:
                 limit = limit.substitute({s: Term.of(self._rename(s)) for s in limit.symbols})
-            name = _unique(symbol.name, {s.name for s in self.renamed.values()})
+            name = fresh_name(symbol.name, {s.name for s in self.renamed.values()})
             self.renamed[symbol] = Symbol(name, symbol.kind, bound, limit, over)
         return self.renamed[symbol]
 
@@ -208,7 +209,7 @@ class _Walk:
         if bound not in self.rows:
             over = tuple(self._rename(s) for s in self.per_index[bound])
             wish = "_".join([longest.name, *(s.name for s in over)])
-            name = _unique(wish, {s.name for s in (*self.renamed.values(), *self.rows.values())})
+            name = fresh_name(wish, {s.name for s in (*self.renamed.values(), *self.rows.values())})
             self.rows[bound] = Symbol(name, "bound", max=Term.of(longest), over=over)
         return self.rows[bound]
 
@@ -324,7 +325,7 @@ class _Walk:
         reached = set(map(id, self.order))
         for tensor, wish in wishes:
             if tensor not in self.names and id(tensor) in reached:
-                self.names[tensor] = _unique(wish, taken)
+                self.names[tensor] = fresh_name(wish, taken)
                 taken[self.names[tensor]] = tensor
         for number, drawn in enumerate(t for t in computed if t.op == "random_bits"):
             named = drawn.attributes["site"]
@@ -440,14 +441,6 @@ def _verb(tensor: Tensor, variable: str | None) -> str:
     """What a tensor without a name is called: its operation, and the variable it contributes to."""
     op = tensor.op if isinstance(tensor, Computed) else _KINDS.get(type(tensor), "recurrent")
     return f"{variable}_{op}" if variable else op
-
-
-def _unique(name: str, taken: Container[str]) -> str:
-    """A name that is free, numbered if it has to be."""
-    wish, number = name, 2
-    while name in taken:
-        name, number = f"{wish}_{number}", number + 1
-    return name
 
 
 def _claim(taken: dict[str, Tensor], name: str, tensor: Tensor, what: str) -> None:
