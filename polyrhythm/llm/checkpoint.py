@@ -1,11 +1,15 @@
 """The weights of a Hugging Face folder: one safetensors file, or several with an index.
 
-The files are mapped into memory by the safetensors library. Names and shapes are checked against what the model needs
-before any weight is read. The weights of all layers under one name become one array, the layers along its first axis.
+The safetensors library checks the headers, and names and shapes are compared with what the model needs before any
+weight is read. The weights of all layers under one name become one array, the layers along its first axis. Each is read
+from its place in the file straight into that array, a block at a time where the dtype differs, so that loading holds
+the weights once: pages of a mapped file would count as ours beside the array (`tests/llm/test_memory.py`).
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,11 +21,15 @@ from safetensors import SafetensorError, safe_open
 
 from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
 from polyrhythm.llm.read_config import read_json
+from polyrhythm.nn.files import DTYPES
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The dtypes, as safetensors names them, that weights may have."""
+
+BLOCK = 1 << 22
+"""How many elements are converted at a time."""
 
 UNUSED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.(bias|masked_bias))$")
 """Tables that older files keep beside the weights, and that are computed here."""
@@ -80,10 +88,14 @@ class Weights(ABC):
     def stacked(self, names: list[str], dtype: np.dtype) -> np.ndarray:
         """Tensors of one shape as one array, converted."""
         own = [self.local(name) for name in names]
-        result = np.empty((len(own), *self.shape(own[0])), dtype)
+        result = _aligned((len(own), *self.shape(own[0])), dtype)
         for number, name in enumerate(own):
-            result[number] = self.read(name)
+            self.read_into(name, result[number])
         return result
+
+    def read_into(self, name: str, target: np.ndarray) -> None:
+        """Read a tensor into an array of its shape, converted."""
+        target[...] = self.read(name)
 
 
 class Checkpoint(Weights):
@@ -93,6 +105,7 @@ class Checkpoint(Weights):
         self.where = self.folder = folder
         self._files = {path: _opened(path) for path in _paths(folder)}
         self._where = {name: path for path, file in self._files.items() for name in file.keys()}  # noqa: SIM118
+        self._headers: dict[Path, dict[str, tuple[np.dtype, int]]] = {}
         self._check_index()
 
     def _check_index(self) -> None:
@@ -121,6 +134,52 @@ class Checkpoint(Weights):
 
     def read(self, name: str) -> np.ndarray:
         return np.asarray(self._files[self._where[name]].get_tensor(name))
+
+    def read_into(self, name: str, target: np.ndarray) -> None:
+        path = self._where[name]
+        dtype, place = self._places(path)[name]
+        flat = target.reshape(-1)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(place)
+            if dtype == target.dtype:
+                _fill(file, flat)
+                return
+            block = np.empty(min(BLOCK, flat.size), dtype)
+            for start in range(0, flat.size, BLOCK):
+                part = block[: min(BLOCK, flat.size - start)]
+                _fill(file, part)
+                flat[start : start + part.size] = part
+
+    def _places(self, path: Path) -> dict[str, tuple[np.dtype, int]]:
+        """The dtype and the place of each tensor of a file, by its header, which the library has checked."""
+        if path not in self._headers:
+            with open(path, "rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(size))
+            self._headers[path] = {
+                name: (DTYPES[entry["dtype"]], 8 + size + entry["data_offsets"][0])
+                for name, entry in header.items()
+                if name != "__metadata__" and entry["dtype"] in DTYPES
+            }
+        return self._headers[path]
+
+
+def _aligned(shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """An array that begins at a multiple of 64 bytes: JAX takes such a one as it is, and copies any other."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size].view(dtype).reshape(shape)
+
+
+def _fill(file: Any, array: np.ndarray) -> None:
+    """Read an array's bytes from where a file is."""
+    left = memoryview(array.view(np.uint8))  # type: ignore[arg-type]
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise ModelDamagedError(f"{file.name} ends within a tensor", fix="copy the file again")
+        left = left[count:]
 
 
 def _paths(folder: Path) -> list[Path]:

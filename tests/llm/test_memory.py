@@ -86,3 +86,31 @@ def test_all_steps_seen_take_room_as_the_text_grows(folder: Path) -> None:
     for before, after in ((3, 7), (7, 15)):
         growth = (after - before) * every * STEP_BYTES
         assert 0.8 * growth < held[after] - held[before] < 1.6 * growth
+
+
+LOAD = """
+import sys
+import jax
+from polyrhythm import llm
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+
+small, large, dtype = sys.argv[1:]
+llm.load(small, dtype)  # what the libraries themselves take
+before = peak()
+model = llm.load(large, dtype)
+print(peak() - before, sum(weight.nbytes for weight in model.weights.values()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loading_holds_the_weights_once(folder: Path, tmp_path: Path, dtype: str) -> None:
+    """As they are in the file, and converted."""
+    large = llm.write_random(tmp_path, hidden_size=1024, intermediate_size=4096, num_hidden_layers=4, vocab_size=30000)
+    given = [sys.executable, "-c", LOAD, str(folder), str(large), dtype]
+    more, weights = map(int, subprocess.run(given, capture_output=True, text=True, check=True).stdout.split())
+    assert weights > 100 * MEGA
+    assert more < 1.15 * weights + 30 * MEGA
