@@ -7,12 +7,14 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType
 
 from polyrhythm.variables import Target, receiver
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ERRORS = _PACKAGE + "errors" + os.sep
+_UNNAMED = re.compile(r"\.<\w+>|\.__call__$")
 _LIBRARIES = tuple(_PACKAGE + name + os.sep for name in ("llm", "nn", "optim", "rl"))
 
 
@@ -20,7 +22,7 @@ _LIBRARIES = tuple(_PACKAGE + name + os.sep for name in ("llm", "nn", "optim", "
 class Source:
     """A line of the user's code, and the part of a library that was at work there, as in `rl/ppo.py: losses`.
 
-    `variable` is what the statement around it assigns to, be that in the user's code or in the library's.
+    `target` is where the value that is being computed there goes.
 
     >>> here().line >= 1
     True
@@ -29,7 +31,12 @@ class Source:
     file: str
     line: int
     library: str = ""
-    variable: str | None = field(default=None, compare=False)
+    target: Target | None = field(default=None, compare=False)
+
+    @property
+    def variable(self) -> str | None:
+        """What the statement around it assigns to, be that in the user's code or in the library's."""
+        return self.target.name if self.target is not None else None
 
     @property
     def text(self) -> str:
@@ -52,38 +59,35 @@ def here() -> Source:
 
     An error that a library raises itself is about the user's line alone.
     """
-    frame = written = _outside()
-    library = ""
-    inner = sys._getframe(1)
-    while inner.f_code.co_filename.startswith(_ERRORS) and inner.f_back is not None:
-        inner = inner.f_back
-    raised = inner.f_code.co_filename.startswith(_LIBRARIES)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_ERRORS):
+        frame = frame.f_back
+    raised = not is_internal(frame)
+    while frame.f_back is not None and is_internal(frame):
+        frame = frame.f_back
+    target = receiver(frame, is_internal)
+    library = "" if raised else _library(frame.f_code)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if not library and not raised and frame.f_code.co_filename.startswith(_LIBRARIES):
-            name = re.sub(r"\.<\w+>|\.__call__$", "", frame.f_code.co_qualname)
-            library = f"{frame.f_code.co_filename.removeprefix(_PACKAGE)}: {name}"
         frame = frame.f_back
-    target = receiver(written, _is_internal)
-    return Source(frame.f_code.co_filename, frame.f_lineno, library, target.name if target is not None else None)
+    return Source(frame.f_code.co_filename, frame.f_lineno, library, target)
 
 
-def assigned(frame: FrameType | None = None) -> Target | None:
-    """The variable that receives what a frame is evaluating, by default the innermost one of a user or a library.
-
-    >>> assigned() is None
-    True
-    """
-    return receiver(frame or _outside(), _is_internal)
-
-
-def _outside() -> FrameType:
-    """The innermost frame of a user or of a library, which is written as users write."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and _is_internal(frame):
-        frame = frame.f_back
-    return frame
-
-
-def _is_internal(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
+@cache
+def _is_internal(file: str) -> bool:
     return file.startswith(_PACKAGE) and not file.startswith(_LIBRARIES)
+
+
+def is_internal(frame: FrameType) -> bool:
+    """Whether a frame is the package's own: not a user's, and not a library's, which is written as users write.
+
+    >>> is_internal(sys._getframe())
+    False
+    """
+    return _is_internal(frame.f_code.co_filename)
+
+
+def _library(code: CodeType) -> str:
+    """The part of a library that some code is, if it is one."""
+    if not code.co_filename.startswith(_LIBRARIES):
+        return ""
+    return f"{code.co_filename.removeprefix(_PACKAGE)}: {re.sub(_UNNAMED, '', code.co_qualname)}"

@@ -39,14 +39,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden(name, text)` compares text with `tests/golden/<module>/<name>.txt`.
 
     The module is the test file's path below `tests`, so `tests/compiler/ir/test_text.py` keeps its
-    files in `tests/golden/ir/test_text/`.
+    files in `tests/golden/compiler/ir/test_text/`; `folder` names another place.
     """
-    folder = TESTS / "golden" / request.path.relative_to(TESTS).with_suffix("")
+    own = request.path.relative_to(TESTS).with_suffix("")
     root = request.config.rootpath
     command = f".venv/bin/python -m pytest '{request.node.nodeid}' --update-golden"
 
-    def compare(name: str, text: str) -> None:
-        path = folder / f"{name}.txt"
+    def compare(name: str, text: str, folder: str = str(own)) -> None:
+        path = TESTS / "golden" / folder / f"{name}.txt"
         text = text.rstrip("\n") + "\n"
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)

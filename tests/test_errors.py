@@ -1,14 +1,17 @@
-"""Every message a user can meet, as a golden file: each program below makes one mistake.
+"""Every message a user can meet: each program below makes one mistake.
 
-The golden files hold the messages with this file called `program.py` and without line numbers. Every message must
-show lines of this file only, never one inside the package.
+`tests/golden/errors` has a file for each section, with every program and its message below it, in which this file is
+called `program.py` and has no line numbers. Every message must show lines of this file only, never one inside the
+package.
 """
 
 import inspect
 import json
 import re
 import tempfile
+import textwrap
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from polyrhythm.runtime.errors import CheckpointDamagedError, CheckpointInUseErr
 
 Program = Callable[[], object]
 CASES: dict[str, tuple[type[PolyrhythmError], Program]] = {}
+SECTIONS: dict[str, list[str]] = {}
 
 t, T = pr.dim("t")
 i, I = pr.dim("i")
@@ -46,15 +50,23 @@ s, S = pr.dim("s", extent=lengths, max=4)
 X = {"x": [1.0, 2.0, 4.0]}
 
 
+def section(name: str) -> None:
+    """Begin a section: the file that holds the programs which follow."""
+    SECTIONS[name] = []
+
+
 def raises(error: type[PolyrhythmError]) -> Callable[[Program], Program]:
     def register(program: Program) -> Program:
         CASES[program.__name__] = error, program
+        SECTIONS[next(reversed(SECTIONS))].append(program.__name__)
         return program
 
     return register
 
 
 # The definitions of a recurrent tensor.
+
+section("definitions")
 
 
 @raises(errors.UndefinedError)
@@ -187,6 +199,8 @@ def two_steps_to_one_point() -> None:
 
 # Reads.
 
+section("reads")
+
 
 @raises(errors.OutOfRangeError)
 def read_before_the_first_step() -> None:
@@ -290,6 +304,8 @@ def argmax_of_too_few_steps() -> None:
 
 # Cycles.
 
+section("cycles")
+
 
 @raises(errors.CycleError)
 def cycle_of_two() -> None:
@@ -333,6 +349,8 @@ def both_ways_in_one_definition() -> None:
 
 
 # Indices and conditions.
+
+section("indices")
 
 
 @raises(errors.IndexingError)
@@ -494,6 +512,8 @@ def output_ragged_twice() -> None:
 
 # Declarations.
 
+section("declarations")
+
 
 @raises(errors.DeclarationError)
 def bound_instead_of_a_dim() -> None:
@@ -561,6 +581,8 @@ def two_random_sites_of_one_name() -> None:
 
 
 # Calls.
+
+section("calls")
 
 
 @raises(errors.MissingInputError)
@@ -729,6 +751,8 @@ def effect_against_its_order() -> None:
 
 # Compiling.
 
+section("compiling")
+
 
 @raises(errors.UnsupportedError)
 def compiled_ragged_dim() -> None:
@@ -823,6 +847,8 @@ def nan_in_an_input() -> None:
 
 
 # Functions.
+
+section("functions")
 
 
 @raises(errors.OperandError)
@@ -1130,6 +1156,8 @@ def padding_of_too_many_axes() -> None:
 
 # Functions of other libraries.
 
+section("other_libraries")
+
 
 @raises(errors.OpaqueError)
 def jax_function_of_other_shapes() -> None:
@@ -1137,6 +1165,8 @@ def jax_function_of_other_shapes() -> None:
 
 
 # Weights of modules.
+
+section("weights")
 
 
 @raises(WeightsFileError)
@@ -1150,6 +1180,8 @@ def weights_of_another_layer() -> None:
 
 
 # Checkpoints of runs.
+
+section("checkpoints")
 
 
 RUNS = tempfile.TemporaryDirectory(prefix="models-")
@@ -1196,6 +1228,8 @@ def checkpoints_of_an_effect() -> None:
 
 
 # Memory.
+
+section("memory")
 
 
 @raises(errors.MemoryBudgetError)
@@ -1291,6 +1325,8 @@ def all_at_once_on_numpy() -> None:
 
 # Language models from a folder.
 
+section("language_models")
+
 
 MODELS = tempfile.TemporaryDirectory(prefix="models-")
 
@@ -1341,16 +1377,34 @@ def shown(error: PolyrhythmError) -> str:
     return re.sub(r"\S*test_errors\.py:\d+", "program.py", text)
 
 
+@cache
+def error_of(name: str) -> PolyrhythmError:
+    """The error that a program raises."""
+    with pytest.raises(PolyrhythmError) as caught:
+        CASES[name][1]()
+    return caught.value
+
+
+def source_of(name: str) -> str:
+    """The lines of a program."""
+    source = inspect.getsource(CASES[name][1])
+    _, _, body = source.partition(f"def {name}() -> None:\n")
+    return textwrap.dedent(body).rstrip("\n")
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_message(name: str, golden: Callable[[str, str], None]) -> None:
-    kind, program = CASES[name]
-    with pytest.raises(kind) as caught:
-        program()
-    assert type(caught.value) is kind
-    for source in (caught.value.at, *(source for _, source in caught.value.also)):
+def test_message(name: str) -> None:
+    error = error_of(name)
+    assert type(error) is CASES[name][0]
+    for source in (error.at, *(source for _, source in error.also)):
         assert source.file == __file__
         assert source.text
-    golden(name, shown(caught.value))
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_messages_of_a_section(name: str, golden: Callable[..., None]) -> None:
+    pages = (f"# {case}\n\n{source_of(case)}\n\n{shown(error_of(case))}\n" for case in SECTIONS[name])
+    golden(name, "\n\n".join(pages), folder="errors")
 
 
 MODULES = (definitions, expressions, calls, runtime_errors, nn_errors, llm_errors)
@@ -1377,19 +1431,16 @@ def test_every_class_shows_a_failing_and_a_corrected_example(kind: type[Polyrhyt
     assert ">>> " in corrected
 
 
-def test_no_snapshot_is_left_over() -> None:
-    folder = Path(__file__).parent / "golden" / "test_errors"
-    assert {path.stem for path in folder.iterdir()} == set(CASES)
+def test_no_golden_file_is_left_over() -> None:
+    folder = Path(__file__).parent / "golden" / "errors"
+    assert {path.stem for path in folder.iterdir()} == set(SECTIONS)
 
 
 def test_no_name_of_ours_is_shown() -> None:
     """Values the user did not name are called after the user's line, not after a node of the graph."""
+    ours = r"\b((\w+_)?(add|mul|sub|index|choice|broadcast|copy|reduce|host|recurrent)(_\d+)?\[|k0\b)"
     for name in CASES:
-        _, program = CASES[name]
-        with pytest.raises(PolyrhythmError) as caught:
-            program()
-        ours = r"\b((add|mul|sub|index|choice|broadcast|copy|reduce|host|recurrent)_\d+|k0)\b"
-        assert not re.search(ours, str(caught.value))
+        assert not re.search(ours, str(error_of(name)))
 
 
 # The index page.
@@ -1421,10 +1472,9 @@ def test_the_index_page_lists_every_error(request: pytest.FixtureRequest) -> Non
 
 
 def point_of(program: Program) -> dict[str, int]:
-    with pytest.raises(PolyrhythmError) as caught:
-        program()
-    assert caught.value.point is not None
-    return caught.value.point
+    point = error_of(program.__name__).point
+    assert point is not None
+    return point
 
 
 def test_a_gap_is_covered_by_nothing() -> None:
@@ -1470,9 +1520,6 @@ def test_a_requirement_fails_below_and_holds_at_its_minimum() -> None:
 
 
 def test_a_counterexample_is_small() -> None:
-    for name in CASES:
-        _, program = CASES[name]
-        with pytest.raises(PolyrhythmError) as caught:
-            program()
-        if isinstance(caught.value, (errors.GapError, errors.OverlapError, errors.OutOfRangeError)):
-            assert all(value <= 5 for value in (caught.value.point or {}).values())
+    for error in map(error_of, CASES):
+        if isinstance(error, (errors.GapError, errors.OverlapError, errors.OutOfRangeError)):
+            assert all(value <= 5 for value in (error.point or {}).values())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import isfunction
 from typing import Any, ParamSpec, TypeVar
 
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.source import assigned
+from polyrhythm.source import is_internal
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -29,15 +29,17 @@ def names_result(function: Callable[Parameters, Result]) -> Callable[Parameters,
     @wraps(function)
     def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         result = function(*args, **kwargs)
-        made = result if isinstance(result, (tuple, list)) else (result,)
-        given = (*args, *kwargs.values())
-        if any(isinstance(one, Tensor) and one.name is None for one in made):
-            target = assigned(sys._getframe(1))
-            if target is not None and target.whole:
-                names = (target.name,) if result is made[0] else target.parts
-                for one, name in zip(made, names, strict=False):
-                    if isinstance(one, Tensor) and one.name is None and not any(one is other for other in given):
-                        one.name = name
+        if is_internal(sys._getframe(1)):
+            return result
+        several = isinstance(result, (tuple, list))
+        made: Sequence[Any] = result if several else (result,)
+        given = {id(value) for value in (*args, *kwargs.values())}
+        for number, tensor in enumerate(made):
+            if isinstance(tensor, Tensor) and tensor.name is None and id(tensor) not in given:
+                target = tensor.at.target
+                if target is not None and target.whole:
+                    names = dict(enumerate(target.parts)) if several else {0: target.name}
+                    tensor.name = names.get(number)
         return result
 
     return named

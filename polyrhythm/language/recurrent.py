@@ -27,7 +27,7 @@ from polyrhythm.language.functions.support import as_dtype, as_tensor, cast_to
 from polyrhythm.language.index import Condition, Dim, Index, affine, term_of
 from polyrhythm.language.inverse import Collision, invert
 from polyrhythm.language.tensor import Spans, Tensor, domain, in_order, index, parse_key, shaped, union
-from polyrhythm.source import Source, assigned, here
+from polyrhythm.source import Source, here
 
 
 class Otherwise:
@@ -54,7 +54,7 @@ class Recurrent(Tensor):
 
     def __init__(self, spans: Spans, type: TensorType, name: str | None) -> None:
         super().__init__(spans, type)
-        target = assigned()
+        target = self.at.target
         self.name = name or (target.name if target is not None and target.whole else None)
         self.assigned: list[Piece] = []
 
