@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from inspect import isfunction
 from typing import Any, ParamSpec, TypeVar
@@ -31,15 +31,12 @@ def names_result(function: Callable[Parameters, Result]) -> Callable[Parameters,
         result = function(*args, **kwargs)
         if is_internal(sys._getframe(1)):
             return result
-        several = isinstance(result, (tuple, list))
-        made: Sequence[Any] = result if several else (result,)
         given = {id(value) for value in (*args, *kwargs.values())}
-        for number, tensor in enumerate(made):
+        for number, tensor in enumerate(result) if isinstance(result, (tuple, list)) else [(None, result)]:
             if isinstance(tensor, Tensor) and tensor.name is None and id(tensor) not in given:
                 target = tensor.at.target
                 if target is not None and target.whole:
-                    names = dict(enumerate(target.parts)) if several else {0: target.name}
-                    tensor.name = names.get(number)
+                    tensor.name = target.name if number is None else dict(enumerate(target.parts)).get(number)
         return result
 
     return named
