@@ -7,6 +7,7 @@ a block with `>>>` prompts is a doctest, any other is executed. A block that can
 
 import doctest
 import io
+import linecache
 import os
 import re
 import textwrap
@@ -48,12 +49,21 @@ class MarkdownBlocks(pytest.Item):
 
     def runtest(self) -> None:
         names: dict[str, Any] = {"__name__": "__main__"}
+        self._show_code()
         for lines_above, source in self.blocks:
             if ">>> " in source:
                 self._run_doctest(source, names, lines_above)
             else:
                 # The blank lines make tracebacks, and our own errors, name the line of the page.
                 exec(compile("\n" * lines_above + source, str(self.path), "exec"), names)
+
+    def _show_code(self) -> None:
+        """Let tracebacks, and our names of tensors, find the code of the page as if it were a module."""
+        lines: list[str] = []
+        for lines_above, source in self.blocks:
+            if ">>> " not in source:
+                lines += ["\n"] * (lines_above - len(lines)) + source.splitlines(keepends=True)
+        linecache.cache[str(self.path)] = (sum(map(len, lines)), None, lines, str(self.path))
 
     def _run_doctest(self, source: str, names: dict[str, Any], lines_above: int) -> None:
         flags = (doctest.OPTIONFLAGS_BY_NAME[f] for f in self.config.getini("doctest_optionflags"))
