@@ -81,7 +81,8 @@ def numpy_dtype(value: Any) -> np.dtype:
         if value.dtype not in NUMPY_DTYPES:
             raise UnsupportedError(f"a tensor of {value.dtype} cannot be an input", fix="convert it to a float dtype")
         return NUMPY_DTYPES[value.dtype]
-    return np.dtype(value.dtype)
+    found: np.dtype = np.dtype(value.dtype)
+    return found
 
 
 def as_numpy(value: Any) -> np.ndarray:

@@ -238,18 +238,20 @@ class Caller:
         chunk_of: Callable[[int], int | None],
         begin: Begin = START,
     ) -> tuple[Any, Iterator[tuple[int, int]]]:
+        started: tuple[Any, Iterator[tuple[int, int]]]
         if self.library != "jax":
             check = nans.Checker(self.graph) if self.program.options.check_nan else None
             places = {name: given(self.library, a, a.dtype) for name, a in begin.places.items()}
             at = replace(begin, places=places)
-            started: tuple[Any, Iterator[tuple[int, int]]] = self.backend.start(arrays, bounds, seed, check, at)
+            started = self.backend.start(arrays, bounds, seed, check, at)
             return started
         from polyrhythm.compiler.backends.jax.run.stepping import Stepper
 
         _use_cache()
         if self._stepper is None:
             self._stepper = Stepper(self.backend)
-        return self._stepper.start(arrays, bounds, seed, chunk_of, begin)
+        started = self._stepper.start(arrays, bounds, seed, chunk_of, begin)
+        return started
 
     def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The positions; what the run spends between them is counted."""
@@ -383,7 +385,8 @@ def as_torch(program: Program) -> Callable[..., Any]:
 
     def call(*, bounds: Mapping[Any, int] | None = None, seed: int = 0, **inputs: Any) -> Any:
         structure: list[Any] = []
-        results = iter(Opaque.apply(structure, tuple(inputs), {"bounds": bounds, "seed": seed}, *inputs.values()))
+        run: Any = Opaque.apply
+        results = iter(run(structure, tuple(inputs), {"bounds": bounds, "seed": seed}, *inputs.values()))
         return _replaced(structure[0], results)
 
     return call

@@ -171,7 +171,8 @@ class JaxBackend:
                 self.compilations.append(Compilation(names, "a region between host calls", 0.0))
 
             self._compiled[key] = Driver(self.program, capacities, note)
-        return self._compiled[key]
+        driver: Driver = self._compiled[key]
+        return driver
 
     def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array]) -> Any:
         key = tuple(capacities[s] for s in self.sizing)

@@ -173,7 +173,8 @@ def loaded(source: Source, name: str, **given: Any) -> Callable[..., Iterator[Po
     """The function that the source defines; `given` are objects that it may refer to."""
     space: dict[str, Any] = {**source.constants, **given}
     exec(compile(source.text, name, "exec"), space)
-    return space["steps"]
+    steps: Callable[..., Iterator[Position]] = space["steps"]
+    return steps
 
 
 def cut(program: LoopProgram, run: Run, bounds: Mapping[str, int]) -> list[Any]:

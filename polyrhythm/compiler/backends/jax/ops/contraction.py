@@ -249,7 +249,8 @@ def _exact(
         made: Array = _one_by_one(masking)(a.value.array, b.value.array, lengths, starts)
         return made
 
-    return lax.cond(value.shared(value.array), lambda made: made, again, product)
+    chosen: Array = lax.cond(value.shared(value.array), lambda made: made, again, product)
+    return chosen
 
 
 def _one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:

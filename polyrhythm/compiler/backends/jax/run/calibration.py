@@ -82,7 +82,8 @@ def _rate(size: int) -> float:
 
     def run(matrix: jax.Array) -> jax.Array:
         start = jnp.zeros(columns, jnp.float32)
-        return lax.fori_loop(0, times, lambda _, v: (matrix @ v)[:1] * jnp.ones(columns) + v, start)
+        last: jax.Array = lax.fori_loop(0, times, lambda _, v: (matrix @ v)[:1] * jnp.ones(columns) + v, start)
+        return last
 
     compiled = jax.jit(run)
     return times * size / _fastest(lambda: compiled(matrix))

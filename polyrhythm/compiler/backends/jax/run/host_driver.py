@@ -74,7 +74,8 @@ def generated(program: LoopProgram, packs: Packs, actions: Sequence[Action], dri
     lines = [line for action in actions for line in writer.action(action, "    ", driven)]
     source = "\n".join(["def drive(state, symbols, seed, iterations):", *writer.opening(), *lines, *writer.closing()])
     exec(compile(source, "<driver>", "exec"), writer.namespace)
-    return writer.namespace["drive"]
+    drive: Drive = writer.namespace["drive"]
+    return drive
 
 
 class _Writer:

@@ -358,7 +358,8 @@ class Stepper:
 
 @partial(jax.jit, static_argnums=2)
 def _picked(whole: jax.Array, step: jax.Array, axis: int) -> jax.Array:
-    return jax.lax.dynamic_index_in_dim(whole, step, axis, keepdims=False)
+    found: jax.Array = jax.lax.dynamic_index_in_dim(whole, step, axis, keepdims=False)
+    return found
 
 
 @partial(jax.jit, static_argnums=(2, 3))

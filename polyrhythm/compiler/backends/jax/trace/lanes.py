@@ -269,7 +269,8 @@ def own_element(array: jax.Array, axis: int, counter: jax.Array, begin: int, off
         rows = jnp.moveaxis(_along(array, axis, begin + offset, size), axis, 0)
         return jnp.expand_dims(rows, axis + 1), True
 
-    return element(array, counter)
+    found: jax.Array = element(array, counter)
+    return found
 
 
 def chunk_of(lowering: Lowering, loop: For) -> int | None:

@@ -221,7 +221,8 @@ class Lowering(Places):
 
         def goes_on(carry: tuple[jax.Array, jax.Array, Carry, Any]) -> jax.Array:
             counter, done, _, _ = carry
-            return (counter < jnp.int32(end)) & ~done
+            goes_on: jax.Array = (counter < jnp.int32(end)) & ~done
+            return goes_on
 
         def body(carry: tuple[jax.Array, jax.Array, Carry, tuple[jax.Array, ...]]) -> Any:
             counter, _, values, own = carry

@@ -238,4 +238,5 @@ def _pick(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
     if isinstance(index, int):
         index = min(max(index, 0), array.shape[axis] - 1)
         return lax.index_in_dim(array, index, axis, keepdims=False)
-    return lax.dynamic_index_in_dim(array, index, axis, keepdims=False, allow_negative_indices=False)
+    found: jax.Array = lax.dynamic_index_in_dim(array, index, axis, keepdims=False, allow_negative_indices=False)
+    return found

@@ -70,7 +70,7 @@ class Scope:
         if all(isinstance(value, int) for value in values):
             return min(values) if atom.which == "min" else max(values)
         choose: Callable[..., jax.Array] = jnp.minimum if atom.which == "min" else jnp.maximum
-        result = jnp.int32(values[0])
+        result: jax.Array = jnp.int32(values[0])
         for value in values[1:]:
             result = choose(result, jnp.int32(value))
         return result
