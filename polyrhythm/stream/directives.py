@@ -6,14 +6,39 @@ dim into tiles, `time_multiplex` lets several branches share a region, `parallel
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from polyrhythm.language.index import Dim
+from polyrhythm.language.tensor import Tensor
 from polyrhythm.stream.errors import DirectiveMismatch
 
 Policy = Literal["coarse", "interleave", "dynamic"]
+
+
+class On:
+    """The tensors whose operations a directive is for, with whatever lies between them.
+
+    >>> On(()).tensors
+    ()
+    """
+
+    def __init__(self, tensors: Tensor | Sequence[Tensor]) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, On) and list(map(id, self.tensors)) == list(map(id, other.tensors))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.tensors)))
+
+    def __str__(self) -> str:
+        lines = ", ".join(dict.fromkeys(str(tensor.at.line) for tensor in self.tensors))
+        return f", on=line {lines}" if self.tensors else ""
+
+
+EVERYWHERE = On(())
 
 
 @dataclass(frozen=True)
@@ -23,9 +48,10 @@ class TileDirective:
     dim: str | Dim
     size: int | None
     dynamic: bool
+    on: On = EVERYWHERE
 
     def __str__(self) -> str:
-        return f"tile({str(self.dim)!r}, {'dynamic=True' if self.dynamic else self.size})"
+        return f"tile({str(self.dim)!r}, {'dynamic=True' if self.dynamic else self.size}{self.on})"
 
 
 @dataclass(frozen=True)
@@ -34,6 +60,7 @@ class TimeMultiplexDirective:
 
     dim: str | Dim
     regions: int
+    on: On = EVERYWHERE
 
     def __str__(self) -> str:
         return f"time_multiplex({str(self.dim)!r}, {self.regions})"
@@ -47,17 +74,22 @@ class ParallelizeDirective:
     regions: int
     policy: Policy
     block: int
+    on: On = EVERYWHERE
 
     def __str__(self) -> str:
-        return f"parallelize({str(self.dim)!r}, {self.regions}, {self.policy!r})"
+        return f"parallelize({str(self.dim)!r}, {self.regions}, {self.policy!r}{self.on})"
 
 
 Directive = TileDirective | TimeMultiplexDirective | ParallelizeDirective
 DirectiveKind = TypeVar("DirectiveKind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
 
 
-def tile(dim: str | Dim, size: int | None = None, *, dynamic: bool = False) -> TileDirective:
+def tile(
+    dim: str | Dim, size: int | None = None, *, dynamic: bool = False, on: Tensor | Sequence[Tensor] = ()
+) -> TileDirective:
     """Cut a dim into tiles of a fixed size, or, with `dynamic`, into one tile as large as the data.
+
+    With `on`, only for the operations that compute these tensors, and those between them.
 
     >>> tile("token", dynamic=True).dynamic, tile("token", 16).size
     (True, 16)
@@ -66,7 +98,7 @@ def tile(dim: str | Dim, size: int | None = None, *, dynamic: bool = False) -> T
         raise DirectiveMismatch(
             f"tile({dim!r}, {size}, dynamic={dynamic})", fix="give either a size or dynamic=True, not both"
         )
-    found = TileDirective(dim, size, dynamic)
+    found = TileDirective(dim, size, dynamic, On(on))
     if not dynamic:
         _check_count(found, "size", size)
     return found
@@ -83,10 +115,18 @@ def time_multiplex(dim: str | Dim, regions: int) -> TimeMultiplexDirective:
     return found
 
 
-def parallelize(dim: str | Dim, regions: int, policy: Policy = "dynamic", block: int = 16) -> ParallelizeDirective:
+def parallelize(
+    dim: str | Dim,
+    regions: int,
+    policy: Policy = "dynamic",
+    block: int = 16,
+    *,
+    on: Tensor | Sequence[Tensor] = (),
+) -> ParallelizeDirective:
     """Deal a dim out to regions: in blocks (coarse), in rotation (interleave), or to whoever is free (dynamic).
 
-    A coarse block has `block` entries, or more where the regions would not hold all of them.
+    Coarse blocks of `block` entries go to the regions in turn. With `on`, only the operations that compute these
+    tensors, and those between them, are dealt out; tiles of the dim without an `on` are then for the others.
 
     >>> parallelize("request", regions=4).policy
     'dynamic'
@@ -96,7 +136,7 @@ def parallelize(dim: str | Dim, regions: int, policy: Policy = "dynamic", block:
             f"parallelize({str(dim)!r}, ..., {policy!r}): there is no such policy",
             fix="choose coarse, interleave or dynamic",
         )
-    found = ParallelizeDirective(dim, regions, policy, block)
+    found = ParallelizeDirective(dim, regions, policy, block, On(on))
     _check_count(found, "number of regions", regions)
     _check_count(found, "block", block)
     return found

@@ -155,7 +155,8 @@ def explore(
     if unknown:
         raise StreamError(f"explore: there is no figure {unknown[0]}", fix=f"choose {', '.join(FIGURES)}")
     tensors, _ = flattened(outputs)
-    problem = gathers_for_one_hots(prepared(tensors, (), data or {}, bounds or {}, storage))
+    given = [directive for choice in space or () for directive in choice if directive is not None]
+    problem = gathers_for_one_hots(prepared(tensors, (), data or {}, bounds or {}, storage, given))
     schedules = _schedules(space if space is not None else schedule_space(problem), most)
     store = _Store(Path(path) if path is not None else None, _signature(problem, hardware, limits, objective))
     search = _Search(problem, hardware, tuple(objective), limits)

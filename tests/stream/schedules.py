@@ -27,10 +27,11 @@ from polyrhythm.stream import (
     tile,
     time_multiplex,
 )
-from polyrhythm.stream.directives import Directive
+from polyrhythm.stream.directives import Directive, Policy
 from tests.stream.running import assert_consistent
 
 DEEP = Hardware(fifo_depth=1 << 20)
+POLICIES: list[Policy] = ["coarse", "interleave", "dynamic"]
 
 
 @dataclass
@@ -56,6 +57,7 @@ class _Maker:
         self.dims: dict[str, tuple[Any, Any, int]] = {}
         self.made: dict[str, pr.Tensor] = {}
         self.story: list[str] = []
+        self.between: list[pr.Tensor] = []
 
     def dim(self, name: str, *sizes: int) -> Any:
         if name not in self.dims:
@@ -169,6 +171,7 @@ class _Maker:
             self.dim("q", 1, 2, 3)
         h = self.start(several)
         for _ in range(draw.randrange(0, 5)):
+            self.between.append(h)
             h = self.step(h, several)
         dims = [str(d) for d in h.dims] if hasattr(h, "dims") else []
         if "q" in dims and draw.random() < 0.6:
@@ -232,6 +235,7 @@ class _Maker:
             score = pr.where(live, score, float("-inf"))
             self.story.append("masked")
         peak = score[self.whole("s")].max(0)
+        self.between = [score, peak]
         weight = pr.exp(score - peak)
         total = weight[self.whole("s")].sum(0)
         spec = "sh,sd->hd" if spec.startswith("h") else "s,sd->d"
@@ -269,9 +273,20 @@ class _Maker:
             if draw.random() < (0.4 if name in "eg" else 0.03):
                 add(time_multiplex, name, draw.choice([1, 2, 3, size, *divisors]), nonsense=(0, -1, 1.5))
             if draw.random() < (0.35 if name in "br" else 0.08):
-                policy = draw.choice(["coarse", "interleave", "dynamic"])
+                policy = draw.choice(POLICIES)
                 block = draw.choice([1, 2, 3, 16])
                 add(parallelize, name, draw.choice([1, 1, 2, 3, 4]), policy, block, nonsense=(0, -1, 1.5))
+        for _ in range(draw.choice([0, 0, 0, 1, 2]) if self.between else 0):
+            tensors = draw.sample(self.between, min(len(self.between), draw.choice([1, 2])))
+            name = draw.choice([str(d) for d in tensors[0].dims] or ["b"])
+            size = self.size(name) if name in self.dims else 1
+            chosen = draw.choice([n for n in range(1, size + 1) if size % n == 0])
+            dealt = draw.random() < 0.4
+            found.append(
+                parallelize(name, draw.choice([1, 2, 3]), draw.choice(POLICIES), 2, on=tensors)
+                if dealt
+                else tile(name, chosen, on=tensors)
+            )
         draw.shuffle(found)
         return found
 

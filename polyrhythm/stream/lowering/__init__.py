@@ -94,7 +94,7 @@ def lowered_streams(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
     if lowering.dealing is not None:
         lowering.dealing.finish()
         if lowering.dealing.effective:
-            lowering.used.add((ParallelizeDirective, lowering.dealing.entry))
+            lowering.used |= {key for key in problem.directives if key[0] is ParallelizeDirective}
     for key, directive in problem.directives.items():
         if key not in lowering.used:
             raise without_effect(directive)

@@ -28,8 +28,9 @@ from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_
 from polyrhythm.stream.lowering.online import shifted_exponential
 from polyrhythm.stream.lowering.operations import lower_online, lower_operation
 from polyrhythm.stream.lowering.plans import Plan
-from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.problem import NODES, Problem
 from polyrhythm.stream.lowering.refusals import streams_of
+from polyrhythm.stream.lowering.retiling import retiled
 from polyrhythm.stream.lowering.routed import Routing, find_routings, in_branches
 from polyrhythm.stream.lowering.values import (
     ROOT,
@@ -61,6 +62,7 @@ class Lowering:
         self.taken, self.routing = self.routings.taken, self.routings.owner
         self.used = self.routings.used()
         self.parts: dict[str, Value] = {}
+        self._is_scoped = any(scope for _, _, scope in problem.directives)
         self.dealing = find_dealing(problem, self.routings)
 
     def run(self) -> None:
@@ -109,7 +111,7 @@ class Lowering:
     def _lower_dealt(self, dealing: Dealing, node: Node) -> Operand:
         """A node that belongs to the entries of a dim that is dealt out."""
         if self.problem.is_metadata(node.name):
-            return dealing.metadata(node, self.inside(node))
+            return dealing.metadata(node, self._entry_tiles(dealing, node))
         (definition,) = node.definitions
         if definition.op == "input":
             load = self._dealt_load(dealing, node)
@@ -124,11 +126,20 @@ class Lowering:
         return self.define(node, definition, None)
 
     def _dealt_load(self, dealing: Dealing, node: Node) -> Load:
-        inside = self.inside(node)
+        inside = self._entry_tiles(dealing, node)
         if dealing.walked in node.symbols:
             inside = {dealing.walked: dealing.chunk, **inside}
         name = node.definitions[0].attributes["name"]
         return load_of(self.problem, node, name, inside, None, (dealing.entry, dealing.walked))
+
+    def _entry_tiles(self, dealing: Dealing, node: Node) -> dict[Symbol, int]:
+        """What lies in a tile of a node of the regions: an entry may be several steps."""
+        chunks = {symbol: chunk for symbol, chunk in self.inside(node).items() if symbol is not dealing.entry}
+        if dealing.entry in node.symbols and dealing.size is not None:
+            chunks[dealing.entry] = dealing.size
+            scopes = [k for k in self.problem.directives if k[0] is TileDirective and k[1] is dealing.entry]
+            self.used |= {key for key in scopes if not key[2] or key[2] & dealing.nodes}
+        return chunks
 
     def outside(self, node: Node) -> Operand:
         """A node as the whole program sees it, out of the branches or regions that it lives in."""
@@ -145,15 +156,31 @@ class Lowering:
             return load_of(self.problem, node, node.definitions[0].attributes["name"], self.inside(node))
         return self.dealing.left(operand) if isinstance(operand, Value) and operand.lead is not ROOT else operand
 
-    def inside(self, node: Node, slab: Symbol | None = None) -> dict[Symbol, int]:
-        """The chunk of each tiled dim of a node; a dim that counts slabs is never in a tile."""
+    def inside(self, node: Node, slab: Symbol | None = None, reader: Node | None = None) -> dict[Symbol, int]:
+        """The chunk of each tiled dim of a node; a dim that counts slabs is never in a tile.
+
+        What a reader has a tile of its own for is read in such tiles.
+        """
         found: dict[Symbol, int] = {}
-        for symbol in node.symbols:
-            chunk = self.problem.chunk(node, symbol) if symbol not in self.routings.dims else None
-            if chunk is not None and symbol is not slab:
-                self.used.add((TileDirective, symbol))
+        for symbol in (symbol for symbol in node.symbols if symbol is not slab):
+            chunk = self._chunk(reader if reader is not None and symbol in reader.symbols else node, symbol)
+            if chunk is not None:
                 found[symbol] = chunk
         return found
+
+    def _chunk(self, node: Node, symbol: Symbol) -> int | None:
+        """How many steps of a dim lie in a tile of a node, by where it lives and what the schedule says of it."""
+        own = self.problem.scoped(node, symbol)
+        dealing = self.dealing if self.dealing is not None and self._deals(node) else None
+        if dealing is not None and symbol is dealing.entry and dealing.scope and own is None:
+            return None
+        if own is None and symbol in self.routings.dims:
+            return None
+        chunk = None if node.name in self.routing else self.problem.chunk(node, symbol)
+        if chunk is not None:
+            scopes = (key for key, directive in self.problem.directives.items() if directive is own)
+            self.used.add(next(scopes) if own is not None else (TileDirective, symbol, NODES))
+        return chunk
 
     def _table_tiles(self, node: Node) -> dict[Symbol, int]:
         """The tiles of the input that a node takes parts of."""
@@ -223,7 +250,7 @@ class Lowering:
             return operand
         current = all(step is Term.of(symbol) for symbol, step in node.steps(access).items())
         if operand.metadata and current and self.problem.levels(node) is None:
-            return dealing.metadata(node, self.inside(node))
+            return dealing.metadata(node, self._entry_tiles(dealing, node))
         return dealing.entered(operand, ones)
 
     def _read(self, reader: Reader, number: int) -> Operand:
@@ -235,10 +262,10 @@ class Lowering:
             here = source_node.steps(access)[self.dealing.entry] is Term.of(self.dealing.entry)
             if here and self._deals(reader.node):
                 return reader.read(access, operand)
-            return reader.read(access, self.outside(source_node))
+            return reader.read(access, self._in_tiles(source_node, access, self.outside(source_node), reader.node))
         routing = self.routing.get(access.source, self.taken.get(access.source))
         if routing is None:
-            return reader.read(access, operand)
+            return reader.read(access, self._in_tiles(source_node, access, operand, reader.node))
         if self.routing.get(reader.node.name) is routing and routing.at_same_step(access):
             return reader.read(access, operand)
         if isinstance(operand, Value) and operand.lead is not ROOT:
@@ -246,6 +273,21 @@ class Lowering:
             if together is not None:
                 return together
         return reader.read(access, self.outside(source_node))
+
+    def _in_tiles(self, node: Node, access: Access, operand: Operand, reader: Node) -> Operand:
+        """What is read, in the tiles that its reader works on."""
+        if not self._is_scoped or isinstance(operand, np.ndarray) or reader.name in self.routing or self._deals(reader):
+            return operand
+        current = [s for s, step in node.steps(access).items() if step is Term.of(s) and s in reader.symbols]
+        if isinstance(operand, Load) and node.definitions[0].op == "input":
+            wanted = self.inside(node, reader=reader)
+            return load_of(self.problem, node, node.definitions[0].attributes["name"], wanted)
+        if isinstance(operand, Value) and operand.metadata and self.problem.is_metadata(node.name):
+            return metadata_value(self.problem, node, self.inside(node, reader=reader))
+        if isinstance(operand, Value):
+            for symbol in current:
+                operand = retiled(operand, symbol, self._chunk(reader, symbol), self.problem)
+        return operand
 
     def _shape(self, node: Node, operand: Value | Load) -> dict[int, int]:
         walked = {axis for axis in operand.axes if isinstance(axis, int)}

@@ -35,6 +35,7 @@ from polyrhythm.stream.lowering.grids import metadata_array
 from polyrhythm.stream.lowering.lengths import walked_lengths
 from polyrhythm.stream.lowering.loads import loaded_by
 from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.retiling import retiled
 from polyrhythm.stream.lowering.routed import Routings
 from polyrhythm.stream.lowering.tiles import map_function
 from polyrhythm.stream.lowering.updates import changed_input, hit_tiles, output_roots
@@ -62,11 +63,14 @@ class Dealing:
         directive: ParallelizeDirective,
         nodes: set[str],
         routed: Collection[Symbol],
+        scope: frozenset[str],
     ) -> None:
-        self.problem, self.entry, self.directive, self.nodes, self.routed = problem, entry, directive, nodes, routed
+        self.problem, self.entry, self.directive, self.nodes = problem, entry, directive, nodes
+        self.routed, self.scope = routed, scope
         self.branch = entry
-        some = problem.graph[next(iter(nodes))]
-        self.size = problem.chunk(some, entry)
+        some = problem.graph[next(iter(nodes & scope if scope else nodes))]
+        scoped = problem.scoped(some, entry) is not None
+        self.size = problem.chunk(some, entry) if scoped or not scope else None
         self.count = problem.extent(some, entry) // (self.size or 1)
         self.regions = directive.regions
         # A single region takes everything in order, whatever the policy.
@@ -200,6 +204,12 @@ class Dealing:
 
     def dealt(self, load: Load, ones: int) -> Value:
         """The tiles of an input for the entries of each region, with `ones` dims to be repeated along."""
+        inside = load.block.length(self.entry) if self.entry in load.block.axes else None
+        if inside != self.size:
+            raise AccessNotStreamable(
+                f"{load.tensor.name} is read in tiles of {inside or 1} {self.entry}s, not of {self.size or 1}",
+                fix=f"give one tile of {self.entry} to all operations that are dealt out",
+            )
         if any(axis is not self.entry for axis in load.axes):
             return self.walk(load)
         key = (load.tensor.name, ones)
@@ -229,6 +239,7 @@ class Dealing:
                 f"{value.base.name} has a length that differs from step to step, and {self.entry}s are dealt out",
                 fix="reduce it first",
             )
+        value = retiled(value, self.entry, self.size, self.problem)
         inside = self.entry in value.inside.axes
         if self.entry not in value.axes and not inside:
             dims = (self.entry, *(axis for axis in value.axes if isinstance(axis, Symbol)))
@@ -526,23 +537,34 @@ class Dealing:
 
 def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
     """The dim that the schedule deals out, if any."""
-    found: Mapping[Symbol, Any] = {s: d for (kind, s), d in problem.directives.items() if kind is ParallelizeDirective}
+    found = [(key, d) for key, d in problem.directives.items() if isinstance(d, ParallelizeDirective)]
     if len(found) > 1:
         raise DirectiveMismatch(
-            f"{', '.join(str(directive) for directive in found.values())}: two dims are dealt out",
+            f"{', '.join(str(directive) for _, directive in found)}: two dims are dealt out",
             fix="deal out one dim",
         )
-    for symbol, directive in found.items():
+    for (_, symbol, scope), directive in found:
         nodes = _entry_nodes(problem, symbol, routings)
-        if not nodes:
+        if scope:
+            inner = {a.source for name in scope for d in problem.graph[name].definitions for a in d.operands}
+            inputs = {node.name for node in problem.graph.inputs.values()} & inner
+            nodes &= scope | inputs
+        if not nodes or (scope and not nodes & scope):
             return None
-        if symbol in routings.dims and problem.directive(TileDirective, symbol):
+        for key, tiled in problem.directives.items():
+            if key[0] is TileDirective and key[2] & nodes and (key[1] is not symbol or not nodes & scope <= key[2]):
+                raise DirectiveMismatch(
+                    f"{tiled}: some operations of {symbol}s that are dealt out have a tile of their own",
+                    fix="give the tile without on=, or to all of the operations that are dealt out",
+                    at=problem.graph[next(iter(key[2] & nodes))].at,
+                )
+        if not scope and symbol in routings.dims and problem.directive(TileDirective, symbol):
             raise DirectiveMismatch(
                 f"{directive}: the steps of {symbol} are packed by the parts that they choose",
                 fix=f"leave out the tile directive of {symbol}, or deal out another dim",
                 at=problem.graph[next(iter(nodes))].at,
             )
-        return Dealing(problem, symbol, directive, nodes, routings.dims)
+        return Dealing(problem, symbol, directive, nodes, routings.dims, scope)
     return None
 
 

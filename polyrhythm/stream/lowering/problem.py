@@ -32,6 +32,10 @@ from polyrhythm.stream.errors import DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.types import F32, DataType
 
 Point = tuple[int, ...]
+DirectiveKey = tuple[type, Symbol, frozenset[str]]
+NODES: frozenset[str] = frozenset()
+"""The scope of a directive that is for all nodes."""
+
 Kind = TypeVar("Kind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
 
 
@@ -42,18 +46,26 @@ class Problem:
     graph: Graph
     bounds: Mapping[Symbol, int]
     arrays: Mapping[str, np.ndarray | None]
-    directives: Mapping[tuple[type, Symbol], Directive]
+    directives: Mapping[DirectiveKey, Directive]
     order: tuple[Symbol, ...]
     storage: DataType
+    named: Mapping[int, str]
 
     def scheduled(self, schedule: Sequence[Directive]) -> Problem:
         """The same program under another schedule."""
-        directives = _directives(self.graph, schedule)
+        directives = _directives(self.graph, schedule, self.named)
         return replace(self, directives=directives, order=_order(self.graph, directives))
+
+    def scoped(self, node: Node, symbol: Symbol) -> TileDirective | None:
+        """The tile of a dim that is for the operation of a node alone."""
+        for key, directive in self.directives.items():
+            if key[0] is TileDirective and key[1] is symbol and key[2] and node.name in key[2]:
+                return directive  # type: ignore[return-value]
+        return None
 
     def directive(self, kind: type[Kind], symbol: Symbol) -> Kind | None:
         """The directive of one kind for a dim."""
-        return self.directives.get((kind, symbol))  # type: ignore[return-value]
+        return self.directives.get((kind, symbol, NODES))  # type: ignore[return-value]
 
     def lookup(self, steps: Mapping[Symbol, int]) -> Callable[[Symbol], int]:
         """The value of each symbol at a point."""
@@ -69,7 +81,7 @@ class Problem:
 
     def chunk(self, node: Node, symbol: Symbol) -> int | None:
         """How many steps of a dim the schedule puts into a tile of a node; None where it says nothing."""
-        tiled = self.directive(TileDirective, symbol)
+        tiled = self.scoped(node, symbol) or self.directive(TileDirective, symbol)
         if tiled is None:
             return None
         steps = self.extent(node, symbol)
@@ -172,9 +184,12 @@ def prepared(
     inputs: Mapping[str, Any],
     bounds: Mapping[Any, int],
     storage: DataType = F32,
+    later: Sequence[Directive] = (),
 ) -> Problem:
-    """Check a program, find its bounds, and look up the dims of its directives."""
-    graph = completed(trace(outputs))
+    """Check a program, find its bounds, and look up the dims of its directives; `later` may be scheduled afterwards."""
+    meant = {id(tensor): tensor for directive in (*schedule, *later) for tensor in directive.on.tensors}
+    graph = completed(trace(outputs, [*meant.values()]))
+    graph, named = _without_copies(graph, list(meant))
     _refuse(graph)
     arrays = _arrays(graph, inputs, bounds)
     given = {name: array for name, (array, _) in arrays.items()}
@@ -187,9 +202,17 @@ def prepared(
                     fix="lower the program for bounds of at least one",
                     at=node.at,
                 )
-    directives = _directives(graph, schedule)
+    directives = _directives(graph, schedule, named)
     kept = {name: array if real else None for name, (array, real) in arrays.items()}
-    return Problem(graph, known, kept, directives, _order(graph, directives), storage)
+    return Problem(graph, known, kept, directives, _order(graph, directives), storage, named)
+
+
+def _without_copies(graph: Graph, meant: Sequence[int]) -> tuple[Graph, dict[int, str]]:
+    """The node of each tensor that a directive is for; tracing made a copy of each, which is dropped again."""
+    copies = {n for n in graph.effects if not graph[n].recurrent and graph[n].definitions[0].op == "copy"}
+    sources = [graph[n].definitions[0].operands[0].source if n in copies else n for n in graph.effects]
+    nodes = {name: node for name, node in graph.nodes.items() if name not in copies}
+    return replace(graph, nodes=nodes, effects=()), dict(zip(meant, sources, strict=True))
 
 
 def _refuse(graph: Graph) -> None:
@@ -238,9 +261,9 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int]) 
     return found | unknown
 
 
-def _directives(graph: Graph, schedule: Sequence[Directive]) -> dict[tuple[type, Symbol], Directive]:
+def _directives(graph: Graph, schedule: Sequence[Directive], named: Mapping[int, str]) -> dict[DirectiveKey, Directive]:
     dims = {dim.symbol for node in graph for dim in node.dims}
-    found: dict[tuple[type, Symbol], Directive] = {}
+    found: dict[DirectiveKey, Directive] = {}
     for directive in schedule:
         wanted = directive.dim
         if isinstance(wanted, Dim):
@@ -252,17 +275,33 @@ def _directives(graph: Graph, schedule: Sequence[Directive]) -> dict[tuple[type,
                 f"{directive}: the program has {'no' if not symbols else 'more than one'} dim {wanted}",
                 fix=f"name one of its dims: {', '.join(sorted(str(symbol) for symbol in dims)) or 'it has none'}",
             )
-        if (type(directive), symbols[0]) in found:
-            raise DirectiveMismatch(
-                f"{directive}: the dim {wanted} has such a directive already", fix="give one of each kind for a dim"
-            )
-        found[type(directive), symbols[0]] = directive
+        scope = _between(graph, {named[id(tensor)] for tensor in directive.on.tensors})
+        for kind, symbol, other in found:
+            if kind is type(directive) and symbol is symbols[0] and (scope & other or (not scope and not other)):
+                raise DirectiveMismatch(
+                    f"{directive}: the dim {wanted} has such a directive already", fix="give one of each kind for a dim"
+                )
+        found[type(directive), symbols[0], scope] = directive
     return found
 
 
-def _order(graph: Graph, directives: Mapping[tuple[type, Symbol], Directive]) -> tuple[Symbol, ...]:
+def _between(graph: Graph, ends: set[str]) -> frozenset[str]:
+    """Some nodes, and those on a path from one of them to another; inputs are read by whoever wants them."""
+    reads = {n.name: {a.source for d in n.definitions for a in d.operands} for n in graph}
+    found = []
+    for edges in (reads, {name: {n for n, own in reads.items() if name in own} for name in reads}):
+        reached, waiting = set(ends), list(ends)
+        while waiting:
+            new = edges[waiting.pop()] - reached
+            reached |= new
+            waiting.extend(new)
+        found.append(reached)
+    return frozenset((found[0] & found[1]) - {node.name for node in graph.inputs.values()})
+
+
+def _order(graph: Graph, directives: Mapping[DirectiveKey, Directive]) -> tuple[Symbol, ...]:
     """One order for all dims: dealt ones first, then as inputs, recurrent tensors and other values list them."""
-    sequences = [tuple(symbol for kind, symbol in directives if kind is ParallelizeDirective)]
+    sequences = [tuple(dict.fromkeys(symbol for kind, symbol, _ in directives if kind is ParallelizeDirective))]
     named = [n for n in graph if any(d.op == "input" for d in n.definitions)]
     named += [n for n in graph if n.recurrent]
     sequences += [node.symbols for node in (*named, *graph)]

@@ -35,7 +35,8 @@ from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.gathers import taken_part
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
-from polyrhythm.stream.lowering.problem import Problem, is_whole
+from polyrhythm.stream.lowering.problem import NODES, DirectiveKey, Problem, is_whole
+from polyrhythm.stream.lowering.retiling import retiled
 from polyrhythm.stream.lowering.values import PACKED, ROOT, Axis, Block, Lead, Load, Operand, Value
 from polyrhythm.stream.operators.common import affine_walk
 from polyrhythm.stream.operators.higher import accum, flat_map
@@ -111,10 +112,12 @@ class Routing:
         return self._once("entered", value, self._entered)
 
     def _entered(self, value: Value) -> Value:
-        if value.levels is not None or None in value.sizes or set(self.dims) & set(value.inside.axes):
+        for symbol in self.dims:
+            value = retiled(value, symbol, None, self.problem)
+        if value.levels is not None or None in value.sizes:
             raise AccessNotStreamable(
                 f"{value.base.name} cannot be sent to the {self.branch}s that {described(self.index)} names: "
-                "its length differs from step to step, or its tiles hold several steps",
+                "its length differs from step to step",
                 fix=f"leave out the directives for {', '.join(map(str, self.dims))} and {self.branch}",
                 at=self.index.at,
             )
@@ -369,14 +372,14 @@ class Routings:
         """The dims whose steps go to branches."""
         return frozenset(symbol for routing in self.taken.values() for symbol in routing.dims)
 
-    def used(self) -> set[tuple[type, Symbol]]:
+    def used(self) -> set[DirectiveKey]:
         """The directives that have an effect here."""
-        found: set[tuple[type, Symbol]] = set()
+        found: set[DirectiveKey] = set()
         for routing in self.taken.values():
-            found.add((TimeMultiplexDirective, routing.branch))
+            found.add((TimeMultiplexDirective, routing.branch, NODES))
             if routing.tile is not None:
                 tiled = (symbol for symbol in routing.dims if routing.problem.directive(TileDirective, symbol))
-                found |= {(TileDirective, symbol) for symbol in tiled}
+                found |= {(TileDirective, symbol, NODES) for symbol in tiled}
         return found
 
 
