@@ -74,6 +74,30 @@ BUGS: tuple[Bug, ...] = (
         'run = {"monoid": found.step.monoid, "axis": 0, "reverse": not found.reverse}',
     ),
     Bug(
+        "ranges: a running result begins with the identity of another monoid",
+        "polyrhythm.compiler.passes.running",
+        "dtypes.identity(monoid, dtype)",
+        'dtypes.identity("sum" if monoid == "max" else monoid, dtype)',
+    ),
+    Bug(
+        "ranges: the first element is combined twice",
+        "polyrhythm.compiler.passes.running",
+        "return {self.symbol: u if self.reverse or self.inclusive else u - 1}",
+        "return {self.symbol: u if self.reverse else u - 1}",
+    ),
+    Bug(
+        "ranges: a running result is read one step early",
+        "polyrhythm.compiler.passes.running",
+        "return found.end - 1 if inclusive else found.end",
+        "return found.end - 1",
+    ),
+    Bug(
+        "accumulate: the last step is not added",
+        "polyrhythm.compiler.passes.accumulate",
+        "end = simplified_term(steps.start + length, known)",
+        "end = simplified_term(steps.start + length - 1, known)",
+    ),
+    Bug(
         "dead: a definition that holds is dropped",
         "polyrhythm.compiler.passes.dead",
         "if not solutions(condition).is_empty:",

@@ -7,12 +7,14 @@ leaving any of them out, which is for measurements, gives a slower program and n
 from collections.abc import Callable, Collection
 
 from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.passes.accumulate import accumulate
 from polyrhythm.compiler.passes.contract import contract_sums
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.dead import drop_dead
 from polyrhythm.compiler.passes.lift import lift
 from polyrhythm.compiler.passes.narrow import narrow
 from polyrhythm.compiler.passes.notes import Note, Notes
+from polyrhythm.compiler.passes.ranges import accumulate_ranges
 from polyrhythm.compiler.passes.separate import separate
 from polyrhythm.compiler.passes.share import share
 from polyrhythm.compiler.passes.simplify import simplify
@@ -28,6 +30,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("narrow", narrow),
     ("share", share),
     ("contract", contract_sums),
+    ("ranges", accumulate_ranges),
+    ("accumulate", accumulate),
+    ("dead", drop_dead),
     ("lift", lift),
     ("simplify", simplify),
     ("copies", propagate_copies),

@@ -1,4 +1,4 @@
-"""Rules about parts of contractions: one element along an axis is a contraction of parts of the operands.
+"""Rules about parts: one element along an axis of a contraction is a contraction of parts of the operands.
 
 The gradient of a key of attention is the case they are for. Each step contributes a product for every key it reads, of
 which a key wants its own: taken first, the parts are summed over the steps as one contraction (`contract.py`), and the
@@ -48,6 +48,25 @@ def slice_of_contraction(nodes: Nodes, node: Node, definition: Definition) -> De
         }
         operands.append(nodes.add(f"{node.name}_part", node, definition, "slice", (operand,), **part))
     return Definition(definition.domain, "einsum", tuple(operands), inner.attributes, definition.at)
+
+
+def slice_of_broadcast(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
+    """A part of what is repeated along all axes that are cut is what is repeated: the whole need not be made.
+
+    The gradient of a sum over all steps is such a value, of which each step wants its own.
+    """
+    access = definition.operands[0]
+    inner = nodes.seen_through(access)
+    if inner is None or inner.op != "broadcast":
+        return None
+    whole, shape = nodes.type_of(access).shape, nodes.type_of(inner.operands[0]).shape
+    starts, lengths = (tuple(map(Term.of, definition.attributes[key])) for key in ("starts", "lengths"))
+    extra = len(whole) - len(shape)
+    for axis, (start, length, full) in enumerate(zip(starts, lengths, whole, strict=True)):
+        is_cut = start is not ZERO or length is not full or definition.attributes["steps"][axis] != 1
+        if is_cut and axis >= extra and shape[axis - extra] is not ONE:
+            return None
+    return Definition(definition.domain, "broadcast", inner.operands, {"shape": node.shape}, definition.at)
 
 
 def reshape_of_contraction(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:

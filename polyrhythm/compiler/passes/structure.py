@@ -23,7 +23,7 @@ from polyrhythm.compiler.ir.ops.record import concrete
 from polyrhythm.compiler.ir.sets import equal, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, Shape
-from polyrhythm.compiler.passes.parts import reshape_of_contraction, slice_of_contraction
+from polyrhythm.compiler.passes.parts import reshape_of_contraction, slice_of_broadcast, slice_of_contraction
 from polyrhythm.compiler.passes.rewriting import Nodes
 
 Structural = Callable[[Nodes, Node, Definition], Definition | None]
@@ -365,6 +365,7 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("broadcast-last", None, broadcast_last),
     ("fold-constants", None, fold_constants),
     ("contract-transposed", frozenset({"einsum"}), contract_transposed),
+    ("slice-of-broadcast", frozenset({"slice"}), slice_of_broadcast),
     ("slice-of-contraction", frozenset({"slice"}), slice_of_contraction),
     ("reshape-of-contraction", frozenset({"reshape"}), reshape_of_contraction),
     ("recognise-matmul", frozenset({"reduce"}), recognise_matmul),

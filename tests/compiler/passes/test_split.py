@@ -108,7 +108,7 @@ def test_what_both_parts_read_at_their_own_steps_is_cut_too(backend: str, far: b
     h[0] = token
     keys = h * w * turn
     seen = keys[layer, pr.max(0, t - 2) : t + 1].sum(0) * turn
-    h[layer + 1] = pr.tanh(seen + (turn[0 : t + 1].sum(0) if far else 0.0))
+    h[layer + 1] = pr.tanh(seen + (pr.tanh(turn[0 : t + 1] * turn).sum(0) if far else 0.0))
     token[t < P] = prompt
     token[t >= P] = h[L, t - 1] + 0.5
     program = pr.compile(token, backend=backend, progress=False)
@@ -167,7 +167,7 @@ def test_what_is_given_last_is_computed_first() -> None:
     P = pr.size("P", max=T)
     x = pr.input("x", (), (t,))
     y = pr.recurrent((), ((t, T + 1),), name="y")
-    mean = pr.tanh(y)[t : T + 1].mean(0)
+    mean = pr.tanh(y[t : T + 1] * y).mean(0)
     y[t < P] = mean[t + 1]
     y[(t >= P) & (t < T)] = x
     y[T] = 1.0

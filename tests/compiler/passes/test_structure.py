@@ -28,6 +28,7 @@ CASES = {
     "broadcast-twice": (lambda: pr.broadcast_to(pr.broadcast_to(x(), (5, 2, 3, 4)), (6, 5, 2, 3, 4)), []),
     "transpose-twice": (lambda: pr.transpose(pr.transpose(x(), (1, 2, 0)), (1, 2, 0)), ["transpose"]),
     "slice-twice": (lambda: x().axes[:, 1:, 1:4:2].axes[1:, :, 1:], ["slice"]),
+    "slice-of-broadcast": (lambda: pr.broadcast_to(x(), (5, 2, 3, 4)).axes[1:3], []),
     "reduce-twice": (lambda: x().sum(2).sum(0), ["reduce"]),
     "cast-twice": (lambda: pr.cast(pr.cast(pr.cast(x(), "int8"), "int32"), "float32"), ["cast", "cast"]),
     "drop-broadcast": (lambda: x() * pr.broadcast_to(m((4,), "d"), (2, 3, 4)), ["mul"]),

@@ -96,7 +96,7 @@ def test_loops_are_explained_by_what_their_steps_share() -> None:
     x = pr.input("x", (256,), (t,))
     h = pr.recurrent((256,), ((t, T + 1),))
     h[0] = 0.0
-    h[t + 1] = pr.tanh(x + h[0 : t + 1].mean(0))
+    h[t + 1] = pr.tanh(x + pr.tanh(h[0 : t + 1] * x).mean(0))
     free = pr.exp(x)
     lines = pr.compile({"h": h[T], "free": free}).explain(level=2).split("\n")
     (apart,) = [line for line in lines if line.startswith("  vector: steps at")]
@@ -104,4 +104,7 @@ def test_loops_are_explained_by_what_their_steps_share() -> None:
     (refused,) = [line for line in lines if line.startswith("  vector: refused steps at")]
     assert refused.endswith("a step of t reads what the one before has left in h")
     (grown,) = [line for line in lines if line.startswith("  grow: ")]
-    assert "(h[t + 1] = pr.tanh(x + h[0 : t + 1].mean(0))): buffers of T begin with 512 steps and double" in grown
+    assert (
+        "(h[t + 1] = pr.tanh(x + pr.tanh(h[0 : t + 1] * x).mean(0))): buffers of T begin with 512 steps and double"
+        in grown
+    )

@@ -1,0 +1,140 @@
+"""Accumulate: a reduction over all steps of a loop is added to in the loop, so that no step of its operand is stored.
+
+`y[0:T].sum(0)` of values that come about one step after the other is the last entry of `R[0] = 0`,
+`R[u + 1] = R[u] + y[u]`; a contraction over the steps, such as the gradient of a weight, adds one product at each step.
+What an algorithm stores then follows from its objective: policy gradients with one-step returns store one observation.
+
+Legal as any running result (`running.py`). Done where it saves storage, in this order:
+- all operands are made by recurrences of one direction, so that their steps come about in one loop, in that order; the
+  gradient of a recurrent weight pairs values of both directions, of which one is stored anyway, and stays one product;
+- no operand is stored for another reason, or made of nothing but what is: no input or output, nothing that others read
+  in ranges or that a recurrence of the other direction reads;
+- the result is not much larger than what a step adds: large matrices are better added to by many rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polyrhythm.compiler.analysis.directions import Along
+from polyrhythm.compiler.ir.conditions import conjunction
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.sets import facts, simplified_term
+from polyrhythm.compiler.ir.terms import Symbol, dims_of, product
+from polyrhythm.compiler.ir.types import Shape
+from polyrhythm.compiler.passes.dead import wanted
+from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.rewriting import Nodes
+from polyrhythm.compiler.passes.running import Ranged, axes_of, result, steps_of
+
+SHARE = 8
+"""So many times the elements that a step reads may the result have."""
+
+Site = tuple[str, int]
+"""A definition: the name of its node, and its number there."""
+
+
+def accumulate(graph: Graph, notes: Notes) -> Graph:
+    """The graph with reductions over all steps of a loop added up in the loop."""
+    kept = wanted(graph)
+    found = dict(_candidates(graph, kept))
+    ranges = _ranges(graph)
+    while True:  # what one candidate reads is stored if another reader of it is none
+        left = {site: one for site, one in found.items() if _is_free(one, kept, ranges, found)}
+        if len(left) == len(found):
+            break
+        found = left
+    nodes = Nodes(graph)
+    for (name, number), ranged in found.items():
+        made = result(nodes, ranged)
+        if made is not None:
+            nodes.redefine(nodes[name], number, made)
+            sources = {access.source for access in ranged.definition.operands}
+            saved = sum((bytes_of(graph[source]) for source in sorted(sources)), start=0 * bytes_of(ranged.node))
+            what = f"a {ranged.summed.monoid} over all steps of {ranged.steps.symbol} is added up in their loop"
+            notes.did("accumulate", ranged.definition.at or ranged.node.at, what, 0, saved)
+    return nodes.done()
+
+
+def _candidates(graph: Graph, kept: set[str]) -> Iterator[tuple[Site, Ranged]]:
+    """Reductions over a fixed range of what recurrences of one direction make."""
+    nodes = Nodes(graph)
+    views: dict[Symbol, Along] = {}
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            for summed in axes_of(definition):
+                read = [(a, x) for a, x in zip(definition.operands, summed.axes, strict=True) if x is not None]
+                if len(read) < len(definition.operands) or not all(x < len(a.ranges) for a, x in read):
+                    continue
+                steps = steps_of(nodes, *read[0])
+                if steps is None or dims_of(steps.extent) or steps.symbol in node.symbols:
+                    continue
+                length = read[0][0].ranges[read[0][1]].length
+                if dims_of(steps.start) or dims_of(length) or length.is_constant:
+                    continue
+                if any(s in graph.stops for s in (steps.extent + length).symbols):
+                    continue
+                if steps.symbol not in views:
+                    views[steps.symbol] = Along(graph, steps.symbol)
+                along = views[steps.symbol]
+                ways = frozenset[int]().union(*(along.behind[access.source] for access, _ in read))
+                if len(ways) != 1 or 0 in ways or any(_is_there(along, kept, access.source) for access, _ in read):
+                    continue
+                parts = [nodes.type_of(access).shape[len(access.ranges) :] for access, _ in read]
+                if not _is_small(node.shape, parts):
+                    continue
+                known = nodes.known(node, definition)
+                known = conjunction(known, facts(known.symbols))
+                end = simplified_term(steps.start + length, known)
+                yield (
+                    (node.name, number),
+                    Ranged(node, definition, summed, steps, end, frozenset(), -1 in ways, known),
+                )
+                break
+
+
+def _is_there(along: Along, kept: set[str], name: str) -> bool:
+    """Whether every step of a node is stored anyway, or can be computed alone from what is."""
+    waiting, seen = [name], {name}
+    while waiting:
+        current = waiting.pop()
+        node = along.graph[current]
+        turned = along.turns(current)
+        if current in kept or along.symbol not in node.symbols:
+            continue
+        if any(turned & along.behind[reader] for reader in along.readers[current]):
+            continue  # a recurrence that goes the other way reads it
+        if current in along.circles:
+            return False
+        sources = {access.source for access in along.reads[current]} - seen
+        seen |= sources
+        waiting += sources
+    return True
+
+
+def _is_small(shape: Shape, parts: list[Shape]) -> bool:
+    size, read = product(shape), sum((product(part) for part in parts), start=product(()) * 0)
+    return size.is_constant and read.is_constant and size.constant <= SHARE * read.constant
+
+
+def _ranges(graph: Graph) -> dict[str, list[Site]]:
+    """Who reads ranges of each node that have no constant length."""
+    found: dict[str, list[Site]] = {}
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            for access in definition.operands:
+                for run in access.ranges:
+                    if not run.length.is_constant:
+                        found.setdefault(access.source, []).append((node.name, number))
+    return found
+
+
+def _is_free(
+    ranged: Ranged,
+    kept: set[str],
+    ranges: dict[str, list[Site]],
+    candidates: dict[Site, Ranged],
+) -> bool:
+    """Whether no operand is stored for all steps by anyone but candidates."""
+    sources = [access.source for access in ranged.definition.operands]
+    return all(name not in kept and all(reader in candidates for reader in ranges[name]) for name in sources)

@@ -1,0 +1,79 @@
+"""Ranges: a reduction at every step over a range that grows or shrinks with it becomes a running result.
+
+`x[0 : t + 1].sum(0)` at each t is `R[t]` of `R[0] = x[0]`, `R[u] = R[u - 1] + x[u]`; `x[t:T]` is the same from the
+other end. T elements are combined instead of T * T / 2. A recurrence, not an operation on all steps, so that ranges
+inside the recurrence that makes x, streams and stopping conditions need nothing more.
+
+Legal because the monoids are associative, and because an entry combines exactly the elements that some reader combined:
+it reads no step that was not read before. What is reduced may be computed from ranges (`elements.py`), as long as an
+element is the same for all readers. Floating-point sums may round differently, as in any reduction: a running sum of n
+elements has an error of up to n units in the last place. 16-bit floats are combined in float32 and rounded at the end.
+
+A sum weighted by powers of the distance (`gamma ** k`, `exp(-k / tau)`) is a running result too: the quotient of
+neighbouring weights is the same for all elements, and is what the running sum is multiplied by at each step
+(`weights.py`).
+"""
+
+from __future__ import annotations
+
+from polyrhythm.compiler.ir.conditions import conjunction
+from polyrhythm.compiler.ir.graph import Definition, Graph, Node
+from polyrhythm.compiler.ir.sets import facts, least, simplified_term
+from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
+from polyrhythm.compiler.passes.notes import Notes
+from polyrhythm.compiler.passes.rewriting import Nodes
+from polyrhythm.compiler.passes.running import Ranged, Summed, axes_of, result, steps_of
+
+FEW = 16
+"""Ranges of no more steps than these are reduced as they are: all readers at once, which takes no recurrence."""
+
+
+def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
+    """The graph with reductions over growing and shrinking ranges as running results."""
+    nodes = Nodes(graph)
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            for summed in axes_of(definition):
+                found = _ranged(nodes, node, definition, summed)
+                made = None if found is None else result(nodes, found)
+                if made is not None and found is not None:
+                    nodes.redefine(nodes[node.name], number, made)
+                    way = "shrinks" if found.reverse else "grows"
+                    what = f"a {summed.monoid} over a range that {way} with {_names(found.gone)} is a running one"
+                    notes.did(f"running-{summed.monoid}", definition.at or node.at, what)
+                    break
+    return nodes.done()
+
+
+def _names(symbols: frozenset[Symbol]) -> str:
+    return ", ".join(sorted(map(str, symbols)))
+
+
+def _ranged(nodes: Nodes, node: Node, definition: Definition, summed: Summed) -> Ranged | None:
+    """A reduction along an axis whose steps grow or shrink without a limit."""
+    read = [(access, axis) for access, axis in zip(definition.operands, summed.axes, strict=True) if axis is not None]
+    steps = next((found for access, axis in read if (found := steps_of(nodes, access, axis)) is not None), None)
+    if steps is None or dims_of(steps.extent):
+        return None
+    known = nodes.known(node, definition)
+    known = conjunction(known, facts(known.symbols))
+    length = simplified_term(nodes.type_of(read[0][0]).shape[read[0][1]], known)
+    end = simplified_term(steps.start + length, known)
+    varying = _own(node, end) - _own(node, steps.start), _own(node, steps.start) - _own(node, end)
+    if not (varying[0] or varying[1]):
+        return None
+    # Both ends may change with dims of their own; the running result then starts anew for each of the others.
+    reverse = not varying[0]
+    gone = varying[1] if reverse else varying[0]
+    most = least(-length, known)
+    if most is not None and -most <= FEW:
+        return None
+    if any(gone & n.symbols for n in node.shape):
+        return None
+    if reverse and any(symbol in nodes.graph.stops for symbol in end.symbols):
+        return None
+    return Ranged(node, definition, summed, steps, end, gone, reverse, known)
+
+
+def _own(node: Node, term: Term) -> frozenset[Symbol]:
+    return dims_of(term) & frozenset(node.symbols)

@@ -1,0 +1,272 @@
+"""Running results: recurrences that combine one element after the other by a monoid.
+
+`Ranged` is a reduction over a range of steps; `result` is the same as an entry of a recurrence, which it adds. `Run`
+says where that begins and which way it goes. Inclusive, the entry at a step has that step's own element in it;
+exclusive, there is one more step, which holds the identity, so that empty runs are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, le, lt, ne
+from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.sets import points, proves, simplified
+from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
+from polyrhythm.compiler.ir.types import Array, Shape, TensorType
+from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, renamed, symbols_of, walk
+from polyrhythm.compiler.passes.rewriting import Nodes
+from polyrhythm.compiler.passes.weights import Weights
+from polyrhythm.source import Source
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+
+
+PLACE = Symbol("place", "dim", serial=-50)
+"""The step of an element, until it has the name of a dim."""
+
+EDGE = Symbol("edge", "dim", serial=-51)
+"""The step of the newest element of an entry."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run over the steps of one dim of some dims: where it begins, which way it goes, and where it has entries."""
+
+    dims: tuple[NodeDim, ...]
+    symbol: Symbol
+    begin: Term
+    reverse: bool
+    inclusive: bool
+    domain: Condition
+
+    @property
+    def current(self) -> tuple[Term, ...]:
+        return tuple(Term.of(dim.symbol) for dim in self.dims)
+
+    @property
+    def before(self) -> dict[Symbol, Term]:
+        """The step that is combined before the current one."""
+        u = Term.of(self.symbol)
+        return {self.symbol: u + 1 if self.reverse else u - 1}
+
+    @property
+    def newest(self) -> dict[Symbol, Term]:
+        """The step whose element the entry at the current one adds."""
+        u = Term.of(self.symbol)
+        return {self.symbol: u if self.reverse or self.inclusive else u - 1}
+
+
+@dataclass(frozen=True)
+class Summed:
+    """An axis that a reduction or a contraction combines: its number in each operand, None where one lacks it."""
+
+    monoid: str
+    axes: tuple[int | None, ...]
+    letter: str = ""
+
+    def element(self, elements: Elements, definition: Definition, place: Term) -> Element | None:
+        """What one position along the axis adds to the result."""
+        parts: list[Element] = []
+        for access, axis in zip(definition.operands, self.axes, strict=True):
+            part = elements.of(access, {} if axis is None else {axis: place})
+            if part is None:
+                return None
+            parts.append(part)
+        if self.letter:
+            words, output = parse_spec(definition.attributes["spec"])
+            spec = ",".join(word.replace(self.letter, "") for word in words)
+            return Made("einsum", tuple(parts), {"spec": f"{spec}->{output}"})
+        own = self.axes[0]
+        assert own is not None
+        rest = tuple(axis - (axis > own) for axis in definition.attributes["axes"] if axis != own)
+        return Made("reduce", tuple(parts), {"monoid": self.monoid, "axes": rest}) if rest else parts[0]
+
+
+def axes_of(definition: Definition) -> Iterator[Summed]:
+    """The axes that a definition combines over."""
+    if definition.op == "reduce":
+        for axis in definition.attributes["axes"]:
+            yield Summed(definition.attributes["monoid"], (axis,))
+    elif definition.op == "einsum":
+        words, output = parse_spec(definition.attributes["spec"])
+        for letter in dict.fromkeys("".join(words)):
+            if letter not in output and all(word.count(letter) < 2 for word in words):
+                yield Summed("sum", tuple(word.index(letter) if letter in word else None for word in words), letter)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps that an axis of a value has: those of a dim of so many steps, from `start` on."""
+
+    symbol: Symbol
+    extent: Term
+    start: Term
+
+
+@dataclass(frozen=True)
+class Ranged:
+    """A reduction of elements over a range of steps.
+
+    `gone` are the dims of the reader along which the range changes; `end` is the step after its last.
+    """
+
+    node: Node
+    definition: Definition
+    summed: Summed
+    steps: Steps
+    end: Term
+    gone: frozenset[Symbol]
+    reverse: bool
+    known: Condition
+
+
+def constant(nodes: Nodes, hint: str, value: np.ndarray, at: Source | None) -> Access:
+    """A node that is one constant scalar."""
+    made = Definition(TRUE, "constant", (), {"value": Array(value)}, at)
+    name = nodes.fresh(hint)
+    nodes.nodes[name] = Node(name, (), TensorType((), value.dtype), (made,), False, TRUE, at)
+    return Access(name, ())
+
+
+def running(
+    nodes: Nodes,
+    hint: str,
+    run: Run,
+    element: Access,
+    monoid: str,
+    shape: Shape,
+    factor: Access | None,
+    at: Source | None,
+) -> str:
+    """The recurrence that combines an element of each step with what was before, times a factor where there is one."""
+    dtype = nodes[element.source].dtype
+    name = nodes.fresh(hint)
+    kind = TensorType(shape, dtype)
+    u = Term.of(run.symbol)
+    own = Access(name, run.current).substitute(run.before)
+    added = element.substitute(run.newest)
+    first = element
+    if not run.inclusive:
+        first = constant(nodes, f"{name}_identity", dtypes.identity(monoid, dtype), at)
+    # The name is taken before anything else is added under it.
+    nodes.nodes[name] = Node(name, run.dims, kind, (), True, run.domain, at)
+    if factor is not None:
+        scaled = nodes.fresh(f"{name}_scaled")
+        product = Definition(TRUE, "mul", (own, factor), {}, at)
+        nodes.nodes[scaled] = Node(
+            scaled, run.dims, kind, (product,), False, conjunction(run.domain, ne(u, run.begin)), at
+        )
+        own = Access(scaled, run.current)
+    begin = Definition(eq(u, run.begin), "broadcast", (first,), {"shape": shape}, at)
+    step = Definition(ne(u, run.begin), COMBINE[monoid], (added, own) if run.reverse else (own, added), {}, at)
+    nodes.nodes[name] = Node(name, run.dims, kind, (begin, step), True, run.domain, at)
+    return name
+
+
+def steps_of(nodes: Nodes, access: Access, axis: int) -> Steps | None:
+    """The steps that an axis of what is read has, if it is a range of steps, or each position is made of one."""
+    if axis < len(access.ranges):
+        run = access.ranges[axis]
+        source = nodes[access.source]
+        dim = next(d for d, step in zip(source.dims, access.steps, strict=True) if step is run)
+        return Steps(dim.symbol, dim.extent, run.start) if run.step == 1 else None
+    # The position is a name that no range has: where it ends up is the range.
+    found = Elements(nodes).of(access, {axis: Term.of(PLACE)})
+    return None if found is None else _leaf(nodes, found)
+
+
+def _leaf(nodes: Nodes, element: Element) -> Steps | None:
+    for part in walk(element):
+        if isinstance(part, Access):
+            for dim, step in zip(nodes[part.source].dims, part.steps, strict=True):
+                if isinstance(step, Term) and PLACE in step.symbols:
+                    if not step.linear_in(PLACE) or step.coefficient(PLACE) != 1:
+                        return None
+                    return Steps(dim.symbol, dim.extent, step - Term.of(PLACE))
+    return None
+
+
+def result(nodes: Nodes, found: Ranged) -> Definition | None:
+    """What the reduction is after a running result was added; None where elements differ from reader to reader."""
+    node, definition, steps = found.node, found.definition, found.steps
+    monoid, place = found.summed.monoid, Term.of(PLACE)
+    element = found.summed.element(Elements(nodes, found.gone), definition, place - steps.start)
+    if element is None:
+        return None
+    factor = None
+    if symbols_of(element) & found.gone:
+        weighted = _weighted(nodes, found, element) if monoid == "sum" else None
+        if weighted is None:
+            return None
+        element, factor = weighted
+    inclusive = proves(found.known, ge(found.end - steps.start, 1))
+    if not inclusive and any(s in nodes.graph.stops for s in steps.extent.symbols):
+        return None
+    begin = found.end if found.reverse else steps.start
+    kept = symbols_of(element) | begin.symbols | (frozenset() if factor is None else symbols_of(factor))
+    outer = tuple(dim for dim in node.dims if dim.symbol in kept)
+    if any(dim.symbol is steps.symbol for dim in outer):
+        return None
+    at_elements = conjunction(found.known, ge(place, steps.start), lt(place, found.end))
+    at_entries = at_elements if inclusive else conjunction(found.known, ge(place, steps.start), le(place, found.end))
+    dims = (*outer, NodeDim(steps.symbol, steps.extent))
+    elements = _like(node, dims, at_elements, steps.symbol)
+    if any(symbol in nodes.graph.stops for symbol in elements.domain.symbols):
+        return None  # a recurrence goes on wherever it is defined, and would have to know where that ends
+    plain = Definition(TRUE, "broadcast", (), {}, definition.at)
+    element = renamed(element, {PLACE: Term.of(steps.symbol)})
+    wide = dtypes.accumulator(node.dtype)
+    if wide != node.dtype:
+        element = Made("cast", (element,), {"dtype": wide})
+        factor = None if factor is None else Made("cast", (factor,), {"dtype": wide})
+    each = emitted(nodes, elements, plain, f"{node.name}_element", element)
+    by = None if factor is None else emitted(nodes, _like(node, outer, at_entries), plain, f"{node.name}_ratio", factor)
+    if not inclusive:
+        dims = (*outer, NodeDim(steps.symbol, steps.extent + 1))
+    elif found.reverse:
+        begin = begin - 1
+    run = Run(dims, steps.symbol, begin, found.reverse, inclusive, _like(node, dims, at_entries, steps.symbol).domain)
+    name = running(nodes, f"{node.name}_running", run, each, monoid, node.shape, by, definition.at)
+    read = Access(name, (*(Term.of(d.symbol) for d in outer), _entry(found, inclusive)))
+    if wide != node.dtype:
+        return Definition(definition.domain, "cast", (read,), {"dtype": node.dtype}, definition.at)
+    return Definition(definition.domain, "broadcast", (read,), {"shape": node.shape}, definition.at)
+
+
+def _entry(found: Ranged, inclusive: bool) -> Term:
+    """The entry of the running result that a reader wants."""
+    if found.reverse:
+        return found.steps.start
+    return found.end - 1 if inclusive else found.end
+
+
+def _weighted(nodes: Nodes, found: Ranged, element: Element) -> tuple[Element, Element] | None:
+    """The newest element of each entry and the factor of those before, where weights change alike for all elements."""
+    edge = found.steps.start if found.reverse else found.end - 1  # the step of the newest element
+    if len(found.gone) > 1:
+        return None
+    (symbol,) = found.gone
+    if not edge.linear_in(symbol) or edge.coefficient(symbol) != 1:
+        return None
+    # The reader as a function of its newest element.
+    element = renamed(element, {symbol: Term.of(EDGE) - (edge - Term.of(symbol))})
+    factor = Weights(nodes, EDGE, PLACE, found.node.dtype).quotient(element, 1 if found.reverse else -1)
+    return None if factor is None else (renamed(element, {EDGE: Term.of(PLACE)}), factor)
+
+
+def _like(node: Node, dims: tuple[NodeDim, ...], where: Condition, along: Symbol | None = None) -> Node:
+    """A stand-in over dims, defined where a condition holds for some reader; the place is the step of one of them."""
+    own = {dim.symbol for dim in dims if dim.symbol is not along} | ({PLACE} if along is not None else set())
+    columns = ordered(where.symbols)
+    dropped = [symbol for symbol in columns if symbol.kind == "dim" and symbol not in own]
+    domain = points(where, columns).without(dropped).condition()
+    if along is not None:
+        domain = domain.substitute({PLACE: Term.of(along)})
+    made = Node(node.name, dims, TensorType((), node.dtype), (), False, TRUE, node.at)
+    return replace(made, domain=simplified(domain, made.rectangle))

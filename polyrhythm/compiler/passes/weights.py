@@ -1,0 +1,143 @@
+"""Weights whose quotient from one reader to the next is the same for all elements: powers of the distance.
+
+In `sum(r[t + k] * gamma ** k)` the element at step u has the weight `gamma ** (u - t)`: from the reader at t + 1 to the
+reader at t every weight is multiplied by gamma. Found for products of such factors, `g ** e` and `exp(e)` with an
+exponent e that is linear in the steps (`exp(-k / tau)`, `lam ** (2 * k + 1)`), each free to vary along other dims.
+Exact but for rounding, and better than the powers themselves, which are rounded where they are large. Where the base
+is zero, `0 ** 0` is one, as it is at the first element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.types import Array, Shape
+from polyrhythm.compiler.passes.elements import Element, Made, symbols_of, type_of, walk
+from polyrhythm.compiler.passes.rewriting import Nodes
+from polyrhythm.errors import ShapeError
+
+SHAPING = frozenset({"broadcast", "reshape"})
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Elements whose weights change with a symbol; `fixed` numbers the elements."""
+
+    nodes: Nodes
+    symbol: Symbol
+    fixed: Symbol
+    dtype: np.dtype
+
+    def quotient(self, element: Element, by: int) -> Element | None:
+        """The element divided by itself with the symbol moved by one step, which depends on neither symbol.
+
+        None where that differs from element to element, or is not known.
+        """
+        if self.symbol not in symbols_of(element):
+            return _constant(1, self.dtype)
+        if not isinstance(element, Made):
+            return None
+        if element.op in ("mul", "div"):
+            left, right = (self.quotient(operand, by) for operand in element.operands)
+            if left is None or right is None or _is_one(right):
+                return None if right is None else left
+            return _combined(element.op, left, right)
+        if element.op == "einsum":
+            return self._contracted(element, by)
+        if element.op == "neg":
+            return self.quotient(element.operands[0], by)
+        if element.op in SHAPING:
+            inner = self.quotient(element.operands[0], by)
+            return None if inner is None else self._shaped(element, inner)
+        if element.op not in ("pow", "exp"):
+            return None
+        slope = self._slope(element.operands[-1], self.dtype)
+        if slope is None or symbols_of(slope) & {self.symbol, self.fixed}:
+            return None
+        slope = _negative(slope) if by > 0 else slope  # f(s) / f(s + 1) goes down where f goes up
+        if element.op == "exp":
+            return Made("exp", (slope,))
+        base = element.operands[0]
+        if symbols_of(base) & {self.symbol, self.fixed}:
+            return None
+        return base if _is_one(slope) else Made("pow", (base, slope))
+
+    def _contracted(self, element: Made, by: int) -> Element | None:
+        """The quotient of a contraction: of its one operand that changes, if that is a scalar or as the result."""
+        words, output = parse_spec(element.attributes["spec"])
+        changing = [n for n, operand in enumerate(element.operands) if self.symbol in symbols_of(operand)]
+        found = self.quotient(element.operands[changing[0]], by) if len(changing) == 1 else None
+        if found is None or self._shape(found) == ():
+            return found
+        same = self._shape(found) == self._shape(element.operands[changing[0]])
+        return found if same and words[changing[0]] == output else None
+
+    def _shape(self, element: Element) -> Shape | None:
+        """The shape of an element; None where its lengths cannot be shown to fit without more to go by."""
+        try:
+            return type_of(self.nodes, element).shape
+        except ShapeError:
+            return None
+
+    def _shaped(self, element: Made, inner: Element) -> Element | None:
+        """A quotient in the shape of an element; a scalar fits as it is."""
+        shape = self._shape(inner)
+        if shape == ():
+            return inner
+        same = shape is not None and shape == self._shape(element.operands[0])
+        return Made(element.op, (inner,), element.attributes) if same else None
+
+    def _slope(self, element: Element, dtype: np.dtype) -> Element | None:
+        """By how much an exponent grows with the symbol, if it is linear in it."""
+        if not isinstance(element, Made):
+            return None
+        if element.op == "index":
+            value = Term.of(element.attributes["value"])
+            return _number(value.coefficient(self.symbol), dtype) if value.linear_in(self.symbol) else None
+        if element.op == "cast":  # of index values: what is read would have to be cast as well
+            inner = self._slope(element.operands[0], dtype)
+            return inner if inner is not None and all(isinstance(part, Made) for part in walk(inner)) else None
+        if element.op in SHAPING:
+            inner = self._slope(element.operands[0], dtype)
+            return None if inner is None else self._shaped(element, inner)
+        if element.op == "neg":
+            inner = self._slope(element.operands[0], dtype)
+            return None if inner is None else _negative(inner)
+        if element.op not in ("add", "sub", "mul", "div"):
+            return None
+        varying = [self.symbol in symbols_of(operand) for operand in element.operands]
+        inner = None if all(varying) else self._slope(element.operands[varying.index(True)], dtype)
+        if inner is None or (element.op == "div" and varying[1]):
+            return None
+        if element.op in ("add", "sub"):
+            return _negative(inner) if element.op == "sub" and varying[1] else inner
+        return _combined(element.op, inner, element.operands[varying.index(False)])
+
+
+def _combined(op: str, left: Element, right: Element) -> Element:
+    """A product or quotient; a sign is kept outside, so that it can be seen."""
+    if isinstance(left, Made) and left.op == "neg":
+        return _negative(_combined(op, left.operands[0], right))
+    return right if op == "mul" and _is_one(left) else Made(op, (left, right))
+
+
+def _negative(element: Element) -> Element:
+    return element.operands[0] if isinstance(element, Made) and element.op == "neg" else Made("neg", (element,))
+
+
+def _number(value: int, dtype: np.dtype) -> Element:
+    return _constant(value, dtype) if value >= 0 else Made("neg", (_constant(-value, dtype),))
+
+
+def _constant(value: int, dtype: np.dtype) -> Made:
+    return Made("constant", (), {"value": Array(np.array(value).astype(dtype))})
+
+
+def _is_one(element: Element) -> bool:
+    return (
+        isinstance(element, Made) and element.op == "constant" and bool((element.attributes["value"].value == 1).all())
+    )

@@ -1,0 +1,205 @@
+"""Reductions over growing and shrinking ranges are running results: the same values, linear bytes, at every edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir.text import show
+from polyrhythm.compiler.passes import optimised
+from polyrhythm.compiler.trace import trace
+from tests.compiler.gradients.differences import check
+from tests.compiler.passes.cases import after, rules
+
+t, T = pr.dim("t")
+b, B = pr.dim("b")
+x = pr.input("x", (2,), (b, t))
+s = pr.input("s", (), (t,))
+g = pr.input("g", ())
+
+MONOIDS: dict[str, Callable[[pr.Tensor], pr.Tensor]] = {
+    "sum": lambda v: v.sum(0),
+    "mean": lambda v: v.mean(0),
+    "prod": lambda v: v.prod(0),
+    "max": lambda v: v.max(0),
+    "min": lambda v: v.min(0),
+    "any": lambda v: (v > 0.5).any(0),
+    "all": lambda v: (v > -0.5).all(0),
+    "sum of both axes": lambda v: v.sum(),
+    "sum of squares": lambda v: pr.square(v - 0.5).sum(0),
+    "largest of a row": lambda v: v.max(1).sum(0),
+}
+RANGES: dict[str, Callable[[], pr.Tensor]] = {
+    "past": lambda: x[b, 0 : t + 1],
+    "before": lambda: x[b, 0:t],
+    "from the third": lambda: x[b, pr.min(2, T) : pr.min(T, pr.max(2, t))],
+    "future": lambda: x[b, t:T],
+    "after": lambda: x[b, t + 1 : T],
+    "but the last": lambda: x[b, t : T - 1],
+}
+LENGTHS = (0, 1, 2, 16, 17, 30)
+
+
+def given(steps: int, *names: str) -> dict[str, Any]:
+    random = np.random.default_rng(steps)
+    every = {
+        "x": random.uniform(-1.5, 1.5, size=(2, steps, 2)).astype("float32"),
+        "s": random.normal(size=steps).astype("float32"),
+        "g": np.float32(0.9),
+    }
+    return {name: every[name] for name in names}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_equal_to_the_oracle(name: str) -> None:
+    outputs = {reduction: made(RANGES[name]()) for reduction, made in MONOIDS.items()}
+    program = pr.compile(outputs)
+    done = [note.rule for note in program.compiled.notes if note.by == "ranges"]
+    assert {"running-sum", "running-prod", "running-max", "running-min", "running-any", "running-all"} == set(done)
+    for steps in LENGTHS:
+        want = pr.evaluate(outputs, given(steps, "x"), {T: steps})
+        found = program(**given(steps, "x"), bounds={T: steps})
+        for reduction in MONOIDS:
+            np.testing.assert_allclose(found[reduction], want[reduction], rtol=2e-5, atol=1e-5, err_msg=reduction)
+    assert program.memory.peak({T: 40_000, B: 1}) <= 2.1 * program.memory.peak({T: 20_000, B: 1})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_the_other_backends(backend: str) -> None:
+    outputs = {name: read().sum(0) for name, read in RANGES.items()}
+    program = pr.compile(outputs, backend=backend)
+    for steps in (0, 1, 17):
+        want = pr.evaluate(outputs, given(steps, "x"), {T: steps})
+        found = program(**given(steps, "x"), bounds={T: steps})
+        for name in RANGES:
+            np.testing.assert_allclose(found[name], want[name], rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [[1.0, np.nan, 2.0], [np.inf, -np.inf, 1.0], [-np.inf, -np.inf, np.nan], []])
+def test_values_that_are_not_finite(values: list[float]) -> None:
+    outputs = {
+        f"{way} {name}": getattr(read, name)(0)
+        for way, read in {"past": s[0 : t + 1], "after": s[t + 1 : T]}.items()
+        for name in ("max", "min", "sum", "prod")
+    }
+    array = np.array(values, "float32")
+    want = pr.evaluate(outputs, {"s": array}, {T: len(values)})
+    found = pr.compile(outputs)(s=array, bounds={T: len(values)})
+    for name, value in want.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+WEIGHTED: dict[str, Callable[[], pr.Tensor]] = {
+    "returns": lambda: (s[t:T] * 0.9 ** pr.arange(T - t)).sum(0),
+    "a base given": lambda: (s[t:T] * g ** pr.arange(T - t)).sum(0),
+    "later returns": lambda: (s[t + 1 : T] * g ** (pr.arange(T - t - 1) + 1)).sum(0),
+    "decay": lambda: (s[t:T] * pr.exp(-pr.arange(T - t) / 3.0)).sum(0),
+    "decay of the past": lambda: (s[0 : t + 1] * g ** (pr.value(t) - pr.arange(t + 1))).sum(0),
+    "twice": lambda: (s[t:T] * g ** pr.arange(T - t) / 2.0 ** pr.arange(T - t)).sum(0),
+    "by rows": lambda: (x[0, t:T] * pr.reshape(g ** pr.arange(T - t), (T - t, 1))).sum(0),
+    "a base for each column": lambda: (
+        x[0, t:T] * pr.constant([0.0, 1.1], "float32") ** pr.reshape(pr.arange(T - t), (T - t, 1))
+    ).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_discounted_sums(name: str) -> None:
+    output = WEIGHTED[name]()
+    program = pr.compile(output)
+    assert [note.rule for note in program.compiled.notes if note.by == "ranges"] == ["running-sum"]
+    inputs = [name for name in ("x", "s", "g") if name in program.compiled.graph.inputs]
+    for steps in LENGTHS:
+        values = given(steps, *inputs)
+        bounds = {T: steps, B: 2} if "x" in inputs else {T: steps}
+        want = pr.evaluate(output, values, bounds)
+        np.testing.assert_allclose(program(**values, bounds=bounds), want, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_differ_from_element_to_element_are_left_alone() -> None:
+    """A square of the distance has no quotient that is the same for all."""
+    square = (s[t:T] * g ** (pr.arange(T - t) * pr.arange(T - t))).sum(0)
+    values = given(5, "s", "g")
+    program = pr.compile(square)
+    assert not [note for note in program.compiled.notes if note.by == "ranges"]
+    np.testing.assert_allclose(program(**values), pr.evaluate(square, values), rtol=1e-5)
+
+
+def test_a_centred_sum_is_left_alone() -> None:
+    centred = pr.square(s[0 : t + 1] - s[0 : t + 1].mean(0)).sum(0)
+    values = given(20, "s")
+    np.testing.assert_allclose(pr.compile(centred)(**values), pr.evaluate(centred, values), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+def test_gradients(steps: int) -> None:
+    z = pr.input("z", (), (t,), "float64")
+    past, future = z[0 : t + 1].mean(0), (z[t:T] * pr.constant(0.9, "float64") ** pr.arange(T - t)).sum(0)
+    loss = pr.square(past) * future + pr.tanh(z[0:t].sum(0))
+    check(loss, z, "z", {"z": np.random.default_rng(0).normal(size=steps)}, {T: steps})
+    gradient = pr.grad(loss[0:T].sum(), z)
+    program = pr.compile(gradient)
+    values = {"z": np.random.default_rng(1).normal(size=steps)}
+    want = pr.evaluate(gradient, values, {T: steps})
+    np.testing.assert_allclose(program(**values, bounds={T: steps}), want, rtol=1e-9, atol=1e-12)
+    assert program.memory.peak({T: 40_000}) <= 2.1 * program.memory.peak({T: 20_000})
+
+
+def test_inside_the_recurrence_that_makes_the_elements() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = s[0]
+    y[t + 1] = pr.tanh(y[0 : t + 1].mean(0)) + s[t + 1] * y[0 : t + 1].max(0)
+    values = given(20, "s")
+    program = pr.compile(y)
+    np.testing.assert_allclose(program(**values), pr.evaluate(y, values), rtol=1e-4, atol=1e-5)
+
+
+def test_a_length_that_is_found_while_it_runs() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = 1.0
+    y[t + 1] = y * 1.5
+    total = y[0 : t + 1].sum(0)
+    program = pr.compile(total, until={t: total > 30.0})
+    want = pr.evaluate(total, {}, {T: 40}, until={t: total > 30.0})
+    np.testing.assert_allclose(program(bounds={T: 40}), want, rtol=1e-6)
+
+
+def test_half_precision_is_rounded_at_the_end() -> None:
+    half = pr.input("half", (), (t,), "float16")
+    values = np.random.default_rng(0).uniform(0, 1, 400).astype("float16")
+    want = np.array([values[: n + 1].astype("float32").sum() for n in range(400)]).astype("float16")
+    np.testing.assert_array_equal(pr.compile(half[0 : t + 1].sum(0))(half=values), want)
+
+
+def test_short_ranges_are_reduced_as_they_are() -> None:
+    short = s[0 : pr.min(t + 1, 5)].sum(0)
+    assert not [note for note in pr.compile(short).compiled.notes if note.by == "ranges"]
+
+
+def test_two_dims() -> None:
+    """A range from one dim to another starts anew for each of the first."""
+    i, _ = pr.dim("i", max=40)
+    rows = pr.input("rows", (), ((i, T),))
+    _, notes = after([rows[0 : t + 1].sum(0) * rows[t:T].max(0)], {"rows": np.arange(20.0, dtype="float32")}, {T: 20})
+    assert {"running-sum", "running-max"} <= set(rules(notes))
+
+
+def test_before_and_after(golden: Callable[[str, str], None]) -> None:
+    graph = completed(trace([s[0 : t + 1].sum(0), (s[t:T] * 0.5 ** pr.arange(T - t)).sum(0)]))
+    stages: dict[str, str] = {}
+    optimised(graph, inspect=lambda name, part: stages.update({name: show(part)}))
+    golden("before", show(graph))
+    golden("after", stages["ranges"])
+
+
+def test_without_the_pass_the_results_are_the_same() -> None:
+    output = s[0 : t + 1].sum(0)
+    values = given(20, "s")
+    plain, fast = pr.compile(output, without=("ranges",)), pr.compile(output)
+    assert plain.compiled.graph != fast.compiled.graph
+    np.testing.assert_allclose(plain(**values), fast(**values), rtol=1e-5, atol=1e-6)
