@@ -144,7 +144,7 @@ def test_gradients(steps: int) -> None:
     check(loss, z, "z", {"z": np.random.default_rng(0).normal(size=steps)}, {T: steps})
     gradient = pr.grad(loss[0:T].sum(), z)
     program = pr.compile(gradient)
-    values = {"z": np.random.default_rng(1).normal(size=steps)}
+    values: Any = {"z": np.random.default_rng(1).normal(size=steps)}
     want = pr.evaluate(gradient, values, {T: steps})
     np.testing.assert_allclose(program(**values, bounds={T: steps}), want, rtol=1e-9, atol=1e-12)
     assert program.memory.peak({T: 40_000}) <= 2.1 * program.memory.peak({T: 20_000})
