@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from polyrhythm.compiler.analysis.well_founded import components
 from polyrhythm.compiler.ir.graph import Access, Graph, Node, Range
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
 Directions = frozenset[int]

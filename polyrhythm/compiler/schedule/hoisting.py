@@ -25,7 +25,6 @@ from polyrhythm.compiler.analysis.ranks import FEW_STEPS
 from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, least
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
