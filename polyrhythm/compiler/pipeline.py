@@ -17,7 +17,8 @@ from polyrhythm.compiler.loops.build import build
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.guards import joined
 from polyrhythm.compiler.loops.hold import with_holds
-from polyrhythm.compiler.loops.ir import For, LoopProgram, walk
+from polyrhythm.compiler.loops.ir import For, LoopProgram, blocks_of, walk
+from polyrhythm.compiler.loops.lanes import with_lanes
 from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
 from polyrhythm.compiler.loops.unroll import expanded, marked
@@ -57,8 +58,8 @@ class Compiled:
 
     @property
     def executable(self) -> LoopProgram:
-        """The loops as a backend that compiles them takes them: those marked for it unrolled, then values held."""
-        loops = with_holds(joined(expanded(self.loops)))
+        """The loops as a backend that compiles them takes them: those marked for it are unrolled."""
+        loops = with_holds(with_lanes(joined(expanded(self.loops))))
         check_holds(loops)
         return loops
 
@@ -114,8 +115,20 @@ def compile_tensors(
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, wish)
         if refused is not None:
             raise refused
+        _check_lanes(ordered.loops, dim, wish)
     loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
     return replace(ordered, loops=loops, notes=notes, unlifted=unlifted if lifted else None, without=tuple(without))
+
+
+def _check_lanes(loops: LoopProgram, dim: Symbol, wish: str) -> None:
+    """Refuse what was wished for where the iterations of a loop cannot run together."""
+    for loop in walk(loops.body):
+        if isinstance(loop, For) and loop.refused and loop.counter.name == dim.name:
+            raise UnsupportedError(
+                f"{wish} cannot be: {loop.refused}",
+                fix=f"leave {dim} out of schedule=, which lets the compiler choose, or write {{{dim}: pr.loop()}}",
+                at=next((compute.at for block in blocks_of(loop.body) for compute in block.body if compute.at), None),
+            )
 
 
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
@@ -177,7 +190,7 @@ def _ordered(
         loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
     with _timed(seconds, "layout"):
         if compiled_loops:
-            loops = with_holds(laid_out(loops))
+            loops = with_holds(with_lanes(laid_out(loops), {dim.name for dim in at_once}))
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=compiled_loops)

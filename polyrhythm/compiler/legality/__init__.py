@@ -16,6 +16,7 @@ integer sets, for all values of the bounds at once. What is proved:
 - *until*: loops that end early look at the right values, and all of the above holds however they end (see
   `stops.py`);
 - *layout*: what the later passes have added to the loops, how places lie in memory and are read there, is true;
+- *lanes*: iterations that run together have to themselves what they write;
 - *hold*: values that are not read back from their buffers are those that the buffers hold.
 
 Taken for granted: that the graph is well formed (`ir/verify.py`), the requirements on bounds that are checked at
@@ -33,6 +34,7 @@ from polyrhythm.compiler.legality.completeness import check_completeness
 from polyrhythm.compiler.legality.effects import check_effects
 from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.holds import check_holds
+from polyrhythm.compiler.legality.lanes import check_lanes
 from polyrhythm.compiler.legality.layout import check_layout
 from polyrhythm.compiler.legality.operations import check_operations
 from polyrhythm.compiler.legality.places import check_places
@@ -43,7 +45,16 @@ from polyrhythm.compiler.loops.ir import LoopProgram
 
 __all__ = ["IllegalProgramError", "check_holds", "check_program"]
 
-RULES = (check_operations, check_completeness, check_places, check_reads, check_effects, check_stops, check_layout)
+RULES = (
+    check_operations,
+    check_completeness,
+    check_places,
+    check_reads,
+    check_effects,
+    check_stops,
+    check_layout,
+    check_lanes,
+)
 
 
 def check_program(graph: Graph, program: LoopProgram) -> None:

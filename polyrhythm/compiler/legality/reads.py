@@ -65,13 +65,13 @@ def check_reads(subject: Subject) -> None:
         for computation in computations:
             for access, operand in computation.reads():
                 if isinstance(operand, Load) and not subject.prover.impossible(computation.domain):
-                    read = _read(subject, computation, access, operand)
+                    read = read_of(subject, computation, access, operand)
                     if read.key not in seen:
                         seen.add(read.key)
                         check_read(subject, read)
 
 
-def _read(subject: Subject, computation: Computation, access: Access, load: Load) -> Read:
+def read_of(subject: Subject, computation: Computation, access: Access, load: Load) -> Read:
     """A load and the access it stands for, with one symbol per range for the position along it."""
     place = subject.place(load.place, computation.occurrence)
     node = subject.graph[access.source]
@@ -109,7 +109,7 @@ def check_read(subject: Subject, read: Read) -> None:
         _check_input(subject, read)
         return
     storings = subject.storings[read.place.name]
-    matches = [_match(read, s) for s in storings if s.computation.node is read.node]
+    matches = [match_of(read, s) for s in storings if s.computation.node is read.node]
     possible = [match for match in matches if match.condition is not FALSE]
     if len(possible) > 1:  # pieces of one loop, most of which have nothing to do with this read
         possible = [m for m in possible if not subject.prover.impossible(read.domain, m.condition)]
@@ -139,7 +139,8 @@ class _Match:
     time: Time
 
 
-def _match(read: Read, storing: Storing) -> _Match:
+def match_of(read: Read, storing: Storing) -> _Match:
+    """Where and when a store provides what is read."""
     computation = storing.computation
     roles = computation.occurrence.role(WRITER)
     step = (term.substitute(roles) for term in computation.step)

@@ -177,11 +177,38 @@ class Register:
 
 
 @dataclass(frozen=True)
+class Own:
+    """What one lane has of a place: position `counter + offset` of an axis. Lanes that have all of them `fill` it."""
+
+    place: str
+    axis: int
+    offset: Term
+    fills: bool = False
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How the iterations of a loop run together: what each of them has to itself of the places that it writes.
+
+    Of the `private` places each has a copy, as of variables. All others they share, and do not write.
+    """
+
+    written: tuple[Own, ...]
+    private: frozenset[str] = frozenset()
+
+    @property
+    def in_part(self) -> Lanes:
+        """Those of some of the iterations: they fill nothing."""
+        return replace(self, written=tuple(replace(own, fills=False) for own in self.written))
+
+
+@dataclass(frozen=True)
 class For:
     """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
 
     The iterations of a `parallel` loop do not depend on each other: they may run in any order, or all at once.
     `private` are the buffers that each of them fills and reads by itself.
+    Those that can run together are `lanes`, or it is `refused` for a reason (see `lanes.py`).
     An `unrolled` loop has a known number of iterations, and is better written out. Values that each iteration passes to
     the next beside their buffers are in `registers`; the first iteration finds what is in the buffer.
     """
@@ -195,6 +222,8 @@ class For:
     unrolled: bool = False
     private: frozenset[str] = frozenset()
     registers: tuple[Register, ...] = ()
+    lanes: Lanes | None = None
+    refused: str = ""
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

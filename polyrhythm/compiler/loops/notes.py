@@ -43,7 +43,11 @@ def _at_once(program: LoopProgram, loop: For) -> Iterator[Note]:
     if loop.known is not None and len(loop.known) < 2:
         return
     count = sum(len(block.body) for block in blocks_of(loop.body))
-    if loop.parallel and loop.stop is None:
+    if loop.refused:
+        what = f"the steps of {loop.counter} are independent, but run one by one: {loop.refused}"
+        yield Note("vector", "steps", _line(loop.body), what, refused=True)
+        return
+    if loop.lanes is not None:
         chosen = program.chunks.get(loop.counter.name)
         how = (
             f"as chosen, {chosen}" if chosen is not None else "at once, or in tiles of a size that the cost model finds"

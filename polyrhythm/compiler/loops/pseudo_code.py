@@ -145,6 +145,7 @@ class _Printer:
         word = "for all" if item.parallel else "for"
         slots = ", ".join(f"{r.place}{_index(r.before, values)}" for r in item.registers)
         held = f"  # holds {slots} from step to step" if slots else ""
+        held = f"  # one by one: {item.refused}" if item.refused else held
         yield f"{indent}{word} {item.counter} in {first} .. {last}{unrolled}{stop}:{held}"
         yield from self.items(item.body, values, indent + "    ")
 

@@ -24,7 +24,7 @@ def _place(place: Place) -> str:
 def _item(item: Item, indent: str) -> Iterator[str]:
     if isinstance(item, For):
         stop = f" until {item.stop.done}, then {item.stop.bound} = {item.stop.length}" if item.stop else ""
-        word = "for all" if item.parallel else "for"
+        word = ("lanes" if item.lanes is not None else "for all") if item.parallel else "for"
         unrolled = ", unrolled" if item.unrolled else ""
         slots = (f"{r.place}[{', '.join(map(str, r.before))}]" for r in item.registers)
         passed = f", holding {', '.join(slots)}" if item.registers else ""

@@ -193,7 +193,10 @@ def _written_out(items: Sequence[Item], values: Values) -> int:
 
 
 def expanded(program: LoopProgram) -> LoopProgram:
-    """The program with its unrolled loops written out. What was one outermost item stays one."""
+    """The program with its unrolled loops written out, lanes and held values to be found anew.
+
+    What was one outermost item stays one.
+    """
     if not any(isinstance(item, For) and item.unrolled for item in walk(program.body)):
         return program
     writer = _Writer(program)
@@ -238,7 +241,7 @@ class _Writer:
             stop = item.stop
             if stop is not None:
                 stop = Stop(self._load(stop.done, values), stop.bound, stop.length.substitute(values))
-            yield replace(item, first=first, end=end, body=body, stop=stop)
+            yield replace(item, first=first, end=end, body=body, stop=stop, registers=(), lanes=None)
 
     def _block(self, block: Block, values: Values) -> Block:
         body = tuple(self._compute(compute, values) for compute in block.body)
@@ -259,7 +262,7 @@ class _Writer:
 
     def _load(self, load: Load, values: Values) -> Load:
         place, index = self._slot(load.place, _at(load.index, values))
-        return replace(load, place=place, index=index, type=self._type(load.type, values))
+        return replace(load, place=place, index=index, type=self._type(load.type, values), held=False)
 
     def _type(self, kind: TensorType, values: Values) -> TensorType:
         """A type for given values of counters. What is known of its lengths is known of what they become."""

@@ -398,6 +398,27 @@ def change_register(program: LoopProgram, random: Random) -> LoopProgram | None:
     return _with_item(program, path, replace(loop, registers=(*loop.registers[:at], *new, *loop.registers[at + 1 :])))
 
 
+def change_lanes(program: LoopProgram, random: Random) -> LoopProgram | None:
+    """Lanes have other slots to themselves, fill what they do not have, or share what they write."""
+    loops = [(p, i) for p, i in _paths(program.body) if isinstance(i, For) and i.lanes and i.lanes.written]
+    if not loops:
+        return None
+    path, loop = random.choice(loops)
+    assert loop.lanes is not None
+    lanes, at = loop.lanes, random.randrange(len(loop.lanes.written))
+    own = lanes.written[at]
+    way = random.randrange(4)
+    if way == 0:
+        own = replace(own, offset=own.offset + random.choice([-1, 1]))
+    elif way == 1:
+        own = replace(own, axis=(own.axis + 1) % len(program.places[own.place].slots))
+    elif way == 2:
+        own = replace(own, fills=True)
+    rest = (*lanes.written[:at], *([] if way == 3 else [own]), *lanes.written[at + 1 :])
+    private = lanes.private | {own.place} if way == 3 else lanes.private
+    return _with_item(program, path, replace(loop, lanes=replace(lanes, written=rest, private=private)))
+
+
 def _load(found: tuple[Path, Block, int, int]) -> Load:
     load = found[1].body[found[2]].operands[found[3]]
     assert isinstance(load, Load)
@@ -438,5 +459,7 @@ CHANGES: list[tuple[str, Change]] = [
         hold_load,
         change_register,
         change_register,
+        change_lanes,
+        change_lanes,
     )
 ]

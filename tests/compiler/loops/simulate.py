@@ -5,7 +5,8 @@ number. So a program is right at some bounds exactly if every output holds, at e
 graph defines there, if effects happen in the order of the language, and if no slot outside of a place is touched.
 Where a stopping condition decides a length, it is true from a chosen step on. What is said of the layout must be true
 of every read when it is done: a wrong limit, way of reading or claim of zeros is wrong even where no value shows it.
-What is held is the value that the same loop has stored last under the same terms.
+What is held is the value that the same loop has stored last under the same terms. What lanes have not at a slot of
+their own is lost after them.
 """
 
 from __future__ import annotations
@@ -183,6 +184,11 @@ class Machine:
         before = {name: dict(slots) for name, slots in self.places.items()} if loop.parallel else {}
         made: dict[str, dict[Point, int]] = {name: {} for name in before}
         held, passed = self.held, None
+        owned = {own.place: own for own in loop.lanes.written} if loop.lanes is not None else {}
+        for name, own in owned.items():
+            span = self.term(loop.first + own.offset), self.term(loop.end + own.offset)
+            if own.fills and span[0] < span[1] and span != (0, self.slots[name][own.axis]):
+                raise WrongError(f"the lanes of {loop.counter} do not fill {name}")
         for count in range(self.term(loop.first), self.term(loop.end)):
             self.values[loop.counter] = count
             if passed is None:  # the first iteration finds what is in the places
@@ -194,7 +200,14 @@ class Machine:
             self.items(loop.body)
             passed = {r: self.held.get((r.place, r.now), self.zero) for r in loop.registers}
             for name in made:
-                made[name].update(self.places[name].own)  # type: ignore[attr-defined]
+                stored = self.places[name].own  # type: ignore[attr-defined]
+                if loop.lanes is not None and name in owned:
+                    at = count + self.term(owned[name].offset)
+                    if any(slot[owned[name].axis] != at for slot in stored):
+                        raise WrongError(f"{name} is stored to at a slot of another lane")
+                elif loop.lanes is not None and stored:
+                    stored = {slot: self.expressions("lost") for slot in stored}  # each lane has a copy of its own
+                made[name].update(stored)
             if loop.stop is not None:
                 _, (done,) = self.load(loop.stop.done)
                 if done in self.true:

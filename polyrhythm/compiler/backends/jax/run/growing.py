@@ -209,7 +209,7 @@ def limits_of(number: int) -> tuple[Symbol, Symbol]:
 def some_iterations(loop: For, number: int = 0) -> For:
     """A loop from one iteration to before another, both given by symbols."""
     first, end = limits_of(number)
-    return replace(loop, first=Term.of(first), end=Term.of(end))
+    return replace(loop, first=Term.of(first), end=Term.of(end), lanes=loop.lanes and loop.lanes.in_part)
 
 
 def begin_at(lowering: Lowering, loop: For, first: jax.Array, end: jax.Array, number: int = 0) -> None:

@@ -8,12 +8,9 @@ one piece. Lengths that depend on the lane become masks. An inner loop stays a l
 What all lanes share is read where it lies, each lane up to a length of its own: `ops/contraction.py` knows how to
 contract over it without a copy for every lane.
 
-Lanes that fill a place leave zeros in what their capacity is larger by, since sums over it need no mask then. All that
-reads the value in a lane reads the masked one, so that it is made once.
+All that reads a masked value in a lane reads the masked one, so that it is made once.
 
-It is done when each place the body writes is written by each lane at its own position only, or is private to the
-lane, which then has a copy of its own, and nothing a lane leaves in a variable is read after the loop. Otherwise the
-loop runs as a loop.
+Which loops have lanes is decided in `loops/lanes.py`. Lanes that fill a place leave zeros beyond their number.
 """
 
 from __future__ import annotations
@@ -32,15 +29,17 @@ from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
 from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
-from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, product
+from polyrhythm.compiler.ir.terms import product
 from polyrhythm.compiler.loops.cost import chunk_for
 from polyrhythm.compiler.loops.ir import (
     Block,
     Compute,
     For,
     Item,
+    Lanes,
     Load,
     LoopProgram,
+    Own,
     Place,
     Register,
     Steps,
@@ -49,7 +48,8 @@ from polyrhythm.compiler.loops.ir import (
     mapped,
     walk,
 )
-from polyrhythm.compiler.loops.liveness import live_before, written
+from polyrhythm.compiler.loops.lanes import position_of
+from polyrhythm.compiler.loops.liveness import written
 from polyrhythm.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
@@ -67,65 +67,33 @@ VALUES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A place as one lane sees it: without the axis along which lanes have their own positions."""
-
-    place: str
-    axis: int
-    offset: Term  # the lane of counter c is at position c + offset
-
-    @property
-    def name(self) -> str:
-        return f"{self.place} at {self.axis}: {self.offset}"
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """How a loop splits into lanes: its body over cut places, and which cuts are read and written."""
+class Views:
+    """A loop as one lane sees it: its body over places without the axes along which lanes have their own positions."""
 
     body: tuple[Item, ...]
     places: dict[str, Place]
-    read: tuple[Cut, ...]
-    written: tuple[Cut, ...]
-    private: frozenset[str] = frozenset()
+    read: tuple[Own, ...]
+    written: tuple[Own, ...]
+    private: frozenset[str]
 
 
-def split(loop: For, live: set[str], program: LoopProgram) -> Lanes | None:
-    """The lanes of a loop, or None where it has to run as a loop."""
-    places = program.places
-    if not loop.parallel or loop.stop is not None or any(block.host for block in blocks_of(loop.body)):
-        return None
-    changed = written(loop.body)
-    exposed = live_before(loop.body, set(), program)
-    variables = {name for name in changed if places[name].kind == "variable"}
-    if variables & (live | exposed):
-        return None
-    stores: dict[str, Cut] = {}
-    private: set[str] = set()
-    for block in blocks_of(loop.body):
-        for store in block.stores:
-            if store.place in variables:
-                continue
-            cut = _cut_of(store.place, store.index, loop.counter, _inner(loop))
-            if cut is None or stores.setdefault(store.place, cut) != cut:
-                if store.place not in loop.private:
-                    return None
-                private.add(store.place)
-    for name in private:
-        stores.pop(name, None)
-    rewriter = _Rewriter(loop.counter, _inner(loop), places, stores, private)
+def view(own: Own) -> str:
+    """The name of what a lane sees of a place."""
+    return f"{own.place} at {own.axis}: {own.offset}"
+
+
+def views_of(loop: For, lanes: Lanes, program: LoopProgram) -> Views:
+    """The body of a loop for one lane."""
+    rewriter = _Rewriter(loop, lanes, program.places)
     body = mapped(loop.body, rewriter.item)
-    if rewriter.failed:
-        return None
-    return Lanes(
-        body, {**places, **rewriter.cut_places}, tuple(rewriter.read), tuple(stores.values()), frozenset(private)
-    )
+    places = {**program.places, **rewriter.views}
+    return Views(body, places, tuple(rewriter.read), lanes.written, lanes.private)
 
 
 def run_lanes(
     lowering: Lowering,
     loop: For,
-    lanes: Lanes,
+    lanes: Views,
     state: State,
     inside: tuple[Scalar, Scalar],
     chunk: int | None,
@@ -137,7 +105,7 @@ def run_lanes(
     if count == 0:
         return
     if chunk is None or chunk >= count:
-        filled = frozenset(cut.place for cut in lanes.written if always and _fills(lowering, loop, cut))
+        filled = frozenset(own.place for own in lanes.written if always and own.fills)
         _run_chunk(lowering, loop, lanes, state, (begin, count), inside, filled)
         return
     for cut in (*lanes.read, *lanes.written):
@@ -158,12 +126,6 @@ def run_lanes(
     state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
 
-def _fills(lowering: Lowering, loop: For, cut: Cut) -> bool:
-    """Whether the lanes of a loop have all positions of an axis."""
-    count = lowering.program.places[cut.place].slots[cut.axis]
-    return loop.first + cut.offset is ZERO and loop.end + cut.offset is count
-
-
 def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
     """Where lanes begin, and how many there are.
 
@@ -182,7 +144,7 @@ def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
 def _run_chunk(
     lowering: Lowering,
     loop: For,
-    lanes: Lanes,
+    lanes: Views,
     state: State,
     span: tuple[Scalar, int],
     inside: tuple[Scalar, Scalar],
@@ -194,7 +156,7 @@ def _run_chunk(
     """
     begin, count = span
     counters = jnp.int32(begin) + jnp.arange(count, dtype=jnp.int32)
-    rows = {cut.name: _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
+    rows = {view(cut): _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
     begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
     axis = f"lanes {len(lowering.lanes)}"
 
@@ -203,11 +165,11 @@ def _run_chunk(
         inside_loop &= counters >= jnp.int32(inside[0])
 
     loads = Counter(load.place for block in blocks_of(lanes.body) for load in block.loads)
-    often = frozenset(cut.name for cut in lanes.written if loads[cut.name] > 1)
+    often = frozenset(view(cut) for cut in lanes.written if loads[view(cut)] > 1)
 
     def lane(counter: jax.Array, counts: jax.Array, own: dict[str, jax.Array]) -> dict[str, jax.Array]:
         symbols = {**lowering.symbols, loop.counter: counter}
-        counting = {c.name: counts & lowering.counts.get(c.place, True) for c in lanes.written if c.place in filled}
+        counting = {view(c): counts & lowering.counts.get(c.place, True) for c in lanes.written if c.place in filled}
         inside = replace(
             lowering,
             program=replace(lowering.program, places=lanes.places),
@@ -223,13 +185,13 @@ def _run_chunk(
         )
         local = dict(state)
         for cut in (*lanes.read, *lanes.written):
-            place = lanes.places[cut.name]
-            local[cut.name] = Padded(own[cut.name], inside.lengths(place.whole))
+            place = lanes.places[view(cut)]
+            local[view(cut)] = Padded(own[view(cut)], inside.lengths(place.whole))
         for name in written(lanes.body):
             if (lanes.places[name].kind == "variable" or name in lanes.private) and name not in rows:
                 local.pop(name, None)
-        inside.items(lanes.body, local, {cut.name for cut in lanes.written}, None)
-        made = {cut.name: local[cut.name].array for cut in lanes.written}
+        inside.items(lanes.body, local, {view(cut) for cut in lanes.written}, None)
+        made = {view(cut): local[view(cut)].array for cut in lanes.written}
         for name in sorted(counting.keys() - inside.settled):
             made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
         return made
@@ -239,11 +201,11 @@ def _run_chunk(
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
             room = lowering.capacity(place.slots[cut.axis])
-            array = fit_axis(jnp.moveaxis(made[cut.name], 0, cut.axis), cut.axis, room)
+            array = fit_axis(jnp.moveaxis(made[view(cut)], 0, cut.axis), cut.axis, room)
             state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
             lowering.settled.add(cut.place)
         else:
-            _store_rows(lowering, state, cut, made[cut.name], begin, inside_loop)
+            _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop)
             lowering.settled.discard(cut.place)
 
 
@@ -321,55 +283,22 @@ def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
     return largest
 
 
-def _inner(loop: For) -> set[Symbol]:
-    return {item.counter for item in walk(loop.body) if isinstance(item, For)}
-
-
-def _cut_of(place: str, index: Sequence[Term | Steps], counter: Symbol, inner: set[Symbol]) -> Cut | None:
-    """The one axis at which an index follows the lanes, or None if it does not do so in the simple way."""
-    found = None
-    for axis, entry in enumerate(index):
-        symbols = entry.symbols if isinstance(entry, Term) else entry.start.symbols | entry.length.symbols
-        if counter not in symbols:
-            continue
-        if found is not None or not isinstance(entry, Term):
-            return None
-        offset = entry - Term.of(counter)
-        if counter in offset.symbols or offset.symbols & inner:
-            return None
-        found = Cut(place, axis, offset)
-    return found
-
-
 class _Rewriter:
-    """Replaces reads and writes at a lane's own position by those of cut places."""
+    """Replaces reads and writes at a lane's own position by those of what the lane sees of the place."""
 
-    def __init__(
-        self,
-        counter: Symbol,
-        inner: set[Symbol],
-        places: Mapping[str, Place],
-        stores: Mapping[str, Cut],
-        private: set[str],
-    ) -> None:
-        self.counter, self.inner, self.places, self.stores, self.private = counter, inner, places, stores, private
-        self.cut_places: dict[str, Place] = {}
-        self.read: dict[Cut, None] = {}
-        self.failed = False
-        for cut in stores.values():
-            self._place(cut)
+    def __init__(self, loop: For, lanes: Lanes, places: Mapping[str, Place]) -> None:
+        self.counter, self.places, self.private = loop.counter, places, lanes.private
+        self.inner = {item.counter for item in walk(loop.body) if isinstance(item, For)}
+        self.written = {own.place: own for own in lanes.written}
+        self.views: dict[str, Place] = {}
+        self.read: dict[Own, None] = {}
+        for own in lanes.written:
+            self._see(own)
 
     def item(self, item: Item) -> Item:
         if isinstance(item, For):
-            return replace(item, registers=tuple(map(self._register, item.registers)))
+            return replace(item, registers=tuple(map(self._register, item.registers)), lanes=self._lanes(item.lanes))
         return self._block(item) if isinstance(item, Block) else item
-
-    def _register(self, register: Register) -> Register:
-        cut = self.stores.get(register.place)
-        if cut is None:
-            return register
-        before, now = _without(register.before, cut.axis), _without(register.now, cut.axis)
-        return Register(cut.name, before, now)
 
     def _block(self, block: Block) -> Block:
         body = tuple(
@@ -378,40 +307,55 @@ class _Rewriter:
         )
         return replace(block, body=body, stores=tuple(map(self._store, block.stores)))
 
+    def _lanes(self, inner: Lanes | None) -> Lanes | None:
+        """The lanes of a loop inside, in terms of what a lane outside sees."""
+        if inner is None:
+            return None
+        private = (view(self.written[name]) if name in self.written else name for name in inner.private)
+        return Lanes(tuple(map(self._own, inner.written)), frozenset(private))
+
+    def _own(self, inner: Own) -> Own:
+        own = self.written.get(inner.place)
+        return inner if own is None else replace(inner, place=view(own), axis=inner.axis - (inner.axis > own.axis))
+
+    def _register(self, register: Register) -> Register:
+        own = self.written.get(register.place)
+        if own is None:
+            return register
+        return Register(view(own), _without(register.before, own.axis), _without(register.now, own.axis))
+
     def _load(self, load: Load) -> Load:
         if load.place in self.private:
             return load
-        cut = _cut_of(load.place, load.index, self.counter, self.inner)
-        own = self.stores.get(load.place)
-        if own is not None and cut != own:
-            self.failed = True  # it reads what another lane may write
-            return load
-        if cut is None:
-            return load
+        own, position = self.written.get(load.place), self._position(load)
+        if position is None or (own is not None and own != replace(position, fills=own.fills)):
+            return load  # what all lanes share, or a row that none of them writes
         if own is None:
-            self.read[cut] = None
-            self._place(cut)
-        rest = (replace(e, via=None) if isinstance(e, Steps) else e for e in _without(load.index, cut.axis))
-        return replace(load, place=cut.name, index=tuple(rest), zeros=False)
+            own = position
+            self.read[own] = None
+            self._see(own)
+        rest = (replace(e, via=None) if isinstance(e, Steps) else e for e in _without(load.index, own.axis))
+        return replace(load, place=view(own), index=tuple(rest), zeros=False)
+
+    def _position(self, load: Load) -> Own | None:
+        return position_of(load.place, load.index, self.counter, self.inner)
 
     def _store(self, store: Store) -> Store:
-        cut = self.stores.get(store.place)
-        if cut is None:
-            return store
-        return replace(store, place=cut.name, index=_without(store.index, cut.axis))
+        own = self.written.get(store.place)
+        return store if own is None else replace(store, place=view(own), index=_without(store.index, own.axis))
 
-    def _place(self, cut: Cut) -> None:
-        whole = self.places[cut.place]
-        slots = _without(whole.slots, cut.axis)
+    def _see(self, own: Own) -> None:
+        whole = self.places[own.place]
+        slots = _without(whole.slots, own.axis)
         kind: Literal["buffer", "variable"] = "buffer" if slots else "variable"
-        self.cut_places[cut.name] = replace(whole, name=cut.name, kind=kind, slots=slots, axes=(), multiplied=False)
+        self.views[view(own)] = replace(whole, name=view(own), kind=kind, slots=slots, axes=(), multiplied=False)
 
 
 def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:
     return (*entries[:axis], *entries[axis + 1 :])
 
 
-def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int) -> jax.Array:
+def _rows(lowering: Lowering, state: State, cut: Own, first: Scalar, count: int) -> jax.Array:
     """What each lane finds at its position, lanes first."""
     place = lowering.program.places[cut.place]
     if cut.place not in state:
@@ -432,7 +376,7 @@ def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
     return jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
 
 
-def _store_rows(lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:
+def _store_rows(lowering: Lowering, state: State, cut: Own, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:
     """Store what the lanes inside the loop made; what lies beyond stays as it was."""
     place, whole = lowering.program.places[cut.place], state[cut.place]
     array = lowering.with_all_axes(place, whole.array)

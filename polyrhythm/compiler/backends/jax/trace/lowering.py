@@ -20,7 +20,7 @@ from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.opaque import called
 from polyrhythm.compiler.backends.jax.ops.padded import Start, is_one
-from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, split
+from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, views_of
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
@@ -133,10 +133,10 @@ class Lowering(Places):
         if loop.stop is not None:
             self.stopping_loop(loop, state, live, first, end)
             return
-        lanes = split(loop, live, self.program)
-        chunk = 1 if lanes is None else chunk_of(self, loop)
-        if lanes is not None and chunk != 1:
-            run_lanes(self, loop, lanes, state, (first, end), chunk, mask is None)
+        chunk = 1 if loop.lanes is None else chunk_of(self, loop)
+        if loop.lanes is not None and chunk != 1:
+            views = views_of(loop, loop.lanes, self.program)
+            run_lanes(self, loop, views, state, (first, end), chunk, mask is None)
             return
         names = carried(loop, live, self.program)
         for name in names:
