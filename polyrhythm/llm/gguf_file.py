@@ -59,6 +59,20 @@ class Architecture:
 
 ARCHITECTURES = {
     "llama": Architecture("llama", permuted=True),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "gemma": Architecture("gemma", norm_offset=1.0),
+    "olmo2": Architecture("olmo2"),
+    "granite": Architecture(
+        "granite",
+        permuted=True,
+        keys={
+            "attention.scale": "attention_multiplier",
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "logit_scale": "logits_scaling",
+        },
+    ),
 }
 """By the name in `general.architecture`."""
 

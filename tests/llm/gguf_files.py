@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from polyrhythm.llm.gguf_file import ARCHITECTURES
+
 KINDS = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16}
 
 
@@ -47,17 +49,26 @@ def write_gguf(
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-6))
     writer.add_vocab_size(config["vocab_size"])
+    if "head_dim" in config:
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
     for key, value in changes.items():
         name = key.replace("__", ".")
-        (writer.add_string if isinstance(value, str) else writer.add_uint32)(name, value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+        adding: dict[type, Any] = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+        adding[type(value)](name, value)
+    known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(
+        known[architecture if architecture in ARCHITECTURES else "llama"], config["num_hidden_layers"]
+    )
     held: dict[str, np.ndarray] = {}
     for name, weight in sorted(weights.items()):
         its = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType[kind]
-        if architecture == "llama" and "q_proj" in name:
+        if architecture in ("llama", "granite") and "q_proj" in name and weight.ndim > 1:
             weight = permuted(weight, config["num_attention_heads"])
-        if architecture == "llama" and "k_proj" in name:
+        if architecture in ("llama", "granite") and "k_proj" in name and weight.ndim > 1:
             weight = permuted(weight, config["num_key_value_heads"])
+        if architecture == "gemma" and name.endswith("norm.weight"):
+            weight = weight + 1.0
         data = gguf.quants.quantize(weight, its)
         base, _, suffix = name.rpartition(".")
         writer.add_tensor(f"{names.get_name(base)}.{suffix}", data, raw_dtype=its)

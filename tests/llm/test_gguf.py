@@ -48,6 +48,44 @@ def test_a_file_holds_the_weights_of_its_folder(folder: Path, tmp_path: Path, ki
         assert model.generate([1, 2, 3], 8).tokens.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("family", "config", "keys"),
+    [
+        ("qwen2", {}, {}),
+        ("qwen3", {}, {}),
+        ("gemma", {"tie_word_embeddings": True}, {}),
+        ("olmo2", {"rms_norm_eps": 1e-5}, {}),
+        (
+            "granite",
+            {
+                "attention_multiplier": 0.3,
+                "embedding_multiplier": 3.0,
+                "residual_multiplier": 0.5,
+                "logits_scaling": 2.0,
+            },
+            {
+                "granite__attention__scale": 0.3,
+                "granite__embedding_scale": 3.0,
+                "granite__residual_scale": 0.5,
+                "granite__logit_scale": 2.0,
+            },
+        ),
+    ],
+)
+def test_other_architectures(family: str, config: Any, keys: Any, tmp_path: Path) -> None:
+    folder = llm.write_random(tmp_path, family, num_hidden_layers=2, eos_token_id=None, **config)
+    held = write_gguf(folder, tmp_path / "model.gguf", architecture=family, **keys)
+    assert held
+    model, whole = llm.load(tmp_path / "model.gguf", backend="numpy"), llm.load(folder, backend="numpy")
+    assert model.weights.keys() == whole.weights.keys()
+    for name, weight in whole.weights.items():
+        np.testing.assert_allclose(model.weights[name], weight, atol=1e-6)
+    options = ("kinds", "epsilon", "activation", "scale", "embedding_scale", "residual_scale", "logit_scale", "tied")
+    for option in options:  # a file has its numbers in float32
+        found, expected = getattr(model.config, option), getattr(whole.config, option)
+        assert found == (pytest.approx(expected, rel=1e-6) if isinstance(expected, float) else expected)
+
+
 @pytest.mark.parametrize("size", [0, 20, 2000, 100_000])
 def test_a_file_that_is_cut_off(folder: Path, tmp_path: Path, size: int) -> None:
     path = tmp_path / "model.gguf"
