@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.llm.adapters import Adapted
 from polyrhythm.llm.chat import ChatTemplate, template_of, template_of_metadata
 from polyrhythm.llm.checkpoint import Checkpoint, Weights
 from polyrhythm.llm.config import Config
@@ -29,16 +30,19 @@ def load(
     dtype: Any = None,
     attention: Pattern | None = None,
     backend: str = "jax",
+    adapter: str | os.PathLike[str] | None = None,
 ) -> Model:
     """The model in a Hugging Face folder or a GGUF file on this machine.
 
     A folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
     `tokenizer.json`. A GGUF file has all of that in one; quantised weights are dequantised. All of it is checked before
     anything runs. Weights are converted to `dtype`: float32, bfloat16 or float16, by default what the model says.
-    `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own.
+    `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own. `adapter` is the folder of a
+    LoRA adapter, which is merged into the weights.
     """
     source = _opened(Path(path), dtype)
-    weights = {name: _placed(array, backend) for name, array in _weights(source.weights, source.config)}
+    own = source.weights if adapter is None else Adapted(source.weights, Path(adapter))
+    weights = {name: _placed(array, backend) for name, array in _weights(own, source.config)}
     return Model(source.config, weights, source.tokenizer, attention, backend, source.template)
 
 

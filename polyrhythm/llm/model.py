@@ -15,7 +15,7 @@ from polyrhythm.llm.config import Config
 from polyrhythm.llm.errors import ContextLengthError, PromptError
 from polyrhythm.llm.joining import continuation
 from polyrhythm.llm.patterns import Pattern
-from polyrhythm.llm.programs import Generating, generating, scoring
+from polyrhythm.llm.programs import Generating, generating, judging, scoring
 from polyrhythm.llm.prompts import Prompt, Reader
 from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
 from polyrhythm.llm.writing import Generated, Piece, Row, TokenLogprob
@@ -43,6 +43,7 @@ class Model:
         self.reader = Reader(tokenizer, config.vocabulary, config.begin)
         self._generating: dict[tuple[int, Choice], Generating] = {}
         self._scoring: dict[int, Program] = {}
+        self._judging: Program | None = None
 
     def __repr__(self) -> str:
         config = self.config
@@ -52,7 +53,7 @@ class Model:
     def attending(self, pattern: Pattern | None) -> Self:
         """The same model with another pattern of attention, sharing its weights; None is the model's own."""
         changed = copy.copy(self)
-        changed.pattern, changed._generating, changed._scoring = pattern, {}, {}
+        changed.pattern, changed._generating, changed._scoring, changed._judging = pattern, {}, {}, None
         return changed
 
     def generate(
@@ -146,6 +147,21 @@ class Model:
         found = np.asarray(self._scoring[len(rows)](tokens=given, **self.weights))
         return found if alone else found.reshape(len(found), len(rows), -1).swapaxes(0, 1)
 
+    def score(self, text: Prompt) -> np.ndarray:
+        """The log-probability of each token of a text after those before it; that of the first is 0."""
+        row = self.reader.tokens(text)
+        self._check_length(len(row))
+        if self._judging is None:
+            self._judging = judging(self.config, 1, self.pattern, self.backend)
+        return np.asarray(self._judging(tokens=row, **self.weights))
+
+    def perplexity(self, text: Prompt) -> float:
+        """How many tokens the model hesitates between, on average: one over the geometric mean of probabilities."""
+        found = self.score(text)
+        if len(found) < 2:
+            raise PromptError("the perplexity of a text of one token", fix="give two tokens or more")
+        return float(np.exp(-found[1:].mean()))
+
     def generating(self, batch: int = 1, how: Choice = GREEDY) -> Generating:
         """The compiled program for a number of prompts."""
         if (batch, how) not in self._generating:
@@ -155,7 +171,8 @@ class Model:
     @property
     def programs(self) -> list[Program]:
         """The programs that were compiled so far."""
-        return [*(made.program for made in self._generating.values()), *self._scoring.values()]
+        judging = [] if self._judging is None else [self._judging]
+        return [*(made.program for made in self._generating.values()), *self._scoring.values(), *judging]
 
     def _run(self, rows: list[np.ndarray], counts: list[int], how: Sampling) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""

@@ -142,6 +142,18 @@ def _logprobs(scores: Tensor, token: Tensor, count: int, t: Dim, P: Bound) -> di
     return found
 
 
+def judging(config: Config, batch: int, pattern: Pattern | None, backend: str) -> Program:
+    """The program that judges given text: input `tokens` over t, output the log-probability of each, 0 at first."""
+    rows = () if batch == 1 else (batch,)
+    t, _ = dim("t")
+    token = input("tokens", rows, (t,), "int32")
+    scores, sizes = scores_of(config, token, t, pattern)
+    own = recurrent(rows, (t,), "float32", name="logprob")
+    own[t < 1] = 0.0
+    own[t >= 1] = squeeze(gather(log_softmax(scores, -1)[t - 1], token.unsqueeze(-1), -1), -1)
+    return compile(own, bounds=sizes, backend=backend, progress=False)
+
+
 def scoring(config: Config, batch: int, pattern: Pattern | None, backend: str) -> Program:
     """The program that scores given text: input `tokens` over t, output the logits after each."""
     rows = () if batch == 1 else (batch,)
