@@ -98,6 +98,12 @@ BUGS: tuple[Bug, ...] = (
         "end = simplified_term(steps.start + length - 1, known)",
     ),
     Bug(
+        "carry: an iteration goes on from its own start",
+        "polyrhythm.compiler.passes.carry",
+        "at = (*(Term.of(symbol) for symbol in node.symbols[: found.outer]), *point)",
+        "at = (*(Term.of(symbol) for symbol in node.symbols[: found.outer]), *(0 * step for step in point))",
+    ),
+    Bug(
         "dead: a definition that holds is dropped",
         "polyrhythm.compiler.passes.dead",
         "if not solutions(condition).is_empty:",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.passes.accumulate import accumulate
+from polyrhythm.compiler.passes.carry import carry
 from polyrhythm.compiler.passes.contract import contract_sums
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.dead import drop_dead
@@ -37,6 +38,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", simplify),
     ("copies", propagate_copies),
     ("dead", drop_dead),
+    ("carry", carry),
     ("separate", separate),
     ("split", split),
 )
