@@ -256,11 +256,13 @@ class _Run:
         (place,), _ = self._places(access, self.lookup(steps))
         length = int(self._known(*place))
         limit = bound.max.evaluate(self.lookup(steps)) if bound.max is not None else length
-        if not 0 <= length <= limit:
+        if not bound.min <= length <= limit:
             source = self.graph[access.source]
+            below = "zero" if length < 0 else f"its minimum {bound.min}"
             raise LengthError(
-                f"the length {bound} is {length}, " + ("below zero" if length < 0 else f"above its maximum {limit}"),
-                fix="make every length at least 0 and at most the declared max",
+                f"the length {bound} is {length}, "
+                + (f"below {below}" if length < bound.min else f"above its maximum {limit}"),
+                fix="make every length at least 0, or the declared min, and at most the declared max",
                 point={s: steps[s] for s in source.symbols if s in steps},
                 also=(("given at", source.at),) if source.at else (),
             )

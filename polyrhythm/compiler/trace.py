@@ -67,6 +67,12 @@ def _stop(entry: tuple[Dim, Tensor]) -> tuple[Dim, Tensor]:
             f"until={{{dim!r}: ...}} does not give a tensor for a dim",
             fix="name a dim and a boolean tensor that varies along it, as in until={t: token == end}",
         )
+    if dim.symbol.bound is not None and dim.symbol.bound.min > 1:
+        raise UntilError(
+            f"{dim} is declared with at least {dim.symbol.bound.min} steps, which a stopping condition cannot promise",
+            fix=f"declare it without min=, or with min=1: pr.dim({dim.symbol.name!r}, min=1)",
+            also=(("computed at", done.at),),
+        )
     if dim.symbol not in done.symbols or done.type.shape or done.dtype != np.dtype(bool):
         over = f"over {', '.join(map(str, done.dims))}" if done.dims else "without dims"
         raise UntilError(
@@ -198,7 +204,7 @@ class _Walk:
             if limit is not None:
                 limit = limit.substitute({s: Term.of(self._rename(s)) for s in limit.symbols})
             name = fresh_name(symbol.name, {s.name for s in self.renamed.values()})
-            self.renamed[symbol] = Symbol(name, symbol.kind, bound, limit, over)
+            self.renamed[symbol] = Symbol(name, symbol.kind, bound, limit, over, min=symbol.min)
         return self.renamed[symbol]
 
     def _rename_bound(self, bound: Symbol) -> Symbol:
@@ -210,7 +216,7 @@ class _Walk:
             over = tuple(self._rename(s) for s in self.per_index[bound])
             wish = "_".join([longest.name, *(s.name for s in over)])
             name = fresh_name(wish, {s.name for s in (*self.renamed.values(), *self.rows.values())})
-            self.rows[bound] = Symbol(name, "bound", max=Term.of(longest), over=over)
+            self.rows[bound] = Symbol(name, "bound", max=Term.of(longest), over=over, min=longest.min)
         return self.rows[bound]
 
     def _pieces(self, tensor: Tensor) -> list[Piece]:

@@ -203,20 +203,33 @@ class Condition:
         return f"Condition({self.condition})"
 
 
-def dim(name: str, *, max: int | Index | None = None, extent: Any = None) -> tuple[Dim, Bound]:
+def dim(
+    name: str, *, min: int = 0, max: int | Index | None = None, extent: Any = None, bound: Bound | None = None
+) -> tuple[Dim, Bound]:
     """A step symbol and its bound, `0 <= t < T`.
 
     The bound is called like the dim in capitals. It is known when the program runs: read off the inputs, given
-    as `bounds={T: 9}`, or ended early by `until`. `max` promises that it never exceeds a value. With `extent`, an
-    integer tensor such as `lengths[b]`, the dim is ragged: its bound differs along the dims of that tensor.
+    as `bounds={T: 9}`, or ended early by `until`. `min` and `max` promise that it is never below or above a value,
+    which proofs use and every call is held to. With `extent`, an integer tensor such as `lengths[b]`, the dim is
+    ragged: its bound differs along the dims of that tensor. With `bound=T` it is a second dim over the bound of
+    another, for pairs of steps.
 
-    >>> t, T = dim("t")
-    >>> t, T
-    (t, T)
+    >>> t, T = dim("t", min=1)
+    >>> k, _ = dim("k", bound=T)
+    >>> t, k, T
+    (t, k, T)
     """
-    over: tuple[Symbol, ...] = ()
     if not isinstance(name, str):
         raise DeclarationError(f"the name of a dim is a string, not {name!r}", fix='write t, T = pr.dim("t")')
+    if bound is not None:
+        if min or max is not None or extent is not None:
+            raise DeclarationError("a second dim over a bound has the limits of that bound", fix="give bound= alone")
+        if not isinstance(bound, Bound) or bound.symbol.kind != "bound":
+            raise DeclarationError(
+                f"bound= takes the bound of another dim, not {bound!r}", fix='write k, _ = pr.dim("k", bound=T)'
+            )
+        return Index(Term.of(fresh(name, "dim", bound=bound.symbol))), bound  # type: ignore[return-value]
+    over: tuple[Symbol, ...] = ()
     if extent is not None:
         if not hasattr(extent, "as_length"):
             raise DeclarationError(
@@ -225,23 +238,34 @@ def dim(name: str, *, max: int | Index | None = None, extent: Any = None) -> tup
                 "as in dims=((t, T + 1),)",
             )
         over = extent.symbols
-    limit = None if max is None else term_of(max)
-    bound = fresh(name.upper() if name.upper() != name else f"{name}_bound", "bound", max=limit, over=over)
+    called = name.upper() if name.upper() != name else f"{name}_bound"
+    made = fresh(called, "bound", over=over, **_limits(min, max))
     if extent is not None:
-        extent_of[bound] = extent.as_length()
-    step = fresh(name, "dim", bound=bound)
-    return Index(Term.of(step)), Index(Term.of(bound))  # type: ignore[return-value]
+        extent_of[made] = extent.as_length()
+    step = fresh(name, "dim", bound=made)
+    return Index(Term.of(step)), Index(Term.of(made))  # type: ignore[return-value]
 
 
-def size(name: str, *, max: int | Index | None = None) -> Bound:
+def size(name: str, *, min: int = 0, max: int | Index | None = None) -> Bound:
     """A free run-time integer, not negative; for shapes, and for marks such as the length of a prompt.
 
-    >>> P = size("P")
+    `min` and `max` promise that it is never below or above a value.
+
+    >>> P = size("P", min=1)
     >>> P + 1
     P + 1
     """
-    limit = None if max is None else term_of(max)
-    return Index(Term.of(fresh(name, "size", max=limit)))  # type: ignore[return-value]
+    return Index(Term.of(fresh(name, "size", **_limits(min, max))))  # type: ignore[return-value]
+
+
+def _limits(least: object, most: int | Index | None) -> dict[str, Any]:
+    """What a declaration promises of a bound or a size."""
+    if isinstance(least, bool) or not isinstance(least, (int, np.integer)) or least < 0:
+        raise DeclarationError(f"min= is an integer that is not negative, not {least!r}", fix="write min=1")
+    limit = None if most is None else term_of(most)
+    if limit is not None and limit.is_constant and limit.constant < least:
+        raise DeclarationError(f"min={least} is above max={most}", fix="let min be at most max")
+    return {"min": int(least), "max": limit}
 
 
 def index_min(*values: int | Index) -> Index | int:

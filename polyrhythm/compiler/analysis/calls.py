@@ -304,6 +304,11 @@ def _complete(
                 f"the bound {symbol} is not the length of any input and was not given",
                 fix=f"pass bounds={{{symbol}: ...}}",
             )
+        if known[symbol] < symbol.min:
+            raise BoundsError(
+                f"{symbol} = {known[symbol]} (from {sources[symbol]}) is below its minimum {symbol.min}",
+                fix=f"give a larger {symbol}, or declare a smaller min",
+            )
         if symbol.max is not None and symbol.max.symbols <= known.keys():
             limit = symbol.max.evaluate(known.__getitem__)
             if known[symbol] > limit:

@@ -368,7 +368,7 @@ def lengths_elsewhere(access: Access, source: Node, bounds: Iterable[Symbol]) ->
     """
     steps = source.steps(access)
     moved = (s for s in bounds if any(steps.get(owner) is not Term.of(owner) for owner in s.over))
-    return {s: Term.of(Symbol(f"{s.name}_there", s.kind, max=s.max, serial=ELSEWHERE)) for s in moved}
+    return {s: Term.of(Symbol(f"{s.name}_there", s.kind, max=s.max, serial=ELSEWHERE, min=s.min)) for s in moved}
 
 
 def same_rows(reader: Node, steps: Mapping[Symbol, Term], elsewhere: Mapping[Symbol, Term]) -> Condition:

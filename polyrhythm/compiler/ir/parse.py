@@ -107,13 +107,14 @@ class _Parser(TermParser):
         if printed in self.symbols:
             self.fail(f"the symbol {printed} is declared twice", at)
         bound = self.symbol() if self.accept("<") else None
+        least = self.integer() if self.accept("min") else 0
         limit = self.term() if self.accept("max") else None
         over = [self.symbol()] if self.accept("over") else []
         while over and self.accept(","):
             over.append(self.symbol())
         name = self.string() if self.accept("named") else printed
         serial = self.integer() if self.accept("serial") else 0
-        self.symbols[printed] = Symbol(name, kind, bound, limit, tuple(over), serial)
+        self.symbols[printed] = Symbol(name, kind, bound, limit, tuple(over), serial, least)
 
     def length(self) -> None:
         bound = self.symbol()

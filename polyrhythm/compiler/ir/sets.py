@@ -271,11 +271,11 @@ def solutions(condition: Condition) -> Points:
 
 @lru_cache(_CACHE)
 def facts(symbols: frozenset[Symbol]) -> Condition:
-    """What is known of some symbols by what they are: bounds and sizes are not negative and keep their `max`."""
+    """What is known of some symbols by what they are: bounds and sizes keep their `min` and `max`."""
     known = []
     for symbol in symbols:
         if symbol.kind != "dim":
-            known.append(ge(Term.of(symbol), 0))
+            known.append(ge(Term.of(symbol), symbol.min))
             if symbol.max is not None:
                 known.append(le(Term.of(symbol), symbol.max))
                 known.append(facts(symbol.max.symbols))

@@ -89,10 +89,10 @@ class Symbol(Interned):
 
     A *dim* is a step symbol and ranges over `0 <= t < bound`. A *bound* is the length of a dim; `over` lists
     the dims its value depends on (ragged lengths). A *size* is a free run-time integer. `max` limits a bound
-    or a size. `serial` tells symbols of one name apart.
+    or a size, and so does `min`. `serial` tells symbols of one name apart.
     """
 
-    _names = ("name", "kind", "bound", "max", "over", "serial")
+    _names = ("name", "kind", "bound", "max", "over", "serial", "min")
     __slots__ = (*_names, "_term")
     name: str
     kind: Kind
@@ -100,6 +100,7 @@ class Symbol(Interned):
     max: Term | None
     over: tuple[Symbol, ...]
     serial: int
+    min: int
     _term: Term
 
     def __new__(
@@ -110,8 +111,9 @@ class Symbol(Interned):
         max: Term | None = None,
         over: tuple[Symbol, ...] = (),
         serial: int = 0,
+        min: int = 0,
     ) -> Symbol:
-        return super().__new__(cls, name, kind, bound, max, over, serial)  # type: ignore[no-any-return]
+        return super().__new__(cls, name, kind, bound, max, over, serial, min)  # type: ignore[no-any-return]
 
     @property
     def term(self) -> Term:

@@ -166,6 +166,8 @@ class _Printer:
         line = f"{symbol.kind} {self._index(Term.of(symbol))}"
         if symbol.bound is not None:
             line += f" < {self._index(Term.of(symbol.bound))}"
+        if symbol.min:
+            line += f" min {symbol.min}"
         if symbol.max is not None:
             line += f" max {self._index(symbol.max)}"
         if symbol.over:

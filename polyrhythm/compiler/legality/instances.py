@@ -92,7 +92,7 @@ class Scenario:
 
 def final_value(bound: Symbol) -> Symbol:
     """The symbol of what a bound becomes when its loop stops early."""
-    return Symbol(f"{bound.name}_found", "bound", max=bound.max, serial=-9)
+    return Symbol(f"{bound.name}_found", "bound", max=bound.max, serial=-9, min=bound.min)
 
 
 class Walk:

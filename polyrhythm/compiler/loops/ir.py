@@ -183,6 +183,7 @@ class Own:
     place: str
     axis: int
     offset: Term
+    counter: Symbol
     fills: bool = False
 
 

@@ -104,7 +104,7 @@ def position_of(place: str, index: Sequence[Term | Steps], counter: Symbol, inne
         offset = entry - Term.of(counter)
         if counter in offset.symbols or offset.symbols & inner:
             return None
-        found = Own(place, axis, offset)
+        found = Own(place, axis, offset, counter)
     return found
 
 

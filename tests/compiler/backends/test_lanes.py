@@ -133,3 +133,16 @@ def test_a_kept_value_of_growing_length_where_it_has_one_element() -> None:
         arrays = {"x": np.random.default_rng(0).normal(size=(steps, WIDTH)).astype("float32")}
         found = np.asarray(program(**dict[str, Any](arrays)))
         np.testing.assert_allclose(found, pr.evaluate(y, arrays), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_lanes_inside_lanes_read_one_axis_at_positions_of_their_own(backend: str) -> None:
+    """`x[t]` in the lanes of t is not `x[k]` in those of k, also where both are at the same offset."""
+    t, T = pr.dim("t")
+    k, _ = pr.dim("k", bound=T)
+    x = pr.input("x", (), (t,), "float64")
+    pairs = x - x[k] * x[T - 1 - t]
+    values = np.array([1.0, 3.0, 6.0, 10.0])
+    want = values[:, None] - values[None, :] * values[::-1, None]
+    np.testing.assert_allclose(pr.evaluate(pairs, {"x": values}), want)
+    np.testing.assert_allclose(pr.compile(pairs, backend=backend)(x=values), want)
