@@ -79,7 +79,7 @@ class Views:
 
 def view(own: Own) -> str:
     """The name of what a lane sees of a place: loops around each other may have lanes along one axis."""
-    return f"{own.place} at {own.axis}: {Term.of(own.counter) + own.offset} ({own.counter.serial})"
+    return f"{own.place} at {own.axis}: {own.counter.term + own.offset} ({own.counter.serial})"
 
 
 def views_of(loop: For, lanes: Lanes, program: LoopProgram) -> Views:
