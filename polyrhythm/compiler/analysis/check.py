@@ -20,6 +20,7 @@ from operator import and_
 
 from polyrhythm.compiler.analysis.naming import described, is_named, point, read
 from polyrhythm.compiler.analysis.well_founded import check_progress
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import (
     TRUE,
     Condition,
@@ -45,7 +46,7 @@ from polyrhythm.compiler.ir.graph import (
     operand_type,
     same_rows,
 )
-from polyrhythm.compiler.ir.reads import POSITION, cone, positioned, roots
+from polyrhythm.compiler.ir.reads import cone, positioned, roots
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.errors import (
@@ -284,7 +285,7 @@ class _Checker:
             image = here.without(s for s in node.symbols if s not in source.symbols)
             return self._own_lengths(image.widened(self.columns(source)), access, source)
         steps, known, positions = positioned(source.steps(access))
-        targets = tuple(Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols)
+        targets = tuple(Symbol(symbol.name, "dim", serial=serials.TARGET) for symbol in source.symbols)
         reads = conjunction(known, *(eq(Term.of(q), step) for q, step in zip(targets, steps.values(), strict=True)))
         columns = self.columns(node, *positions, *targets)
         image = here.widened(columns) & points(reads, columns)
@@ -382,7 +383,7 @@ class _Checker:
                 name = claim.source.name if is_named(claim.source) else "step "
                 steps = ", ".join(str(step.evaluate(witness.__getitem__)) for step in claim.steps)
                 outcome = f"it reads {name}[{steps}]"
-            shown = {s: v for s, v in witness.items() if s in about and s.serial != POSITION}
+            shown = {s: v for s, v in witness.items() if s in about and s.serial != serials.POSITION}
             raise claim.error(claim.what, fix=claim.fix, at=definition.at, point=shown, outcome=outcome)
         self.requirements.append(Requirement(below, claim.what, definition.at))
 
@@ -396,7 +397,7 @@ class _Checker:
         if not free:
             return None
         bounds_bad = bad.without(s for s in bad.columns if s not in free)
-        least = Symbol("least", "dim", serial=-3)
+        least = Symbol("least", "dim", serial=serials.SMALLEST)
         columns = (*bounds_bad.columns, least)
         lower = conjunction(*(le(Term.of(least), Term.of(s)) for s in free))
         largest = (bounds_bad.widened(columns) & points(lower, columns)).largest_value(Term.of(least))

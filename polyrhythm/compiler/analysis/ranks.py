@@ -20,6 +20,7 @@ from functools import lru_cache
 from math import lcm
 from typing import Generic, TypeVar
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq, ge
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, least, solutions
@@ -89,7 +90,7 @@ def most_steps(domain: Condition, symbol: Symbol) -> int | None:
     >>> most_steps(first, t), most_steps(conjunction(ge(Term.of(t), 0), lt(Term.of(t), Term.of(T))), t)
     (3, None)
     """
-    other = Symbol(symbol.name, "dim", serial=-9)
+    other = Symbol(symbol.name, "dim", serial=serials.ANOTHER)
     both = conjunction(domain, domain.substitute({symbol: Term.of(other)}))
     both = conjunction(both, facts(both.symbols))
     if symbol not in domain.symbols:

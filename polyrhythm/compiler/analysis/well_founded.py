@@ -15,8 +15,9 @@ from itertools import product
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.analysis.ranks import Need, left_open, rankings
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import conjunction, le
-from polyrhythm.compiler.ir.graph import ELSEWHERE, Access, Definition, Graph, Node, lengths_elsewhere, same_rows
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, lengths_elsewhere, same_rows
 from polyrhythm.compiler.ir.reads import components, positioned
 from polyrhythm.compiler.ir.sets import facts, points, solutions
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
@@ -154,7 +155,7 @@ def _line_at(node: Node, place: tuple[int, ...], bounds: Mapping[Symbol, int], l
 
 def _small_bounds(edges: Sequence[Need[Statement]]) -> Iterator[dict[Symbol, int]]:
     symbols = ordered({s for edge in edges for s in edge.condition.symbols if s.kind != "dim"})
-    symbols = tuple(s for s in symbols if not s.over and s.serial != ELSEWHERE)
+    symbols = tuple(s for s in symbols if not s.over and s.serial != serials.ELSEWHERE)
     sizes = range(6 if len(symbols) <= 2 else 4)
     for values in sorted(product(sizes, repeat=len(symbols)), key=lambda v: (sum(v), v)):
         yield dict(zip(symbols, values, strict=True))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, ne, within
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops import Op, record
@@ -25,9 +26,6 @@ from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, nested
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.source import Source
-
-ELSEWHERE = -4
-"""The serial number of symbols for a ragged length at another row than the reader's."""
 
 
 @dataclass(frozen=True)
@@ -368,7 +366,8 @@ def lengths_elsewhere(access: Access, source: Node, bounds: Iterable[Symbol]) ->
     """
     steps = source.steps(access)
     moved = (s for s in bounds if any(steps.get(owner) is not Term.of(owner) for owner in s.over))
-    return {s: Term.of(Symbol(f"{s.name}_there", s.kind, max=s.max, serial=ELSEWHERE, min=s.min)) for s in moved}
+    there = {s: Symbol(f"{s.name}_there", s.kind, max=s.max, serial=serials.ELSEWHERE, min=s.min) for s in moved}
+    return {s: Term.of(symbol) for s, symbol in there.items()}
 
 
 def same_rows(reader: Node, steps: Mapping[Symbol, Term], elsewhere: Mapping[Symbol, Term]) -> Condition:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping
 from typing import TypeVar
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Graph, Node, Range, Step
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
 Vertex = TypeVar("Vertex", bound=Hashable)
-
-POSITION = -1
-"""The serial number of symbols for a position along a range."""
 
 
 def roots(graph: Graph) -> set[str]:
@@ -63,7 +61,7 @@ def positioned(steps: Mapping[Vertex, Step]) -> tuple[dict[Vertex, Term], Condit
     positions: list[Symbol] = []
     for number, (dim, step) in enumerate(steps.items()):
         if isinstance(step, Range):
-            position = Symbol(f"k{number}", "dim", serial=POSITION)
+            position = Symbol(f"k{number}", "dim", serial=serials.POSITION)
             positions.append(position)
             known += [ge(position.term, 0), lt(position.term, step.length)]
             step = step.at(position.term)

@@ -18,6 +18,7 @@ from functools import cache, cached_property, lru_cache
 
 import islpy as isl
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import (
     FALSE,
     TRUE,
@@ -353,7 +354,7 @@ def least(term: Term, condition: Condition) -> int | None:
     """
     if term.is_constant:
         return term.constant
-    value = Symbol("value", "dim", serial=-2)
+    value = Symbol("value", "dim", serial=serials.VALUE)
     where = solutions(conjunction(condition, eq(Term.of(value), -term)))
     largest = None if where.is_empty else where.largest_value(Term.of(value))
     return None if largest is None else -largest
@@ -367,7 +368,7 @@ def largest(term: Term, known: Condition) -> int | None:
     >>> largest(2 * t, conjunction(ge(t, 0), le(t, 3))), largest(t, conjunction(ge(t, 0), le(t, T)))
     (6, None)
     """
-    value = Term.of(Symbol("value", "dim", serial=-30))
+    value = Term.of(Symbol("value", "dim", serial=serials.VALUE))
     where = conjunction(known, eq(value, term))
     values = solutions(conjunction(where, facts(where.symbols)))
     return 0 if values.is_empty else values.largest_value(value)

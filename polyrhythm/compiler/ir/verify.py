@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.ir import dtypes, sets
+from polyrhythm.compiler.ir import dtypes, serials, sets
 from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction, conjunction, disjunction, ge, lt
 from polyrhythm.compiler.ir.graph import (
     Access,
@@ -315,7 +315,7 @@ def _reads(subject: _Subject) -> Complaints:
             inside = [subject.where(node, definition)]
             for symbol, step in source.steps(access).items():
                 if isinstance(step, Range):
-                    position = Term.of(Symbol(f"position_{symbol}", "dim", serial=-10))
+                    position = Term.of(Symbol(f"position_{symbol}", "dim", serial=serials.POSITION))
                     inside += [ge(position, 0), lt(position, step.length)]
                     step = step.at(position)
                 steps[symbol] = step

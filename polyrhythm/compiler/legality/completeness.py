@@ -13,9 +13,9 @@ from itertools import combinations
 
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq, lt, negation
 from polyrhythm.compiler.ir.graph import Definition, Node
+from polyrhythm.compiler.ir.serials import OTHER, WRITER
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
-from polyrhythm.compiler.legality.instances import OTHER, WRITER
 from polyrhythm.compiler.legality.prover import Piece, Values, solve
 from polyrhythm.compiler.legality.subject import Computation, Subject, failure, has_effect, shown_point
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, lt
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.legality.instances import WRITER, before, substituted
+from polyrhythm.compiler.legality.instances import before, substituted
 from polyrhythm.compiler.legality.subject import Computation, Subject, failure, has_effect
 
 Calls = dict[int, list[Computation]]
@@ -100,7 +101,7 @@ def _check_order(
     subject: Subject, effect: str, order: _Order, early: tuple[int, Computation], late: tuple[int, Computation]
 ) -> None:
     (first, one), (second, other) = early, late
-    roles = other.occurrence.role(WRITER)
+    roles = other.occurrence.role(serials.WRITER)
     there = {symbol: term.substitute(roles) for symbol, term in other.steps.items()}
     domains = conjunction(one.occurrence.domain, other.occurrence.domain.substitute(roles))
     time = substituted(other.call_time, roles)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.sets import solutions
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -23,9 +24,6 @@ from polyrhythm.compiler.legality.prover import Values
 from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Stop
 
 Time = tuple[int | Term, ...]
-
-COUNTER, WRITER, OTHER = -1000, -2000, -3000
-"""Serial numbers that tell the counters of instances in different roles apart; the depth is subtracted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +41,7 @@ class Occurrence:
 
     def role(self, serial: int) -> dict[Symbol, Term]:
         """The counters under other names, for a second instance beside the first."""
-        return {c: Term.of(_renamed(c, serial)) for c in self.counters}
+        return {c: Term.of(renamed(c, serial)) for c in self.counters}
 
     def shown(self, at: Values, solved: Mapping[Symbol, Term] | None = None) -> str:
         """One instance in words: the block and the values of its counters."""
@@ -52,8 +50,8 @@ class Occurrence:
 
 
 @cache
-def _renamed(counter: Symbol, serial: int) -> Symbol:
-    return Symbol(counter.name, "dim", serial=serial + counter.serial - COUNTER)
+def renamed(counter: Symbol, serial: int) -> Symbol:
+    return Symbol(counter.name, "dim", serial=serial + counter.serial - serials.PROVED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +90,7 @@ class Scenario:
 
 def final_value(bound: Symbol) -> Symbol:
     """The symbol of what a bound becomes when its loop stops early."""
-    return Symbol(f"{bound.name}_found", "bound", max=bound.max, serial=-9, min=bound.min)
+    return Symbol(f"{bound.name}_found", "bound", max=bound.max, serial=serials.FOUND, min=bound.min)
 
 
 class Walk:
@@ -145,7 +143,7 @@ class Walk:
         if (end - first) is Term(1):
             counter = first
         else:
-            symbol = Symbol(loop.counter.name, "dim", serial=COUNTER - len(here.loops))
+            symbol = Symbol(loop.counter.name, "dim", serial=serials.PROVED - len(here.loops))
             counter = Term.of(symbol)
             domain = conjunction(domain, ge(counter, first), lt(counter, end))
         values = {**here.values, loop.counter: counter}
@@ -178,7 +176,7 @@ class _Around:
 
 def _counters(around: _Around) -> tuple[Symbol, ...]:
     """The counters that still vary: a loop of one iteration has its value in place of the counter."""
-    found = (s for _, value in around.loops for s in value.symbols if s.serial <= COUNTER)
+    found = (s for _, value in around.loops for s in value.symbols if serials.WRITER < s.serial <= serials.PROVED)
     return tuple(dict.fromkeys(found))
 
 

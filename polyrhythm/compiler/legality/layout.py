@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt, negation
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import ONE, Term, maximum
-from polyrhythm.compiler.legality.instances import WRITER, Occurrence, before, substituted
+from polyrhythm.compiler.legality.instances import Occurrence, before, substituted
 from polyrhythm.compiler.legality.subject import Storing, Subject, failure
 from polyrhythm.compiler.loops.ir import Compute, Load, Place, Steps
 
@@ -108,7 +109,7 @@ def _check_zeros(subject: Subject, occurrence: Occurrence, compute: Compute, loa
 def _earlier(occurrence: Occurrence, load: Load, storing: Storing) -> Iterator[tuple[tuple[Term, ...], Condition]]:
     """The slot of a store that comes before a load and may be among what it reads, and when that is so."""
     other = storing.computation.occurrence
-    roles = other.role(WRITER)
+    roles = other.role(serials.WRITER)
     index = tuple(term.substitute(roles) for term in storing.index)
     picked = zip(index, load.index, strict=True)
     same = [eq(slot, entry.substitute(occurrence.values)) for slot, entry in picked if isinstance(entry, Term)]

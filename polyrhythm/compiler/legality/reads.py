@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import FALSE, Condition, conjunction, disjunction, eq, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Node, Range
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError, Rule
 from polyrhythm.compiler.legality.instances import (
-    OTHER,
-    WRITER,
     Occurrence,
     Time,
     before,
@@ -32,8 +31,6 @@ from polyrhythm.compiler.legality.prover import Piece, Values, solve
 from polyrhythm.compiler.legality.subject import Computation, Storing, Subject, failure, shown_point
 from polyrhythm.compiler.loops.ir import Load, Place, Steps
 from polyrhythm.source import Source
-
-POSITION = -4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +77,7 @@ def read_of(subject: Subject, computation: Computation, access: Access, load: Lo
     if len(load.index) != len(place.slots) or len(selections) != len(access.ranges):
         raise _wrong(subject, computation, f"{load} has the wrong number of indices for {access}")
     known: list[Condition] = [computation.domain]
-    positions = iter([Term.of(Symbol(f"k{n}", "dim", serial=POSITION)) for n in range(len(selections))])
+    positions = iter([Term.of(Symbol(f"k{n}", "dim", serial=serials.SELECTED)) for n in range(len(selections))])
     step: list[Term] = []
     for entry in access.steps:
         if isinstance(entry, Range):
@@ -91,7 +88,7 @@ def read_of(subject: Subject, computation: Computation, access: Access, load: Lo
     for selection, wanted in zip(selections, access.ranges, strict=True):
         if not subject.prover.same(selection.length.substitute(values), wanted.length, computation.domain):
             raise _wrong(subject, computation, f"{load} reads {selection.length} slots where {access} is wanted")
-    positions = iter([Term.of(Symbol(f"k{n}", "dim", serial=POSITION)) for n in range(len(selections))])
+    positions = iter([Term.of(Symbol(f"k{n}", "dim", serial=serials.SELECTED)) for n in range(len(selections))])
     index: list[Term] = []
     for slot in load.index:
         if isinstance(slot, Steps):
@@ -142,7 +139,7 @@ class _Match:
 def match_of(read: Read, storing: Storing) -> _Match:
     """Where and when a store provides what is read."""
     computation = storing.computation
-    roles = computation.occurrence.role(WRITER)
+    roles = computation.occurrence.role(serials.WRITER)
     step = (term.substitute(roles) for term in computation.step)
     solution = solve(zip(step, read.step, strict=True), [next(iter(term.symbols)) for term in roles.values()])
     values = {counter: term.substitute(solution.values) for counter, term in roles.items()}
@@ -170,7 +167,7 @@ def _check_parallel(subject: Subject, read: Read, match: _Match) -> None:
 def _check_kept(subject: Subject, read: Read, match: _Match, other: Storing) -> None:
     """No instance of another store comes between the matching store and the read, into the same slot."""
     occurrence = other.computation.occurrence
-    roles = occurrence.role(OTHER)
+    roles = occurrence.role(serials.OTHER)
     index = (term.substitute(roles) for term in other.index)
     solution = solve(zip(index, read.index, strict=True), [next(iter(term.symbols)) for term in roles.values()])
     values = {counter: term.substitute(solution.values) for counter, term in roles.items()}
@@ -242,7 +239,7 @@ def _explained(subject: Subject, read: Read, at: Values) -> IllegalProgramError:
         computation = storing.computation
         if computation.node is not read.node:
             continue
-        roles = computation.occurrence.role(WRITER)
+        roles = computation.occurrence.role(serials.WRITER)
         same = (eq(a.substitute(roles), b) for a, b in zip(computation.step, read.step, strict=True))
         stored = conjunction(here, computation.domain.substitute(roles), *same)
         if subject.prover.impossible(stored):

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
-from polyrhythm.compiler.legality.instances import Scenario, StopLoop, Walk, before, final_value, substituted
+from polyrhythm.compiler.legality.instances import Scenario, StopLoop, Walk, before, final_value, renamed, substituted
 from polyrhythm.compiler.legality.prover import Piece
 from polyrhythm.compiler.legality.reads import Read, check_read
 from polyrhythm.compiler.legality.subject import Subject
@@ -103,7 +104,7 @@ def _check_looks(subject: Subject, dim: Symbol, name: str, stops: list[StopLoop]
         solved = conjunction(stop.domain, eq(Term.of(dim), step))
         pieces.append(Piece(solved, stop.counters))
     for one, other in combinations(stops, 2):
-        roles = {c: Term.of(Symbol(c.name, "dim", serial=c.serial - 1000)) for c in other.counters}
+        roles = {c: Term.of(renamed(c, serials.LATER)) for c in other.counters}
         both = conjunction(one.domain, other.domain.substitute(roles))
         if not prover.impossible(both, ge(_length(one), _length(other).substitute(roles))):
             raise subject.fault("until", f"the loops that may end {dim} do not try lengths in order", node.at)
@@ -116,7 +117,7 @@ def _check_silent(subject: Subject, dim: Symbol, node: Node, stop: StopLoop) -> 
     """Iterations before the first step read what nobody has written."""
     for storing in subject.storings[stop.stop.done.place]:
         occurrence = storing.computation.occurrence
-        roles = {c: Term.of(Symbol(c.name, "dim", serial=c.serial - 1000)) for c in occurrence.counters}
+        roles = {c: Term.of(renamed(c, serials.LATER)) for c in occurrence.counters}
         time = substituted(storing.time, roles)
         written = conjunction(stop.domain, le(_length(stop), 0), occurrence.domain.substitute(roles))
         if not subject.prover.impossible(written, disjunction(*before(time, stop.time))):

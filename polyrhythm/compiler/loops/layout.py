@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
@@ -132,9 +133,9 @@ def _earlier(
     program: LoopProgram, site: Site, load: Load, other: Site, store: Store
 ) -> Iterator[tuple[tuple[Term, ...], Condition]]:
     """The slot of each store that comes before a read of the same slots elsewhere, one level of loops at a time."""
-    renamed = {s: Term.of(Symbol(s.name, "dim", serial=-31)) for s in other.counters}
+    renamed = {s: Term.of(Symbol(s.name, "dim", serial=serials.SECOND)) for s in other.counters}
     # A bound that the program finds itself may have been another when the store was done.
-    past = {s: Term.of(Symbol(s.name, "bound", serial=-32)) for s in program.found}
+    past = {s: Term.of(Symbol(s.name, "bound", serial=serials.PAST)) for s in program.found}
     index = tuple(term.substitute({**renamed, **past}) for term in store.index)
     known = other.known.substitute({**renamed, **past})
     same = [eq(a, b) for a, b in zip(index, load.index, strict=True) if isinstance(b, Term)]

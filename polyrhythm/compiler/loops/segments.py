@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, ge, lt
 from polyrhythm.compiler.ir.sets import proves, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, maximum, minimum
@@ -172,7 +173,7 @@ def _right(counter: Symbol, ranges: Ranges, segments: Sequence[Segment], given: 
         covered = disjunction(*(s.holds(counter) for s in segments if name in s.active))
         if not proves(own, covered):
             return False
-    other = Symbol(counter.name, "dim", serial=-8)
+    other = Symbol(counter.name, "dim", serial=serials.ANOTHER)
     for number, early in enumerate(segments):
         for late in segments[number + 1 :]:
             both = conjunction(given, early.holds(counter), late.holds(other))

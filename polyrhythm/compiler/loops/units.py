@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.compiler.ir.intervals import Interval, interval
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -19,10 +20,10 @@ from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Step
 
 Lookup = Callable[[Symbol], int]
 
-NEXT = Symbol("next", "dim", serial=-20)
+NEXT = Symbol("next", "dim", serial=serials.NEXT)
 """The next iteration of a unit."""
 
-LAST = Symbol("last", "dim", serial=-21)
+LAST = Symbol("last", "dim", serial=serials.LAST)
 """The last iteration that is about to run."""
 
 NEVER = 2**62

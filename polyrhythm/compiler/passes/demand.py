@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import FALSE, Condition, conjunction, eq
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.reads import positioned
@@ -41,7 +42,7 @@ def narrowed(graph: Graph, names: Sequence[str], forget: Collection[Symbol] = ()
 
 
 def _image(reader: Node, definition: Definition, access: Access, source: Node) -> Points:
-    targets = [Symbol(symbol.name, "dim", serial=-2) for symbol in source.symbols]
+    targets = [Symbol(symbol.name, "dim", serial=serials.TARGET) for symbol in source.symbols]
     steps, inside, positions = positioned(source.steps(access))
     there = (eq(target.term, step) for target, step in zip(targets, steps.values(), strict=True))
     condition = conjunction(reader.points, definition.domain, inside, *there)

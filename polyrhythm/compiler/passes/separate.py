@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range
 from polyrhythm.compiler.ir.sets import largest, simplified
@@ -26,7 +27,7 @@ from polyrhythm.compiler.passes.rewriting import Nodes
 MOST_STEPS = 4096
 """So many first steps may have a copy; more would hardly be read by every step."""
 
-POSITION = Symbol("position", "dim", serial=-41)
+POSITION = Symbol("position", "dim", serial=serials.POSITION)
 
 
 Place = tuple[str, int, Access]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.reads import positioned
@@ -69,7 +70,7 @@ def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dep
         assert dim.bound is not None
         for block in blocks.values():
             if dim.bound in _mentioned(graph, block):
-                gap, at = 0, Term.of(Symbol(f"{dim.name}_before", "dim", serial=-5))
+                gap, at = 0, Term.of(Symbol(f"{dim.name}_before", "dim", serial=serials.BEFORE))
                 known = conjunction(block.domain, ge(at, 0), lt(at, Term.of(dim.bound)))
             elif dim in block.dims and any(_has_effect(graph, statement) for statement in block.statements):
                 gap, at = 1, Term.of(dim) - 1
@@ -119,7 +120,7 @@ def _before(
 ) -> Iterator[tuple[Condition, dict[Symbol, Term]]]:
     """The points of one call that come before a point of another, one level of the order at a time."""
     source, reader = early[1], late[1]
-    at = {s: Term.of(Symbol(f"{s.name}_before", "dim", serial=-5)) for s in source.dims}
+    at = {s: Term.of(Symbol(f"{s.name}_before", "dim", serial=serials.BEFORE)) for s in source.dims}
     inside = conjunction(reader.domain, source.domain.substitute(at))
     equal: Condition = TRUE
     for symbol in dims:

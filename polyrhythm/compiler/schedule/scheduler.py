@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depths, most_steps, rankings
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq
 from polyrhythm.compiler.ir.reads import components, reaches
 from polyrhythm.compiler.ir.sets import facts, least, simplified, solutions
@@ -471,7 +472,7 @@ class _Scheduler:
         assert shifts is not None
         members = {name: Member(way.dims[name], ranks[name] + shifts[name]) for name in group.members}
         self.loops += 1
-        counter = Symbol(way.symbol.name, "dim", serial=-10 - self.loops)
+        counter = Symbol(way.symbol.name, "dim", serial=serials.COUNTER - self.loops)
         inner = list(still_open(among, members))
         left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
         unchanged = {(d.source, d.reader) for d in inner}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
 from polyrhythm.compiler.ir.graph import Graph, Node, NodeDim, Range
 from polyrhythm.compiler.ir.reads import positioned, roots
@@ -140,7 +141,7 @@ def _written(graph: Graph, blocks: Mapping[str, Block], writer: Block, when: Map
         end, time = when[stopper.name], when[writer.name]
         if dim.bound not in where.symbols or not proves(TRUE, le(time[0], end[0])):
             continue
-        limit = Term.of(Symbol(f"{dim.bound}_limit", "bound", serial=-8))
+        limit = Term.of(Symbol(f"{dim.bound}_limit", "bound", serial=serials.LIMIT))
         where = conjunction(where.substitute({dim.bound: limit}), ge(limit, Term.of(dim.bound)))
         if time[0] is end[0] and len(time) > 1:
             where = conjunction(where, le(time[1], end[1].substitute({dim: Term.of(dim.bound) - 1})))
@@ -272,11 +273,11 @@ def _equal(a: Time, b: Time, shared: int) -> Condition:
 
 
 def _first(symbol: Symbol) -> Symbol:
-    return Symbol(symbol.name, "dim", serial=-6)
+    return Symbol(symbol.name, "dim", serial=serials.WRITTEN)
 
 
 def _second(symbol: Symbol) -> Symbol:
-    return Symbol(symbol.name, "dim", serial=-7)
+    return Symbol(symbol.name, "dim", serial=serials.READ)
 
 
 def _reason(node: Node, lives: Sequence[_Life], slots: Sequence[Slots]) -> str:

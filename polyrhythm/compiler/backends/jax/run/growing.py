@@ -22,6 +22,7 @@ from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.places import State
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE
 from polyrhythm.compiler.ir.terms import Symbol, Term, minimum
 from polyrhythm.compiler.loops.growth import Growth
@@ -203,7 +204,8 @@ class Growing:
 
 def limits_of(number: int) -> tuple[Symbol, Symbol]:
     """The symbols of the first iteration that a call does of a loop, and of the one after the last."""
-    return Symbol("first", "bound", serial=-22 - 2 * number), Symbol("end", "bound", serial=-23 - 2 * number)
+    serial = serials.SEGMENT - 2 * number
+    return Symbol("first", "bound", serial=serial), Symbol("end", "bound", serial=serial - 1)
 
 
 def some_iterations(loop: For, number: int = 0) -> For:
