@@ -19,6 +19,7 @@ from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir import sets
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, negation
 from polyrhythm.compiler.ir.graph import Access, Checkpoint, Definition, Graph, Node, NodeDim, Range, Step
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
 from polyrhythm.compiler.ir.reads import fresh_name
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -377,7 +378,7 @@ def _is_of_indices(tensor: Tensor) -> bool:
         return tensor.order is None and _is_of_indices(tensor.source)
     if isinstance(tensor, Choice):
         return _is_of_indices(tensor.first) and _is_of_indices(tensor.second)
-    if not isinstance(tensor, Computed) or tensor.op in ("input", "host", "random_bits", "opaque"):
+    if not isinstance(tensor, Computed) or record(tensor.op).sited or record(tensor.op).calls:
         return False
     return all(map(_is_of_indices, tensor.operands))
 

@@ -46,6 +46,9 @@ SECOND, PAST = -31, -32
 SELECTED = -40
 """A position along a slice that the checker looks at."""
 
+ENTRY, EDGE = -50, -51
+"""The step of an element of a running result, and that of the newest element of an entry."""
+
 COUNTER = -1_000
 """The counter of a loop; of loop n, COUNTER - n."""
 

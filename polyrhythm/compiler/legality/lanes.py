@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq
 from polyrhythm.compiler.ir.terms import ZERO, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
-from polyrhythm.compiler.legality.instances import WRITER, Occurrence
+from polyrhythm.compiler.legality.instances import Occurrence
 from polyrhythm.compiler.legality.reads import match_of, read_of
 from polyrhythm.compiler.legality.subject import Computation, Subject
 from polyrhythm.compiler.loops.ir import For, Lanes, Load, Own, Steps, blocks_of, walk
@@ -71,7 +72,7 @@ def _check_elsewhere(subject: Subject, loop: For, load: Load) -> None:
         writer = storing.computation.occurrence
         if not _within(loop, writer):
             continue
-        roles = writer.role(WRITER)
+        roles = writer.role(serials.WRITER)
         still = next(level for level, around in enumerate(reader.around) if around is loop)
         pairs = zip(reader.loops[:still], writer.loops[:still], strict=True)
         around = [eq(mine, theirs.substitute(roles)) for (_, mine), (_, theirs) in pairs]

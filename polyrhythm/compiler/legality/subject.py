@@ -113,7 +113,7 @@ class Subject:
         """The nodes whose values follow from their point alone, and may be made anew wherever they are read."""
         found: set[str] = set()
         for node in self.graph:
-            if len(node.definitions) == 1 and node.definitions[0].op not in ("host", "opaque"):
+            if len(node.definitions) == 1 and not node.definitions[0].record.calls:
                 (definition,) = node.definitions
                 operands = definition.operands
                 made = all(access.source in found and not access.ranges for access in operands)

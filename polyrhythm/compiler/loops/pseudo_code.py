@@ -15,6 +15,7 @@ from functools import partial
 from itertools import groupby
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, product
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Operand, Steps, walk
@@ -34,8 +35,6 @@ INFIX = {
 """The operators of Python, with how tightly they bind."""
 
 PREFIX = {"neg": "-", "not": "~"}
-UNSEEN = frozenset({"broadcast", "copy", "keep", "cast", "detach"})
-"""Operations that change neither the elements nor, to a reader, their meaning."""
 
 ATOM = 10
 """How tightly a name or a call binds."""
@@ -126,7 +125,7 @@ class _Printer:
                 yield from self._lines(item.body, {**values, item.counter: item.first.substitute(values)}, condition)
             else:
                 written, given = _Expressions(item, values, given), {}
-                count = waiting + sum(compute.op not in UNSEEN for compute in item.body)
+                count = waiting + sum(not record(compute.op).identity for compute in item.body)
                 waiting = 0
                 if item.stores and self._passes_on(item) and written.known[item.stores[0].value] is not None:
                     given, waiting = {item.stores[0].place: written.of(item.stores[0].value)}, count
@@ -230,10 +229,10 @@ class _Expressions:
                 else:
                     reads[_load(operand, self.values)] = None
         compute = self.computes[name]
-        while compute.op in UNSEEN and isinstance(compute.operands[0], Local):
+        while record(compute.op).identity and isinstance(compute.operands[0], Local):
             compute = self.computes[compute.operands[0].name]
         shown = list(reads)[:4] + (["..."] if len(reads) > 4 else [])
-        count = sum(self.computes[one].op not in UNSEEN for one in seen)
+        count = sum(not record(self.computes[one].op).identity for one in seen)
         return f"{_operation(compute)}(...) of {', '.join(shown)} by {count} operations"
 
     def _operand(self, operand: Operand) -> Text | None:
@@ -257,7 +256,7 @@ class _Expressions:
         if compute.op in PREFIX:
             text, level = operands[0]
             return PREFIX[compute.op] + (f"({text})" if level < 7 else text), 7
-        if compute.op in UNSEEN and operands:
+        if record(compute.op).identity and operands:
             return operands[0]
         if compute.op in ("constant", "index"):
             return _constant(compute.attributes["value"], self.values), ATOM
@@ -269,7 +268,7 @@ class _Expressions:
 
 def _operation(compute: Compute) -> str:
     """An operation as a user calls it."""
-    if compute.op in ("host", "opaque"):
+    if record(compute.op).calls:
         return str(compute.attributes["function"].name)
     if compute.op == "reduce":
         return str(compute.attributes["monoid"])

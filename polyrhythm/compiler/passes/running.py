@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir import dtypes, serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, le, lt, ne
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
@@ -27,10 +27,10 @@ from polyrhythm.source import Source
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 
 
-PLACE = Symbol("place", "dim", serial=-50)
+PLACE = Symbol("place", "dim", serial=serials.ENTRY)
 """The step of an element, until it has the name of a dim."""
 
-EDGE = Symbol("edge", "dim", serial=-51)
+EDGE = Symbol("edge", "dim", serial=serials.EDGE)
 """The step of the newest element of an entry."""
 
 

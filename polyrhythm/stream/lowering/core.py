@@ -21,7 +21,8 @@ from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
 from polyrhythm.stream.lowering.cycles import check_order, components, inner_order, reads_itself
-from polyrhythm.stream.lowering.dealt import Dealing, find_dealing
+from polyrhythm.stream.lowering.dealt import Dealing
+from polyrhythm.stream.lowering.find_dealing import find_dealing
 from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest

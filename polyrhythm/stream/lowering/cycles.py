@@ -7,6 +7,7 @@ what it needs already produced; that is tried out, point by point, before anythi
 from __future__ import annotations
 
 from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir import reads
 from polyrhythm.compiler.ir.graph import Graph, Node, Range
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.errors import AccessNotStreamable
@@ -15,36 +16,8 @@ from polyrhythm.stream.lowering.values import rectangle
 
 
 def components(graph: Graph) -> list[list[str]]:
-    """Strongly connected components of the reads, what is read first (Tarjan, with a stack of its own)."""
-    reads = {n.name: list(dict.fromkeys(a.source for d in n.definitions for a in d.operands)) for n in graph}
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_names: list[str] = []
-    found: list[list[str]] = []
-    for root in reads:
-        if root in number:
-            continue
-        work = [(root, iter(reads[root]))]
-        number[root] = low[root] = len(number)
-        open_names.append(root)
-        while work:
-            name, rest = work[-1]
-            following = next((n for n in rest if n not in number or n in open_names), None)
-            if following is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
-                if low[name] == number[name]:
-                    at = open_names.index(name)
-                    found.append(open_names[at:])
-                    del open_names[at:]
-            elif following in number:
-                low[name] = min(low[name], number[following])
-            else:
-                number[following] = low[following] = len(number)
-                open_names.append(following)
-                work.append((following, iter(reads[following])))
-    return found
+    """Strongly connected components of the reads, what is read first."""
+    return [component[::-1] for component in reads.components(graph.reads)]
 
 
 def inner_order(nodes: list[Node]) -> list[Node]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyrhythm.compiler.analysis.calls import check_found
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import attribute_terms
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.ir.types import Array, TensorType
@@ -227,7 +228,7 @@ def _item(
 
 def _block(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
     yield f"{indent}# {block.name}"
-    if source.apart and not any(compute.op in ("host", "opaque") for compute in block.body):
+    if source.apart and not any(record(compute.op).calls for compute in block.body):
         yield from _apart(source, block, indent, implementations)
         return
     called: dict[object, str] = {}

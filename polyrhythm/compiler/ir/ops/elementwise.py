@@ -76,7 +76,14 @@ def _operation(
         return TensorType(shape, dtypes.BOOL if truth else dtype)
 
     return Op(
-        name, type_rule, _quiet(function), _signature, DERIVATIVES.get(name), sited=name == "keep", elementwise=True
+        name,
+        type_rule,
+        _quiet(function),
+        _signature,
+        DERIVATIVES.get(name),
+        sited=name == "keep",
+        elementwise=True,
+        identity=function is np.asarray,
     )
 
 
@@ -264,6 +271,6 @@ def _cast_vjp(s: Step) -> Gradients:
     return [s.g.cast(s.x[0].dtype)]
 
 
-CAST = Op("cast", _cast_type, _cast, _signature, _cast_vjp, elementwise=True)
+CAST = Op("cast", _cast_type, _cast, _signature, _cast_vjp, elementwise=True, identity=True)
 
 OPS: tuple[Op, ...] = (*UNARY, *BINARY, SELECT, CAST)

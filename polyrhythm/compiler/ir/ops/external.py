@@ -34,7 +34,7 @@ def _no_axes(operands: Types, attributes: Attributes) -> Signature:
 
 OPS: tuple[Op, ...] = (
     Op("input", _declared, _computed, _no_axes, external=True, sited=True),
-    Op("host", _result_type, _computed, _no_axes, external=True, sited=True),
+    Op("host", _result_type, _computed, _no_axes, external=True, sited=True, calls=True),
     Op("grad", _declared, _computed, _no_axes, external=True, transient=True, sited=True),
     Op("ruled", _declared, _computed, _no_axes, external=True, transient=True),
     Op("cotangent", _declared, _computed, _no_axes, external=True, transient=True),

@@ -84,4 +84,4 @@ def _vjp(s: Step) -> Gradients:
     return [made.get(k) for k in range(len(s.x))]
 
 
-OPS: tuple[Op, ...] = (Op("opaque", _type, _numpy, _signature, vjp=_vjp),)
+OPS: tuple[Op, ...] = (Op("opaque", _type, _numpy, _signature, vjp=_vjp, calls=True),)

@@ -86,7 +86,8 @@ class Op:
     apart on purpose, so that no two applications are the same and none is seen through. *free*: made of nothing
     wherever it is read, never stored. *repeats*: the operand itself, repeated where the result is larger. *view*: the
     same elements in the same memory. *heavy*: worth keeping rather than computing twice. *elementwise*: each element of
-    the result follows from those at the same place.
+    the result follows from those at the same place. *identity*: each element is one of the operand, in another dtype at
+    most. *calls*: it calls a function that the compiler knows nothing of but its types.
     """
 
     name: str
@@ -102,6 +103,8 @@ class Op:
     view: bool = False
     heavy: bool = False
     elementwise: bool = False
+    identity: bool = False
+    calls: bool = False
 
     @property
     def cheap(self) -> bool:

@@ -350,10 +350,19 @@ def _slice_vjp(s: Step) -> Gradients:
 
 
 OPS: tuple[Op, ...] = (
-    Op("copy", _copy_type, _copy, _copy_signature, vjp=through, repeats=True, view=True),
+    Op("copy", _copy_type, _copy, _copy_signature, vjp=through, repeats=True, view=True, identity=True),
     Op("reshape", _reshape_type, _reshape, _reshape_signature, vjp=_reshape_vjp, view=True),
     Op("transpose", _transpose_type, _transpose, _transpose_signature, vjp=_transpose_vjp, view=True),
-    Op("broadcast", _broadcast_type, _broadcast, _broadcast_signature, vjp=_broadcast_vjp, repeats=True, view=True),
+    Op(
+        "broadcast",
+        _broadcast_type,
+        _broadcast,
+        _broadcast_signature,
+        vjp=_broadcast_vjp,
+        repeats=True,
+        view=True,
+        identity=True,
+    ),
     Op("concat", _concat_type, _concat, _concat_signature, vjp=_concat_vjp),
     Op("pad", _pad_type, _pad, _pad_signature, vjp=_pad_vjp),
     Op("slice", _slice_type, _slice, _slice_signature, vjp=_slice_vjp, view=True),
