@@ -114,7 +114,7 @@ def pack_rows(block: Block, dtype: np.dtype) -> Reduction:
         return np.zeros((0, cols), dtype)
 
     def update(state: np.ndarray, part: np.ndarray) -> np.ndarray:
-        return np.vstack([state, part])
+        return np.vstack([state, part.reshape(-1, cols)])
 
     return Reduction("pack", start, update, lambda a: a, lambda a: 0, data_type(dtype), grows=True)
 
