@@ -28,11 +28,13 @@ def loss(w: Weights, batch: tuple[Any, ...], s: Settings) -> Any:
     advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     log_prob = (logits * jax.nn.one_hot(action, logits.shape[-1])).sum(-1)
     ratio = jnp.exp(log_prob - old)
-    policy_loss = -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - s.clip, 1 + s.clip) * advantage).mean()
-    near = value + jnp.clip(worth - value, -s.clip, s.clip)
+    policy_loss = -jnp.minimum(
+        ratio * advantage, jnp.clip(ratio, 1 - s.clip_range, 1 + s.clip_range) * advantage
+    ).mean()
+    near = value + jnp.clip(worth - value, -s.clip_range, s.clip_range)
     value_loss = 0.5 * jnp.maximum((worth - target) ** 2, (near - target) ** 2).mean()
     entropy = -(jnp.exp(logits) * logits).sum(-1).mean()
-    return policy_loss - s.entropy_weight * entropy + s.value_weight * value_loss
+    return policy_loss - s.entropy_coef * entropy + s.value_coef * value_loss
 
 
 def synthetic(shape: tuple[int, ...], length: int, actions: int) -> Any:
@@ -53,7 +55,7 @@ def synthetic(shape: tuple[int, ...], length: int, actions: int) -> Any:
 def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, actions: int, s: Settings) -> Any:
     """A function of a state that makes one iteration, and the first state."""
     step = synthetic(shape, length, actions)
-    optimiser = optax.chain(optax.clip_by_global_norm(s.most_gradient), optax.adam(s.rate, eps=1e-5))
+    optimiser = optax.chain(optax.clip_by_global_norm(s.max_grad_norm), optax.adam(s.learning_rate, eps=1e-5))
     rows = envs * s.steps
 
     def acted(carry: Any, key: Any) -> Any:
@@ -72,10 +74,10 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
         (_, state), kept = jax.lax.scan(acted, (w, state), jax.random.split(acting, s.steps))
         seen, action, log_prob, following, reward, ended = kept
         value, after = network(w, "value", seen)[..., 0], network(w, "value", following)[..., 0]
-        error = reward + s.discount * after - value  # episodes are only ever truncated
+        error = reward + s.gamma * after - value  # episodes are only ever truncated
 
         def back(later: Any, row: Any) -> Any:
-            own = row[0] + s.discount * s.decay * (1.0 - row[1]) * later
+            own = row[0] + s.gamma * s.gae_lambda * (1.0 - row[1]) * later
             return own, own
 
         _, advantage = jax.lax.scan(back, jnp.zeros(envs), (error, ended.astype(jnp.float32)), reverse=True)

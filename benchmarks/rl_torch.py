@@ -48,10 +48,10 @@ def loss(policy: Any, value: Any, batch: tuple[torch.Tensor, ...], s: Settings) 
     worth = value(observation).view(-1)
     ratio = (choice.log_prob(action) - old).exp()
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    policy_loss = torch.max(-advantage * ratio, -advantage * ratio.clamp(1 - s.clip, 1 + s.clip)).mean()
-    near = before + (worth - before).clamp(-s.clip, s.clip)
+    policy_loss = torch.max(-advantage * ratio, -advantage * ratio.clamp(1 - s.clip_range, 1 + s.clip_range)).mean()
+    near = before + (worth - before).clamp(-s.clip_range, s.clip_range)
     value_loss = 0.5 * torch.max((worth - target) ** 2, (near - target) ** 2).mean()
-    return policy_loss - s.entropy_weight * choice.entropy().mean() + s.value_weight * value_loss
+    return policy_loss - s.entropy_coef * choice.entropy().mean() + s.value_coef * value_loss
 
 
 def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, actions: int, s: Settings) -> Any:
@@ -59,7 +59,7 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
     lamps, rows = Lamps(envs, shape, length, actions), envs * s.steps
     policy, value = module(weights, "policy"), module(weights, "value")
     both = [*policy.parameters(), *value.parameters()]
-    optimiser = torch.optim.Adam(both, lr=s.rate, eps=1e-5)
+    optimiser = torch.optim.Adam(both, lr=s.learning_rate, eps=1e-5)
     seen, after = torch.zeros((s.steps, envs, *shape)), torch.zeros((s.steps, envs, *shape))
     action = torch.zeros((s.steps, envs), dtype=torch.long)
     old, reward, ended = (torch.zeros((s.steps, envs)) for _ in range(3))
@@ -77,10 +77,10 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
                 torch.from_numpy(np.asarray(a, np.float32)) for a in (following, gain, over)
             )
         with torch.no_grad():
-            error = reward + s.discount * value(after)[..., 0] - worth
+            error = reward + s.gamma * value(after)[..., 0] - worth
             advantage, later = torch.zeros_like(reward), torch.zeros(envs)
             for t in reversed(range(s.steps)):
-                advantage[t] = later = error[t] + s.discount * s.decay * (1 - ended[t]) * later
+                advantage[t] = later = error[t] + s.gamma * s.gae_lambda * (1 - ended[t]) * later
         flat = [a.reshape(rows, *a.shape[2:]) for a in (seen, action, old, worth, advantage, advantage + worth)]
         order = np.arange(rows)
         for _ in range(s.epochs):
@@ -88,7 +88,7 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
             for chosen in order.reshape(s.minibatches, -1):
                 optimiser.zero_grad()
                 loss(policy, value, tuple(a[chosen] for a in flat), s).backward()
-                torch.nn.utils.clip_grad_norm_(both, s.most_gradient)
+                torch.nn.utils.clip_grad_norm_(both, s.max_grad_norm)
                 optimiser.step()
 
     return iteration

@@ -39,10 +39,11 @@ app.command()(commands.info)
 def train(
     algorithm: Annotated[str, typer.Argument(help="ppo, a2c or reinforce.")],
     env: Annotated[str, typer.Option(help="The environment, by Gymnasium's name.")] = "CartPole-v1",
-    envs: Annotated[int, typer.Option(min=1, help="How many of them run at once.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="How many steps each makes per iteration.")] = 128,
-    iterations: Annotated[int, typer.Option(min=1, help="How many iterations to train for.")] = 100,
-    rate: Annotated[float, typer.Option(help="The rate of learning.")] = 1e-3,
+    num_envs: Annotated[int, typer.Option(min=1, help="The number of environments, which run in parallel.")] = 8,
+    num_steps: Annotated[int, typer.Option(min=1, help="Steps of each environment per iteration.")] = 128,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations to train for.")] = 100,
+    total_steps: Annotated[int | None, typer.Option(min=1, help="Steps in all, instead of --iterations.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="The learning rate.")] = 1e-3,
     hidden: Annotated[str, typer.Option(help="The sizes of the hidden layers.")] = "64,64",
     compiled: Annotated[bool, typer.Option("--compiled", help="Make the environment a part of the program.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Runs with one seed are the same.")] = 0,
@@ -57,11 +58,13 @@ def train(
     sizes = [size.strip() for size in hidden.split(",") if size.strip()]
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise typer.BadParameter(f"{hidden!r} is not a list of sizes such as 64,64", param_hint="--hidden")
-    lines = learning.Lines(envs * steps)
+    if total_steps is not None:
+        iterations = max(1, total_steps // (num_envs * num_steps))
+    lines = learning.Lines(num_envs * num_steps)
     try:
         learning.train(
             algorithm,
-            learning.source(env, envs, compiled, seed),
+            learning.source(env, num_envs, compiled, seed),
             iterations,
             hidden=tuple(map(int, sizes)),
             seed=seed,
@@ -70,8 +73,8 @@ def train(
             every=every,
             backend=backend,
             show=lambda row: print(lines(row), flush=True),
-            steps=steps,
-            rate=rate,
+            steps=num_steps,
+            learning_rate=learning_rate,
         )
     except PolyrhythmError as error:
         print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)

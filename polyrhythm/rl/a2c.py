@@ -20,12 +20,12 @@ class Settings:
     """What there is to choose, with the customary choices."""
 
     steps: int = 8
-    rate: float = 7e-4
-    discount: float = 0.99
-    decay: float = 1.0
-    entropy_weight: float = 0.01
-    value_weight: float = 0.5
-    most_gradient: float = 0.5
+    learning_rate: float = 7e-4
+    gamma: float = 0.99
+    gae_lambda: float = 1.0
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
 
 
 def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008
@@ -43,17 +43,17 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     acting = model.using(weights)
     steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
     whole = {t: slice(0, settings.steps)}
-    policy, worth = acting(detach(steps.observation)[whole])
+    policy, value = acting(detach(steps.observation)[whole])
     ends = steps.terminated, steps.truncated
-    before, after = (acting.worth(seen) for seen in (steps.observation, steps.following))
-    advantage = detach(gae(t, steps.reward, before, after, *ends, settings.discount, settings.decay))[whole]
+    before, after = (acting.get_value(seen) for seen in (steps.observation, steps.following))
+    advantage = detach(gae(t, steps.reward, before, after, *ends, settings.gamma, settings.gae_lambda))[whole]
     target = advantage + detach(before)[whole]
     each = -advantage * policy.log_prob(detach(steps.action)[whole])
-    each = each + settings.value_weight * 0.5 * square(worth - target) - settings.entropy_weight * policy.entropy()
+    each = each + settings.value_coef * 0.5 * square(value - target) - settings.entropy_coef * policy.entropy()
     share = None if steps.valid is None else steps.valid.cast("float32")[whole]
     loss, entropy = mean_of(each, share), mean_of(policy.entropy(), share)
-    gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.most_gradient)
-    optim.rmsprop(i, weights, gradients, settings.rate, epsilon=1e-5)
+    gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.max_grad_norm)
+    optim.rmsprop(i, weights, gradients, settings.learning_rate, epsilon=1e-5)
     count, score = episodes(i, t, steps)
     outputs: dict[str, Any] = {"return": score, "episodes": count, "loss": loss, "entropy": entropy}
     outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}

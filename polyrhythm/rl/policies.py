@@ -129,7 +129,7 @@ class ActorCritic(Module):
         policy: Distribution = Categorical(outputs) if self.discrete else Normal(outputs, as_tensor(self.log_std))
         return policy, self.value(seen).axes[..., 0]
 
-    def worth(self, observation: Tensor) -> Tensor:
+    def get_value(self, observation: Tensor) -> Tensor:
         """The value alone."""
         return self.value(self._flat(observation)).axes[..., 0]
 

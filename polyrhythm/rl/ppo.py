@@ -42,17 +42,17 @@ class Settings:
     steps: int = 128
     epochs: int = 4
     minibatches: int = 4
-    rate: float = 2.5e-4
-    anneal: int | None = None
-    """After how many iterations the rate has fallen to zero along a line; None keeps it."""
-    discount: float = 0.99
-    decay: float = 0.95
-    clip: float = 0.2
+    learning_rate: float = 2.5e-4
+    anneal_lr: int | None = None
+    """Iterations after which the learning rate has fallen to zero along a line; None keeps it."""
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip_range: float = 0.2
     clip_value: bool = True
-    entropy_weight: float = 0.01
-    value_weight: float = 0.5
-    most_gradient: float = 0.5
-    normalise: bool = True
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    normalize_advantage: bool = True
 
 
 class Batch(NamedTuple):
@@ -77,8 +77,8 @@ class Losses(NamedTuple):
     policy: Tensor
     value: Tensor
     entropy: Tensor
-    divergence: Tensor
-    clipped: Tensor
+    approx_kl: Tensor
+    clip_fraction: Tensor
 
 
 def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:
@@ -91,27 +91,27 @@ def loss(model: ActorCritic, batch: Batch, settings: Settings) -> Losses:
     >>> pr.evaluate(loss(model, batch, Settings()).total).shape
     ()
     """
-    policy, worth = model(batch.observation)
+    policy, new_value = model(batch.observation)
     advantage = batch.advantage
-    if settings.normalise:
+    if settings.normalize_advantage:
         centred = advantage - mean_of(advantage, batch.weight)
         rows: Any = float(int(advantage.shape[0])) if batch.weight is None else batch.weight.sum()
         variance = mean_of(square(centred), batch.weight) * rows / maximum(rows - 1.0, 1.0)  # one row has none
         advantage = centred / (sqrt(variance) + 1e-8)
     change = policy.log_prob(batch.action) - batch.log_prob
     ratio = exp(change)
-    near = clip(ratio, 1.0 - settings.clip, 1.0 + settings.clip)
+    near = clip(ratio, 1.0 - settings.clip_range, 1.0 + settings.clip_range)
     policy_loss = -mean_of(minimum(ratio * advantage, near * advantage), batch.weight)
-    error = square(worth - batch.target)
+    error = square(new_value - batch.target)
     if settings.clip_value:
-        moved = batch.value + clip(worth - batch.value, -settings.clip, settings.clip)
+        moved = batch.value + clip(new_value - batch.value, -settings.clip_range, settings.clip_range)
         error = maximum(error, square(moved - batch.target))
     value_loss = 0.5 * mean_of(error, batch.weight)
     entropy = mean_of(policy.entropy(), batch.weight)
-    total = policy_loss - settings.entropy_weight * entropy + settings.value_weight * value_loss
-    divergence = mean_of(ratio - 1.0 - change, batch.weight)
-    clipped = mean_of((abs(ratio - 1.0) > settings.clip).cast("float32"), batch.weight)
-    return Losses(total, policy_loss, value_loss, entropy, divergence, clipped)
+    total = policy_loss - settings.entropy_coef * entropy + settings.value_coef * value_loss
+    approx_kl = mean_of(ratio - 1.0 - change, batch.weight)
+    clip_fraction = mean_of((abs(ratio - 1.0) > settings.clip_range).cast("float32"), batch.weight)
+    return Losses(total, policy_loss, value_loss, entropy, approx_kl, clip_fraction)
 
 
 def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008 (it is frozen)
@@ -123,7 +123,7 @@ def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     >>> model = rl.ActorCritic(carts.observation_shape, carts.actions, (4,))
     >>> training = ppo(carts, model, Settings(steps=4, epochs=2, minibatches=2))
     >>> sorted(training.outputs)
-    ['clipped', 'divergence', 'entropy', 'episodes', 'policy_loss', 'return', 'value_loss', 'weights']
+    ['approx_kl', 'clip_fraction', 'entropy', 'episodes', 'policy_loss', 'return', 'value_loss', 'weights']
     """
     if settings.steps * source.count % settings.minibatches:
         raise DeclarationError(
@@ -139,8 +139,10 @@ def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
     batch = _batch(i, t, u, _rollout(t, acting, steps, settings), source.count, settings)
     losses = loss(model.using(weights), batch, settings)
-    gradients = optim.clip_by_global_norm(u, grad(losses.total, weights), settings.most_gradient, outer=i)
-    rate = settings.rate if settings.anneal is None else optim.linear(i, settings.rate, 0.0, settings.anneal)
+    gradients = optim.clip_by_global_norm(u, grad(losses.total, weights), settings.max_grad_norm, outer=i)
+    rate: Any = settings.learning_rate
+    if settings.anneal_lr is not None:
+        rate = optim.linear(i, settings.learning_rate, 0.0, settings.anneal_lr)
     optim.adam(u, weights, gradients, rate, epsilon=1e-5, outer=i)
     count, score = episodes(i, t, steps)
     outputs: dict[str, Any] = {"return": score, "episodes": count}
@@ -150,8 +152,8 @@ def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
             ("policy_loss", losses.policy),
             ("value_loss", losses.value),
             ("entropy", losses.entropy),
-            ("divergence", losses.divergence),
-            ("clipped", losses.clipped),
+            ("approx_kl", losses.approx_kl),
+            ("clip_fraction", losses.clip_fraction),
         )
     }
     outputs["weights"] = {name: w[{u: updates, i: iterations - 1}] for name, w in weights.items()}
@@ -161,13 +163,13 @@ def ppo(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
 
 def _rollout(t: Dim, acting: ActorCritic, steps: Steps, settings: Settings) -> Batch:
     """What was seen and done at each step, and what came of it: constants to the gradient."""
-    policy, worth = acting(steps.observation)
-    following = acting.worth(steps.following)
+    policy, values = acting(steps.observation)
+    following = acting.get_value(steps.following)
     ends = steps.terminated, steps.truncated
-    advantage = gae(t, steps.reward, worth, following, *ends, settings.discount, settings.decay)
+    advantage = gae(t, steps.reward, values, following, *ends, settings.gamma, settings.gae_lambda)
     log_prob = policy.log_prob(steps.action)
     weight = None if steps.valid is None else steps.valid.cast("float32")
-    return Batch(steps.observation, steps.action, log_prob, worth, advantage, advantage + worth, weight)
+    return Batch(steps.observation, steps.action, log_prob, values, advantage, advantage + values, weight)
 
 
 def _batch(i: Dim, t: Dim, u: Dim, rollout: Batch, count: int, settings: Settings) -> Batch:

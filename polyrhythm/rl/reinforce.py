@@ -29,9 +29,9 @@ class Settings:
     steps: int = 128
     n: int | None = None
     """How many rewards a return takes before the value of where they led; None for all: Monte Carlo. 1 is TD."""
-    rate: float = 1e-3
-    discount: float = 0.99
-    value_weight: float = 0.5
+    learning_rate: float = 1e-3
+    gamma: float = 0.99
+    value_coef: float = 0.5
 
 
 def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008
@@ -49,20 +49,20 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     current = mapped(lambda w: _at_each_step(w, i, t), weights)
     acting = model.using(current)
     steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
-    policy, worth = acting(detach(steps.observation))
+    policy, value = acting(detach(steps.observation))
     ends = steps.terminated, steps.truncated
     if settings.n is None:
-        gain = monte_carlo(t, steps.reward, *ends, settings.discount)
+        gain = monte_carlo(t, steps.reward, *ends, settings.gamma)
     else:
-        gain = n_step(t, steps.reward, acting.worth(steps.following), *ends, settings.discount, settings.n)
+        gain = n_step(t, steps.reward, acting.get_value(steps.following), *ends, settings.gamma, settings.n)
     gain = detach(gain)
-    losses = settings.value_weight * square(worth - gain) - detach(gain - worth) * policy.log_prob(detach(steps.action))
+    losses = settings.value_coef * square(value - gain) - detach(gain - value) * policy.log_prob(detach(steps.action))
     scale: Any = 1.0 / (settings.steps * source.count)
     if steps.valid is not None:
         counts = steps.valid.cast("float32")
         losses, scale = losses * counts, 1.0 / maximum(_added_up(counts.sum(), i, t), 1.0)
     gradients = mapped(lambda g: _added_up(g, i, t) * scale, grad(losses.sum(), current))
-    optim.adam(i, weights, gradients, settings.rate)
+    optim.adam(i, weights, gradients, settings.learning_rate)
     count, score = episodes(i, t, steps)
     outputs: dict[str, Any] = {"return": score, "episodes": count}
     outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}

@@ -17,7 +17,7 @@ from polyrhythm.language.tensor import Tensor, union
 from polyrhythm.optim.states import bound_of
 
 
-def monte_carlo(t: Dim, reward: Tensor, terminated: TensorLike, truncated: TensorLike, discount: float) -> Tensor:
+def monte_carlo(t: Dim, reward: Tensor, terminated: TensorLike, truncated: TensorLike, gamma: float) -> Tensor:
     """The discounted rewards until the end of the episode, or of the rollout: no value is ever asked for.
 
     >>> import polyrhythm as pr
@@ -26,7 +26,7 @@ def monte_carlo(t: Dim, reward: Tensor, terminated: TensorLike, truncated: Tenso
     >>> pr.evaluate(monte_carlo(t, r, end, False, 0.5), {"r": [1, 2, 4], "end": [False, True, False]}).tolist()
     [2.0, 2.0, 4.0]
     """
-    goes_on = discount * _weight(_ended(terminated, truncated), reward)
+    goes_on = gamma * _weight(_ended(terminated, truncated), reward)
     return backwards(t, reward, goes_on)
 
 
@@ -36,7 +36,7 @@ def n_step(
     following: Tensor,
     terminated: TensorLike,
     truncated: TensorLike,
-    discount: float,
+    gamma: float,
     n: int,
 ) -> Tensor:
     """n rewards, then the value of where they led; fewer where the episode or the rollout ends before.
@@ -50,10 +50,10 @@ def n_step(
     [4.0, 6.0, 8.0]
     """
     last, ended = bound_of(t) - 1, _ended(terminated, truncated)
-    own = reward + discount * _weight(terminated, reward) * following
+    own = reward + gamma * _weight(terminated, reward) * following
     total = own
     for _ in range(n - 1):
-        total = where(t < last, where(ended, own, reward + discount * total[{t: t + 1}]), own)
+        total = where(t < last, where(ended, own, reward + gamma * total[{t: t + 1}]), own)
     return total
 
 
@@ -63,10 +63,10 @@ def td_lambda(
     following: Tensor,
     terminated: TensorLike,
     truncated: TensorLike,
-    discount: float,
-    decay: float,
+    gamma: float,
+    lambda_: float,
 ) -> Tensor:
-    """TD(λ): the mean of all n-step returns, the one of n steps weighted by `decay ** (n - 1)` (Sutton, 1988).
+    """TD(λ): the mean of all n-step returns, the one of n steps weighted by `lambda_ ** (n - 1)` (Sutton, 1988).
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -75,9 +75,9 @@ def td_lambda(
     [10.0, 10.0]
     """
     alive, lasting = _weight(terminated, reward), _weight(_ended(terminated, truncated), reward)
-    own = reward + discount * alive * following
-    # Where the episode goes on, a share `decay` of the value is replaced by the return from there.
-    return backwards(t, own - discount * decay * lasting * following, discount * decay * lasting, own)
+    own = reward + gamma * alive * following
+    # Where the episode goes on, a share `lambda_` of the value is replaced by the return from there.
+    return backwards(t, own - gamma * lambda_ * lasting * following, gamma * lambda_ * lasting, own)
 
 
 def gae(
@@ -87,8 +87,8 @@ def gae(
     following: Tensor,
     terminated: TensorLike,
     truncated: TensorLike,
-    discount: float,
-    decay: float,
+    gamma: float,
+    gae_lambda: float,
 ) -> Tensor:
     """Generalised advantages: TD(λ) less the value of where one stands (Schulman et al., 2016).
 
@@ -98,8 +98,8 @@ def gae(
     >>> pr.evaluate(gae(t, r, v, v[t + 1], False, False, 1.0, 0.5), {"r": [1, 2], "v": [3, 8, 8]}).tolist()
     [7.0, 2.0]
     """
-    error = reward + discount * _weight(terminated, reward) * following - value
-    return backwards(t, error, discount * decay * _weight(_ended(terminated, truncated), reward))
+    error = reward + gamma * _weight(terminated, reward) * following - value
+    return backwards(t, error, gamma * gae_lambda * _weight(_ended(terminated, truncated), reward))
 
 
 def backwards(t: Dim, own: Tensor, factor: TensorLike, last: Tensor | None = None) -> Tensor:

@@ -45,22 +45,24 @@ def torch_loss(w: dict[str, torch.Tensor], b: dict[str, torch.Tensor], s: Settin
         log_prob, entropy = policy.log_prob(b["action"]).sum(1), policy.entropy().sum(1)
     value = network("value").view(-1)
     advantage = b["advantage"]
-    if s.normalise:
+    if s.normalize_advantage:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     ratio = (log_prob - b["log_prob"]).exp()
-    policy_loss = torch.max(-advantage * ratio, -advantage * torch.clamp(ratio, 1 - s.clip, 1 + s.clip)).mean()
+    policy_loss = torch.max(
+        -advantage * ratio, -advantage * torch.clamp(ratio, 1 - s.clip_range, 1 + s.clip_range)
+    ).mean()
     unclipped = (value - b["target"]) ** 2
     if s.clip_value:
-        near = b["value"] + torch.clamp(value - b["value"], -s.clip, s.clip)
+        near = b["value"] + torch.clamp(value - b["value"], -s.clip_range, s.clip_range)
         value_loss = 0.5 * torch.max(unclipped, (near - b["target"]) ** 2).mean()
     else:
         value_loss = 0.5 * unclipped.mean()
-    return policy_loss - s.entropy_weight * entropy.mean() + s.value_weight * value_loss
+    return policy_loss - s.entropy_coef * entropy.mean() + s.value_coef * value_loss
 
 
 @pytest.mark.parametrize(("discrete", "clip_value"), [(True, True), (False, False)])
 def test_loss_and_update_like_torch(discrete: bool, clip_value: bool) -> None:
-    settings = Settings(clip_value=clip_value, normalise=clip_value, most_gradient=0.3)
+    settings = Settings(clip_value=clip_value, normalize_advantage=clip_value, max_grad_norm=0.3)
     random = np.random.default_rng(0)
     actions = rl.Discrete(2) if discrete else rl.Continuous(1)
     model = rl.ActorCritic((3,), actions, (5,), random)
@@ -69,7 +71,7 @@ def test_loss_and_update_like_torch(discrete: bool, clip_value: bool) -> None:
     weights = optim.over(u, model.parameters())
     inputs = {name: pr.input(name, a.shape, dtype=a.dtype) for name, a in arrays.items()}
     total = loss(model.using(weights), Batch(**inputs), settings).total
-    gradients = optim.clip_by_global_norm(u, pr.grad(total, weights), settings.most_gradient)
+    gradients = optim.clip_by_global_norm(u, pr.grad(total, weights), settings.max_grad_norm)
     optim.adam(u, weights, gradients, 0.01, epsilon=1e-5)
     program = pr.compile({"loss": total[0:U], "weights": weights}, backend="numpy")
     given: dict[str, Any] = {name: a for name, a in arrays.items() if clip_value or name != "value"}
@@ -83,7 +85,7 @@ def test_loss_and_update_like_torch(discrete: bool, clip_value: bool) -> None:
         np.testing.assert_allclose(found["loss"][update], expected.item(), rtol=1e-5, atol=1e-6)
         optimiser.zero_grad()
         expected.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.values(), settings.most_gradient)
+        torch.nn.utils.clip_grad_norm_(theirs.values(), settings.max_grad_norm)
         optimiser.step()
         for name, w in theirs.items():
             np.testing.assert_allclose(
@@ -131,7 +133,7 @@ def test_every_row_is_in_one_minibatch_of_an_epoch() -> None:
 def test_a_run_is_what_the_oracle_makes_of_it() -> None:
     lamps = rl.Arrays(rl.Synthetic((2,), length=3), 2)
     model = rl.ActorCritic(lamps.observation_shape, lamps.actions, (3,), np.random.default_rng(0))
-    training = rl.ppo(lamps, model, Settings(steps=4, epochs=2, minibatches=2, rate=0.05, anneal=2))
+    training = rl.ppo(lamps, model, Settings(steps=4, epochs=2, minibatches=2, learning_rate=0.05, anneal_lr=2))
     bounds = training.bounds | {training.iterations: 2}
     expected = pr.evaluate(training.outputs, {}, bounds=bounds)
     found = pr.compile(training.outputs, bounds=training.bounds, progress=False)(bounds={training.iterations: 2})
@@ -153,7 +155,7 @@ def test_minibatches_have_one_size() -> None:
 def test_learns_to_balance() -> None:
     carts = rl.Arrays(rl.CartPole(), 8)
     model = rl.ActorCritic(carts.observation_shape, carts.actions, (64, 64), np.random.default_rng(0))
-    training = rl.ppo(carts, model, Settings(steps=128, rate=1e-3))
+    training = rl.ppo(carts, model, Settings(steps=128, learning_rate=1e-3))
     program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
     score = program(bounds={training.iterations: 40})["return"]
     assert score[:3].mean() < 40

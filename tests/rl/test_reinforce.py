@@ -103,7 +103,7 @@ def test_gradients_do_not_pass_through_the_environment() -> None:
     def weights(environment: rl.Pendulum) -> dict[str, np.ndarray]:
         swings = rl.Arrays(environment, 2)
         model = rl.ActorCritic(swings.observation_shape, swings.actions, (3,), np.random.default_rng(0))
-        made = rl.reinforce(swings, model, rl.ReinforceSettings(steps=5, n=1, rate=0.05))
+        made = rl.reinforce(swings, model, rl.ReinforceSettings(steps=5, n=1, learning_rate=0.05))
         program = pr.compile(made.outputs, bounds=made.bounds, backend="numpy", progress=False)
         found: dict[str, np.ndarray] = program(bounds={made.iterations: 3})["weights"]
         return found
@@ -117,7 +117,7 @@ def test_actions_of_gymnasium_may_be_real_numbers() -> None:
     made = gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync")
     swings = rl.Gym(made, seed=1)
     model = rl.ActorCritic(swings.observation_shape, swings.actions, (3,), np.random.default_rng(0))
-    training = rl.reinforce(swings, model, rl.ReinforceSettings(steps=4, n=1, rate=0.05))
+    training = rl.reinforce(swings, model, rl.ReinforceSettings(steps=4, n=1, learning_rate=0.05))
     program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
     found = program(bounds={training.iterations: 2})["weights"]
     assert all(np.isfinite(w).all() for w in found.values())
@@ -130,9 +130,9 @@ def test_learns_to_balance(algorithm: str) -> None:
     carts = rl.Arrays(rl.CartPole(), 8)
     model = rl.ActorCritic(carts.observation_shape, carts.actions, (32,), np.random.default_rng(0))
     if algorithm == "reinforce":
-        training, iterations = rl.reinforce(carts, model, rl.ReinforceSettings(steps=128, rate=1e-2)), 60
+        training, iterations = rl.reinforce(carts, model, rl.ReinforceSettings(steps=128, learning_rate=1e-2)), 60
     else:
-        training, iterations = rl.a2c(carts, model, rl.A2CSettings(steps=16, rate=3e-3)), 400
+        training, iterations = rl.a2c(carts, model, rl.A2CSettings(steps=16, learning_rate=3e-3)), 400
     program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
     result = program(bounds={training.iterations: iterations})
     ended = result["return"][result["episodes"] > 0]

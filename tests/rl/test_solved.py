@@ -43,7 +43,7 @@ def test_cartpole_is_solved(compiled: bool, seed: int) -> None:
     iterations = MOST_STEPS // each
     began = time.perf_counter()
     environments = source("CartPole-v1", ENVIRONMENTS, compiled, seed)
-    result = train("ppo", environments, iterations, seed=seed, steps=STEPS, anneal=iterations)
+    result = train("ppo", environments, iterations, seed=seed, steps=STEPS, anneal_lr=iterations)
     found = steps_to_solve(np.asarray(result["episodes"]), np.asarray(result["return"]), each)
     minutes = (time.perf_counter() - began) / 60
     kind = "compiled" if compiled else "host"

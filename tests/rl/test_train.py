@@ -66,9 +66,11 @@ def test_a_stopped_run_goes_on_exactly(tmp_path: Path, algorithm: str, compiled:
     assert whole["episodes"].sum() > 2
 
 
-def test_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [["--iterations", "2"], ["--total-steps", "16"]])
+def test_command(tmp_path: Path, length: list[str]) -> None:
     log = tmp_path / "log.csv"
-    arguments = ["--compiled", "--envs", "2", "--steps", "4", "--iterations", "2", "--hidden", "", "--backend", "numpy"]
+    sizes = ["--num-envs", "2", "--num-steps", "4", *length, "--hidden", ""]
+    arguments = ["--compiled", *sizes, "--learning-rate", "0.01", "--backend", "numpy"]
     result = CliRunner().invoke(app, ["train", "a2c", *arguments, "--log", str(log)])
     assert result.exit_code == 0, result.output
     assert result.stdout.count("steps/s") == 2
@@ -83,7 +85,7 @@ def test_command(tmp_path: Path) -> None:
         (["ppo", "--env", "Nothing-v0"], "no environment 'Nothing-v0'"),
         (["ppo", "--env", "Acrobot-v1", "--compiled"], "no array environment"),
         (["ppo", "--env", "nowhere:Nothing-v0"], "no environment 'nowhere:Nothing-v0'"),
-        (["ppo", "--compiled", "--envs", "3", "--steps", "5"], "5 steps of 3 environments"),
+        (["ppo", "--compiled", "--num-envs", "3", "--num-steps", "5"], "5 steps of 3 environments"),
         (["ppo", "--compiled", "--log", "nowhere/run.csv"], "no folder 'nowhere'"),
     ],
 )
@@ -93,7 +95,7 @@ def test_what_does_not_exist_is_named(arguments: list[str], message: str) -> Non
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("argument", ["--envs", "--steps", "--iterations", "--every", "--seed"])
+@pytest.mark.parametrize("argument", ["--num-envs", "--num-steps", "--iterations", "--every", "--seed"])
 def test_numbers_that_are_too_small_are_refused(argument: str) -> None:
     result = CliRunner().invoke(app, ["train", "ppo", argument, "-1"])
     assert result.exit_code == 2
