@@ -12,9 +12,10 @@ from functools import partial
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.legality import check_holds, check_program
+from polyrhythm.compiler.legality import check_growth, check_holds, check_program
 from polyrhythm.compiler.loops.build import build
 from polyrhythm.compiler.loops.cost import Machine
+from polyrhythm.compiler.loops.growth import with_growth
 from polyrhythm.compiler.loops.guards import joined
 from polyrhythm.compiler.loops.hold import with_holds
 from polyrhythm.compiler.loops.ir import For, LoopProgram, blocks_of, walk
@@ -59,8 +60,9 @@ class Compiled:
     @property
     def executable(self) -> LoopProgram:
         """The loops as a backend that compiles them takes them: those marked for it are unrolled."""
-        loops = with_holds(with_lanes(joined(expanded(self.loops))))
+        loops = with_growth(with_holds(with_lanes(joined(expanded(self.loops)))))
         check_holds(loops)
+        check_growth(loops)
         return loops
 
 
@@ -139,7 +141,7 @@ def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     if variant.schedule == compiled.schedule and start is compiled:
         return compiled
     loops = replace(variant.loops, budget=given.budget, chunks=given.chunks, machine=given.machine)
-    return replace(variant, loops=loops)
+    return replace(variant, loops=with_growth(loops) if start.compiled_loops else loops)
 
 
 def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> Compiled:
@@ -151,7 +153,8 @@ def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> C
     if "grow" in compiled.without:
         machine = replace(machine, call=NEVER)
     limit = None if budget is None else parsed_bytes(budget)
-    return replace(compiled, loops=replace(compiled.loops, budget=limit, chunks=chosen, machine=machine))
+    loops = replace(compiled.loops, budget=limit, chunks=chosen, machine=machine)
+    return replace(compiled, loops=with_growth(loops) if compiled.compiled_loops else loops)
 
 
 def _declared(graph: Graph, chunks: Mapping[Dim, Chunk]) -> dict[Symbol, Chunk]:

@@ -195,6 +195,13 @@ BUGS: tuple[Bug, ...] = (
         "return True",
         "jax",
     ),
+    Bug(
+        "growth: an iteration past the capacity",
+        "polyrhythm.compiler.loops.growth",
+        "return self.loop.end.substitute({self.bound: capacity}), *(capacity",
+        "return self.loop.end.substitute({self.bound: capacity + 1}), *(capacity + 1",
+        "jax",
+    ),
     # Backends: nothing but their results can tell.
     Bug(
         "numpy: slices begin one element late",

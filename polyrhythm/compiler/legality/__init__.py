@@ -17,7 +17,8 @@ integer sets, for all values of the bounds at once. What is proved:
   `stops.py`);
 - *layout*: what the later passes have added to the loops, how places lie in memory and are read there, is true;
 - *lanes*: iterations that run together have to themselves what they write;
-- *hold*: values that are not read back from their buffers are those that the buffers hold.
+- *hold*: values that are not read back from their buffers are those that the buffers hold;
+- *growth*: a loop whose buffers grow stays inside of them.
 
 Taken for granted: that the graph is well formed (`ir/verify.py`), the requirements on bounds that are checked at
 the call, and that places hold zeros at first (for the condition of `until` only).
@@ -33,6 +34,7 @@ from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.legality.completeness import check_completeness
 from polyrhythm.compiler.legality.effects import check_effects
 from polyrhythm.compiler.legality.failure import IllegalProgramError
+from polyrhythm.compiler.legality.growth import check_growth
 from polyrhythm.compiler.legality.holds import check_holds
 from polyrhythm.compiler.legality.lanes import check_lanes
 from polyrhythm.compiler.legality.layout import check_layout
@@ -43,7 +45,7 @@ from polyrhythm.compiler.legality.stops import check_stops, scenarios
 from polyrhythm.compiler.legality.subject import Subject
 from polyrhythm.compiler.loops.ir import LoopProgram
 
-__all__ = ["IllegalProgramError", "check_holds", "check_program"]
+__all__ = ["IllegalProgramError", "check_growth", "check_holds", "check_program"]
 
 RULES = (
     check_operations,

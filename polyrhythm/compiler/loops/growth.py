@@ -18,7 +18,7 @@ model says is worth growing for (`worthwhile` in `cost.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction, conjunction, ge, lt
 from polyrhythm.compiler.ir.ops.record import attribute_terms
@@ -76,8 +76,11 @@ class Growth:
         end = self.loop.end.evaluate(_lookup(bounds))
         if capacity >= largest:
             return end
-        least = self.loop.end.evaluate(_lookup({**bounds, self.bound.name: capacity}))
-        return min(end, least, *(capacity + margin for margin in self.margins))
+        return min(end, *(limit.evaluate(_lookup(bounds)) for limit in self.limits(Term(capacity))))
+
+    def limits(self, capacity: Term) -> tuple[Term, ...]:
+        """The iterations before all of these are possible at a capacity."""
+        return self.loop.end.substitute({self.bound: capacity}), *(capacity + margin for margin in self.margins)
 
     def companion_end(self, loop: For, capacity: int, bounds: Mapping[str, int], largest: int) -> int:
         """How far a companion goes at a capacity."""
@@ -110,6 +113,11 @@ class Growth:
         now, then = _lookup(bounds), _lookup({**bounds, self.bound.name: capacity})
         same = all(part.evaluate(now) == part.evaluate(then) for part in self.unchanged)
         return same and all(fact.evaluate(then) for fact in self.facts)
+
+
+def with_growth(program: LoopProgram) -> LoopProgram:
+    """The program with the loop whose buffers grow, if there is one; the last of the passes."""
+    return replace(program, growth=find_growth(program))
 
 
 def find_growth(program: LoopProgram) -> Growth | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Requirement
@@ -21,6 +21,9 @@ from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.language.chunks import Chunk
 from polyrhythm.source import Source
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.loops.growth import Growth
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,8 @@ class LoopProgram:
     `bounds` are the bounds and sizes it needs; `found` those it finds itself. `budget` is how many bytes a run may
     take; `chunks` how many steps of a dim, by its name, run at once where that has been chosen; `machine` is what the
     other choices follow from. `limits` are the largest values of lengths that no bound enlarges, and `spans` the axes
-    that a length is read from the first slot of: its capacity is theirs (see `layout.py`).
+    that a length is read from the first slot of: its capacity is theirs (see `layout.py`). `growth` is the loop whose
+    buffers grow while it runs.
     """
 
     places: Mapping[str, Place]
@@ -264,6 +268,7 @@ class LoopProgram:
     machine: Machine = field(default_factory=Machine)
     limits: Mapping[Term, int] = field(default_factory=dict)
     spans: Mapping[Term, frozenset[Term]] = field(default_factory=dict)
+    growth: Growth | None = None
 
 
 def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:

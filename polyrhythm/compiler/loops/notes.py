@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from polyrhythm.compiler.loops.growth import find_growth
 from polyrhythm.compiler.loops.ir import Block, For, Item, LoopProgram, blocks_of, walk
 from polyrhythm.compiler.loops.liveness import live_before, written
 from polyrhythm.compiler.passes.notes import Note
@@ -24,7 +23,7 @@ def notes_of(program: LoopProgram, compiled_loops: bool) -> Iterator[Note]:
         count = len(loop.known or ())
         what = f"the {count} iterations of {loop.counter} are written out, and what they index is kept apart"
         yield Note("unroll", "loop", _line(loop.body), what)
-    growth = find_growth(program)
+    growth = program.growth
     if growth is not None and growth.least < 1 << 40:
         what = f"buffers of {growth.bound} begin with {growth.least} steps and double, so that early steps read less"
         yield Note("grow", "buffers", _line(growth.loop.body), what)

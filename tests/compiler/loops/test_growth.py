@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.legality import IllegalProgramError, check_growth
 from polyrhythm.compiler.loops.growth import Growth, Stretch, find_growth
+from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.units import units
 
 WIDTH = 64
 
@@ -123,3 +128,54 @@ def test_little_is_read() -> None:
     growth = growth_of(x[T])
     assert growth is not None
     assert growth.least == 1 << 15
+
+
+def final(outputs: Any, **options: Any) -> LoopProgram:
+    """The loops as a backend gets them, with what grows."""
+    program = pr.compile(outputs, **options).compiled.executable
+    assert program.growth is not None
+    return program
+
+
+def refused(program: LoopProgram, growth: Growth, what: str) -> None:
+    with pytest.raises(IllegalProgramError, match=what) as found:
+        check_growth(replace(program, growth=growth))
+    assert found.value.rule == "growth"
+
+
+def test_growth_past_capacity() -> None:
+    """One iteration more than a capacity has slots for."""
+    program = final(attention())
+    growth = program.growth
+    assert growth is not None
+    check_growth(program)
+
+    class TooFar(Growth):
+        def limits(self, capacity: Term) -> tuple[Term, ...]:
+            return tuple(limit + 1 for limit in super().limits(capacity))
+
+    far = TooFar(**{field.name: getattr(growth, field.name) for field in fields(growth)})
+    refused(program, far, "which is not there yet")
+
+
+def test_a_body_that_depends_on_the_length_cannot_grow() -> None:
+    """Here a step divides by the number of all of them."""
+    x = pr.recurrent((WIDTH,), ((t, T + 1),))
+    x[0] = pr.input("first", (WIDTH,))
+    x[t + 1] = pr.tanh(x[0 : t + 1].max(0) / pr.value(T).cast("float32"))
+    program = pr.compile({"last": x[T]}).compiled.executable
+    assert program.growth is None
+    growing = final(attention()).growth
+    every = units(program.body)
+    number = next(n for n, unit in enumerate(every) if unit.loop is not None and not unit.loop.parallel)
+    loop = every[number].loop
+    assert growing is not None
+    assert loop is not None
+    (bound,) = program.bounds
+    refused(program, replace(growing, loop=loop, unit=number, bound=bound), "another at another length")
+
+
+def test_another_loop_than_that_of_the_unit() -> None:
+    program = final(attention())
+    assert program.growth is not None
+    refused(program, replace(program.growth, loop=replace(program.growth.loop)), "not the loop of its unit")

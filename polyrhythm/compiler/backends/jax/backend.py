@@ -27,7 +27,6 @@ from polyrhythm.compiler.backends.libraries import check_libraries
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.intervals import most
 from polyrhythm.compiler.ir.terms import Symbol
-from polyrhythm.compiler.loops.growth import find_growth
 from polyrhythm.compiler.loops.ir import LoopProgram, Place, blocks_of, output_shapes
 from polyrhythm.compiler.loops.units import units
 
@@ -72,7 +71,7 @@ class JaxBackend:
         self.others = [s for s in self.program.bounds if s not in self.sizing]
         self.wide = _needs_wide(self.program)
         self.host = has_host(self.program.body)
-        self.growth = find_growth(self.program)
+        self.growth = self.program.growth
         drive = self._driver if self.host else None
         self.growing = Growing(self.program, self.growth, self._note, drive) if self.growth is not None else None
         self._compiled: dict[tuple[int, ...], Any] = {}

@@ -30,6 +30,7 @@ from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.work import work_of
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.cost import chunk_for, seconds_of
+from polyrhythm.compiler.loops.growth import with_growth
 from polyrhythm.compiler.loops.ir import For, walk
 from polyrhythm.compiler.loops.show import show
 from polyrhythm.errors import MemoryBudgetError, UnsupportedError
@@ -78,7 +79,7 @@ class TunedBackend(JaxBackend):
                 fix="leave out tune=True, or choose with schedule={...}",
             )
         if not self.program.machine.calibrated:
-            self.program = replace(self.program, machine=calibrate())
+            self.program = with_growth(replace(self.program, machine=calibrate()))
         self.whole = self.program
         super().__post_init__()
 
