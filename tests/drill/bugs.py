@@ -98,6 +98,13 @@ BUGS: tuple[Bug, ...] = (
         "end = simplified_term(steps.start + length - 1, known)",
     ),
     Bug(
+        "tables: a table is read one step early",
+        "polyrhythm.compiler.passes.tables",
+        "read = Access(name, (*(Term.of(dim.symbol) for dim in outer), steps.start))",
+        "read = Access(name, (*(Term.of(dim.symbol) for dim in outer), steps.start + 1))",
+        "gradients",
+    ),
+    Bug(
         "carry: an iteration goes on from its own start",
         "polyrhythm.compiler.passes.carry",
         "at = (*(Term.of(symbol) for symbol in node.symbols[: found.outer]), *point)",

@@ -20,6 +20,7 @@ from polyrhythm.compiler.passes.separate import separate
 from polyrhythm.compiler.passes.share import share
 from polyrhythm.compiler.passes.simplify import simplify
 from polyrhythm.compiler.passes.split import split
+from polyrhythm.compiler.passes.tables import one_table
 from polyrhythm.errors import UnsupportedError
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -31,6 +32,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("narrow", narrow),
     ("share", share),
     ("contract", contract_sums),
+    ("tables", one_table),
     ("ranges", accumulate_ranges),
     ("accumulate", accumulate),
     ("dead", drop_dead),

@@ -34,7 +34,7 @@ def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
     for node in graph:
         for number, definition in enumerate(node.definitions):
             for summed in axes_of(definition):
-                found = _ranged(nodes, node, definition, summed)
+                found = ranged(nodes, node, definition, summed)
                 made = None if found is None else result(nodes, found)
                 if made is not None and found is not None:
                     nodes.redefine(nodes[node.name], number, made)
@@ -49,7 +49,7 @@ def _names(symbols: frozenset[Symbol]) -> str:
     return ", ".join(sorted(map(str, symbols)))
 
 
-def _ranged(nodes: Nodes, node: Node, definition: Definition, summed: Summed) -> Ranged | None:
+def ranged(nodes: Nodes, node: Node, definition: Definition, summed: Summed) -> Ranged | None:
     """A reduction along an axis whose steps grow or shrink without a limit."""
     read = [(access, axis) for access, axis in zip(definition.operands, summed.axes, strict=True) if axis is not None]
     steps = next((found for access, axis in read if (found := steps_of(nodes, access, axis)) is not None), None)

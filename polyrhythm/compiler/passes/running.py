@@ -7,7 +7,7 @@ exclusive, there is one more step, which holds the identity, so that empty runs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -211,16 +211,17 @@ def result(nodes: Nodes, found: Ranged) -> Definition | None:
     begin = found.end if found.reverse else steps.start
     kept = symbols_of(element) | begin.symbols | (frozenset() if factor is None else symbols_of(factor))
     outer = tuple(dim for dim in node.dims if dim.symbol in kept)
-    if any(dim.symbol is steps.symbol for dim in outer):
+    own = step_symbol(nodes, [part for part in walk(element) if isinstance(part, Access)], steps.symbol)
+    if any(dim.symbol is own for dim in outer):
         return None
     at_elements = conjunction(found.known, ge(place, steps.start), lt(place, found.end))
     at_entries = at_elements if inclusive else conjunction(found.known, ge(place, steps.start), le(place, found.end))
-    dims = (*outer, NodeDim(steps.symbol, steps.extent))
-    elements = _like(node, dims, at_elements, steps.symbol)
+    dims = (*outer, NodeDim(own, steps.extent))
+    elements = _like(node, dims, at_elements, own)
     if any(symbol in nodes.graph.stops for symbol in elements.domain.symbols):
         return None  # a recurrence goes on wherever it is defined, and would have to know where that ends
     plain = Definition(TRUE, "broadcast", (), {}, definition.at)
-    element = renamed(element, {PLACE: Term.of(steps.symbol)})
+    element = renamed(element, {PLACE: Term.of(own)})
     wide = dtypes.accumulator(node.dtype)
     if wide != node.dtype:
         element = Made("cast", (element,), {"dtype": wide})
@@ -228,15 +229,31 @@ def result(nodes: Nodes, found: Ranged) -> Definition | None:
     each = emitted(nodes, elements, plain, f"{node.name}_element", element)
     by = None if factor is None else emitted(nodes, _like(node, outer, at_entries), plain, f"{node.name}_ratio", factor)
     if not inclusive:
-        dims = (*outer, NodeDim(steps.symbol, steps.extent + 1))
+        dims = (*outer, NodeDim(own, steps.extent + 1))
     elif found.reverse:
         begin = begin - 1
-    run = Run(dims, steps.symbol, begin, found.reverse, inclusive, _like(node, dims, at_entries, steps.symbol).domain)
+    run = Run(dims, own, begin, found.reverse, inclusive, _like(node, dims, at_entries, own).domain)
     name = running(nodes, f"{node.name}_running", run, each, monoid, node.shape, by, definition.at)
     read = Access(name, (*(Term.of(d.symbol) for d in outer), _entry(found, inclusive)))
     if wide != node.dtype:
         return Definition(definition.domain, "cast", (read,), {"dtype": node.dtype}, definition.at)
     return Definition(definition.domain, "broadcast", (read,), {"shape": node.shape}, definition.at)
+
+
+def step_symbol(nodes: Nodes, reads: Iterable[Access], otherwise: Symbol) -> Symbol:
+    """The dim along which elements are read: what is made of them has steps of the same name, and joins their loop."""
+    for access in reads:
+        for dim, step in zip(nodes[access.source].dims, access.steps, strict=True):
+            if isinstance(step, Term) and PLACE in step.symbols:
+                return dim.symbol
+    return otherwise
+
+
+def entries_like(found: Ranged, dims: tuple[NodeDim, ...], own: Symbol) -> Node:
+    """A stand-in over dims, defined at the entries that readers want, one more than there are elements."""
+    place = Term.of(PLACE)
+    where = conjunction(found.known, ge(place, found.steps.start), le(place, found.end))
+    return _like(found.node, dims, where, own)
 
 
 def _entry(found: Ranged, inclusive: bool) -> Term:

@@ -159,6 +159,20 @@ def test_inside_the_recurrence_that_makes_the_elements() -> None:
     np.testing.assert_allclose(program(**values), pr.evaluate(y, values), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_the_gradient_of_such_a_recurrence(steps: int) -> None:
+    z = pr.input("z", (), (t,), "float64")
+    y = pr.recurrent((), (t,), "float64")
+    y[0] = z[0]
+    y[t + 1] = pr.tanh(y[0 : t + 1].mean(0)) + z[t + 1]
+    values: Any = {"z": np.random.default_rng(0).normal(size=steps)}
+    check(y * y, z, "z", values)
+    gradient = pr.grad(pr.square(y)[0:T].sum(), z)
+    program = pr.compile(gradient)
+    np.testing.assert_allclose(program(**values), pr.evaluate(gradient, values), rtol=1e-9)
+    assert program.memory.peak({T: 40_000}) <= 2.1 * program.memory.peak({T: 20_000})
+
+
 def test_a_length_that_is_found_while_it_runs() -> None:
     y = pr.recurrent((), (t,))
     y[0] = 1.0
