@@ -4,7 +4,7 @@
 - Every read is inside what it reads. A plain expression is checked where it is demanded, which is found by walking
   from the outputs and the recurrent tensors back through the reads; its domain becomes exactly that.
 - Lengths are not negative; an arg-reduction does not meet an empty axis; a spatial slice stays inside its axis.
-- No value depends on itself (`progress.py`), and no stopping condition on the length it decides.
+- No value depends on itself (`well_founded.py`), and no stopping condition on the length it decides.
 
 A failure that disappears once the bounds are large enough becomes a requirement, checked at the call. Any
 other is an error with the smallest counterexample.
