@@ -6,13 +6,16 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from polyrhythm import llm
+from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.serving import Busy, Engine, application
 from polyrhythm.llm.serving.engine import Request
 
@@ -223,3 +226,44 @@ def test_a_number_of_tokens_for_each_prompt(model: llm.Model) -> None:
     found = model.generate(prompts, [2, 6, 4])
     expected = [model.generate(prompt, count).tokens.tolist() for prompt, count in zip(prompts, (2, 6, 4), strict=True)]
     assert [one.tokens.tolist() for one in found] == expected
+
+
+@pytest.mark.slow
+def test_many_requests_of_which_some_go_away(model: llm.Model) -> None:
+    """Mixed lengths, a third of them cancelled midway, malformed ones between: the others get what they get alone."""
+    rng = np.random.default_rng(0)
+    engine = Engine(model, rows=8, waiting=16)
+    asked = [(rng.integers(0, 256, rng.integers(1, 12)).tolist(), int(rng.integers(1, 24))) for _ in range(90)]
+    found: dict[int, list[Any]] = {}
+    gone = set(range(0, 90, 3))
+
+    def ask(number: int) -> None:
+        heard: list[Any] = []
+        found[number] = heard
+        options: dict[str, Any] = {"top_k": 0} if number % 15 == 1 else {}
+        while True:
+            try:
+                request = Request(*asked[number], options, heard.append)
+                engine.submit(request)
+                break
+            except Busy:
+                time.sleep(0.01)
+        if number in gone:
+            wait(lambda: heard)
+            request.cancelled = True
+            return
+        wait(lambda: heard and (heard[-1] is None or isinstance(heard[-1], Exception)))
+
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(ask, range(90)))
+    wait(lambda: not engine.running and not engine.queued)
+    for number, (tokens, count) in enumerate(asked):
+        if number % 15 == 1:
+            assert isinstance(found[number][-1], PromptError)
+        elif number not in gone:
+            pieces = [piece.token for _, piece in found[number][:-1]]
+            assert pieces == model.generate(tokens, count).tokens.tolist()
+    counts = engine.counts
+    assert counts.requests == counts.finished + counts.cancelled + counts.failed
+    assert counts.batches < counts.requests, "nothing was batched"
+    engine.close()
