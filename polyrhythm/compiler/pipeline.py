@@ -12,7 +12,7 @@ from functools import partial
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.legality import check_growth, check_holds, check_program
+from polyrhythm.compiler.legality import check_growth, check_holds, check_program, check_splits
 from polyrhythm.compiler.loops.build import build
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.growth import with_growth
@@ -22,6 +22,7 @@ from polyrhythm.compiler.loops.ir import For, LoopProgram, blocks_of, walk
 from polyrhythm.compiler.loops.lanes import with_lanes
 from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
+from polyrhythm.compiler.loops.stride_split import with_splits
 from polyrhythm.compiler.loops.unroll import expanded, marked
 from polyrhythm.compiler.passes import Note, optimised
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
@@ -60,8 +61,9 @@ class Compiled:
     @property
     def executable(self) -> LoopProgram:
         """The loops as a backend that compiles them takes them: those marked for it are unrolled."""
-        loops = with_growth(with_holds(with_lanes(joined(expanded(self.loops)))))
+        loops = with_growth(with_holds(with_splits(with_lanes(joined(expanded(self.loops))))))
         check_holds(loops)
+        check_splits(loops)
         check_growth(loops)
         return loops
 
@@ -193,7 +195,7 @@ def _ordered(
         loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
     with _timed(seconds, "layout"):
         if compiled_loops:
-            loops = with_holds(with_lanes(laid_out(loops), {dim.name for dim in at_once}))
+            loops = with_holds(with_splits(with_lanes(laid_out(loops), {dim.name for dim in at_once})))
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=compiled_loops)

@@ -37,7 +37,7 @@ from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.growth import check_growth
 from polyrhythm.compiler.legality.holds import check_holds
 from polyrhythm.compiler.legality.lanes import check_lanes
-from polyrhythm.compiler.legality.layout import check_layout
+from polyrhythm.compiler.legality.layout import check_layout, check_splits
 from polyrhythm.compiler.legality.operations import check_operations
 from polyrhythm.compiler.legality.places import check_places
 from polyrhythm.compiler.legality.reads import check_reads
@@ -45,7 +45,7 @@ from polyrhythm.compiler.legality.stops import check_stops, scenarios
 from polyrhythm.compiler.legality.subject import Subject
 from polyrhythm.compiler.loops.ir import LoopProgram
 
-__all__ = ["IllegalProgramError", "check_growth", "check_holds", "check_program"]
+__all__ = ["IllegalProgramError", "check_growth", "check_holds", "check_program", "check_splits"]
 
 RULES = (
     check_operations,
@@ -62,6 +62,7 @@ RULES = (
 def check_program(graph: Graph, program: LoopProgram) -> None:
     """Prove that the loops compute the graph; raise an IllegalProgramError otherwise."""
     check_holds(program)
+    check_splits(program)
     for scenario in scenarios(program):
         subject = Subject(graph, program, scenario)
         for rule in RULES:

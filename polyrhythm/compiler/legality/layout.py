@@ -20,9 +20,10 @@ from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt, negation
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import ONE, Term, maximum
+from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.instances import Occurrence, before, substituted
 from polyrhythm.compiler.legality.subject import Storing, Subject, failure
-from polyrhythm.compiler.loops.ir import Compute, Load, Place, Steps
+from polyrhythm.compiler.loops.ir import Compute, For, Load, LoopProgram, Place, Split, Steps, sites, walk
 
 Order = tuple[Steps | None, ...]
 """For each axis of a value, the ring whose order in memory its elements have."""
@@ -42,6 +43,32 @@ def check_layout(subject: Subject) -> None:
             for load in compute.loads:
                 _check_load(subject, occurrence, compute, load)
         _check_order(subject, occurrence)
+
+
+def check_splits(program: LoopProgram) -> None:
+    """The places that a loop keeps apart are read there only from one remainder on, the same for all reads of a block.
+
+    What is read as rows begins at one of the first slots, which is proved above.
+    """
+    for loop in (item for item in walk(program.body) if isinstance(item, For)):
+        apart = {split.place: split for split in loop.splits}
+        for site in sites(loop.body) if apart else ():
+            found = {_read_apart(load, apart[load.place]) for load in site.block.loads if load.place in apart}
+            used = bool(found) or any(store.place in apart for store in site.block.stores)
+            if None in found or len(found) > 1 or (used and site.loops):
+                what = f"what {site.block.name} uses cannot be kept apart by the loop over {loop.counter}"
+                raise IllegalProgramError("layout", what, at=next((c.at for c in site.block.body), None))
+        for name in apart:
+            if program.places[name].kind != "buffer":
+                raise IllegalProgramError("layout", f"{name} cannot be kept apart", at=program.places[name].at)
+
+
+def _read_apart(load: Load, split: Split) -> tuple[Term, int] | None:
+    """The remainder that a load reads of a place that is kept apart, and of how many; None if it reads otherwise."""
+    ranges = [(axis, entry) for axis, entry in enumerate(load.index) if isinstance(entry, Steps)]
+    if [(axis, entry.step, entry.via) for axis, entry in ranges] != [(split.axis, split.step, "rows")]:
+        return None
+    return ranges[0][1].start, split.step
 
 
 def _holds_all(place: Place) -> bool:

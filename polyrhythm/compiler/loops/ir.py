@@ -207,6 +207,15 @@ class Lanes:
 
 
 @dataclass(frozen=True)
+class Split:
+    """A place that a loop keeps as `step` arrays: slot s of an axis is at s // step of array s % step."""
+
+    place: str
+    axis: int
+    step: int
+
+
+@dataclass(frozen=True)
 class For:
     """Count upwards from `first` to before `end`; with `stop`, until a condition holds.
 
@@ -214,7 +223,8 @@ class For:
     `private` are the buffers that each of them fills and reads by itself.
     Those that can run together are `lanes`, or it is `refused` for a reason (see `lanes.py`).
     An `unrolled` loop has a known number of iterations, and is better written out. Values that each iteration passes to
-    the next beside their buffers are in `registers`; the first iteration finds what is in the buffer.
+    the next beside their buffers are in `registers`; the first iteration finds what is in the buffer. The places in
+    `splits` are kept apart by remainder while the loop runs (see `stride_split.py`).
     """
 
     counter: Symbol
@@ -228,6 +238,7 @@ class For:
     registers: tuple[Register, ...] = ()
     lanes: Lanes | None = None
     refused: str = ""
+    splits: tuple[Split, ...] = ()
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

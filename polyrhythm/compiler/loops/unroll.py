@@ -241,7 +241,7 @@ class _Writer:
             stop = item.stop
             if stop is not None:
                 stop = Stop(self._load(stop.done, values), stop.bound, stop.length.substitute(values))
-            yield replace(item, first=first, end=end, body=body, stop=stop, registers=(), lanes=None)
+            yield replace(item, first=first, end=end, body=body, stop=stop, registers=(), lanes=None, splits=())
 
     def _block(self, block: Block, values: Values) -> Block:
         body = tuple(self._compute(compute, values) for compute in block.body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.backends.jax.trace.stride_split import separated, strides, together
-from polyrhythm.compiler.loops.ir import For, walk
+from polyrhythm.compiler.backends.jax.trace.stride_split import separated, together
+from polyrhythm.compiler.legality import IllegalProgramError, check_splits
+from polyrhythm.compiler.loops.ir import For, Item, Split, mapped, walk
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
@@ -64,7 +65,7 @@ def steps(count: int) -> np.ndarray:
 def apart(program: pr.Program) -> int:
     """How many buffers some loop keeps apart."""
     loops = [item for item in walk(program.backend.program.body) if isinstance(item, For) and not item.parallel]
-    return sum(len(strides(program.backend.program, loop)) for loop in loops)
+    return sum(len(loop.splits) for loop in loops)
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,18 @@ def test_reads_with_different_strides_are_left_as_they_are() -> None:
     program = pr.compile(h, progress=False)
     assert not apart(program)
     np.testing.assert_allclose(program(x=steps(7)), pr.evaluate(h, {"x": steps(7)}), rtol=0, atol=1e-5)
+
+
+def test_a_loop_that_reads_otherwise_keeps_nothing_apart() -> None:
+    """The checker refuses other strides, other axes, and what is read as a whole."""
+    program = pr.compile(attention(2).h).compiled.executable
+    loop = next(item for item in walk(program.body) if isinstance(item, For) and item.splits)
+    (split, *_) = loop.splits
+    check_splits(program)
+
+    def changed(wrong: Split) -> tuple[Item, ...]:
+        return mapped(program.body, lambda item: replace(loop, splits=(wrong,)) if item is loop else item)
+
+    for wrong in (replace(split, step=3), replace(split, axis=1), replace(split, place=program.outputs[0])):
+        with pytest.raises(IllegalProgramError, match="cannot be kept apart"):
+            check_splits(replace(program, body=changed(wrong)))

@@ -22,7 +22,6 @@ from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.scope import sizing_bounds
-from polyrhythm.compiler.backends.jax.trace.stride_split import strides
 from polyrhythm.compiler.backends.libraries import check_libraries
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.intervals import most
@@ -109,7 +108,7 @@ class JaxBackend:
     def kept_twice(self) -> tuple[Place, ...]:
         """The places that a loop keeps apart by remainder while it runs, beside the whole."""
         loops = [unit.loop for unit in units(self.program.body) if unit.loop is not None]
-        names = dict.fromkeys(name for loop in loops for name in strides(self.program, loop))
+        names = dict.fromkeys(split.place for loop in loops for split in loop.splits)
         return tuple(self.program.places[name] for name in names)
 
     def kernels(self) -> list[str]:

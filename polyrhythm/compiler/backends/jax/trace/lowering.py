@@ -29,7 +29,6 @@ from polyrhythm.compiler.backends.jax.trace.stride_split import (
     chosen_by,
     parted,
     separated,
-    strides,
     together,
     used_later,
 )
@@ -160,7 +159,7 @@ class Lowering(Places):
 
     def _carry(self, loop: For, names: Sequence[str], state: State) -> Carry:
         """What a loop carries of the places that it changes."""
-        apart = {} if self.few or self.lanes or self.looping else strides(self.program, loop)
+        apart = {} if self.few or self.lanes or self.looping else {split.place: split for split in loop.splits}
         found: list[jax.Array | Residues] = []
         for name in names:
             array = state[name].array

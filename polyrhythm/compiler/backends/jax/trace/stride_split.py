@@ -1,14 +1,8 @@
-"""Buffers that a loop reads with a stride, kept apart by remainder while it runs.
+"""The lowering of buffers that a loop keeps apart by remainder (see `loops/stride_split.py`).
 
-`k[t % 2 : t + 1 : 2]` is every second slot of a buffer. XLA copies them together at every step, before a product can
-read them. So a loop that reads a buffer along one axis only in strides of m carries m arrays instead, one for each
-remainder: slot s is at s // m of the array s % m. What is read is then the beginning of one of them, and goes into the
-product as it lies. Which one is known only at the step, so what uses it is traced once for each remainder, and a switch
-chooses. A store is a masked one to each array. Before and after the loop the buffer is one array as ever.
-
-Legal for any reads that begin at one of the first m slots, which is proved (*rows* in `loops/layout.py`); every slot is
-in exactly one of the arrays. It costs a copy of the buffer before the loop and one after it, so it is not done where a
-call does few iterations, and the room of the arrays.
+The loop carries one array for each remainder. What is read is the beginning of one of them. Which one is known only at
+the step, so what uses it is traced once for each remainder, and a switch chooses. A store is a masked one to each
+array. It is not done where a call does few iterations.
 """
 
 from __future__ import annotations
@@ -20,15 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from polyrhythm.compiler.loops.ir import Block, Compute, For, Load, Local, LoopProgram, Steps, sites
-
-
-@dataclass(frozen=True)
-class Stride:
-    """How a buffer is read: along an axis of its slots, every so many steps."""
-
-    axis: int
-    step: int
+from polyrhythm.compiler.loops.ir import Block, Compute, Load, Local, Steps
 
 
 @dataclass(frozen=True)
@@ -60,31 +46,6 @@ def together(parts: Residues, size: int) -> jax.Array:
     return lax.slice_in_dim(array, 0, size, axis=at)
 
 
-def strides(program: LoopProgram, loop: For) -> dict[str, Stride]:
-    """The buffers that a loop is better off with kept apart: products read them, and all reads have one stride."""
-    found: dict[str, Stride | None] = {}
-    inside = list(sites(loop.body))
-    for block in (site.block for site in inside if not site.loops):
-        starts = {load: _range(load) for _, load in _loads(block)}
-        several = len({(e.start, e.step) for e in starts.values() if e is not None and e.step > 1}) > 1
-        for compute, load in _loads(block):
-            entry = _range(load)
-            if entry is None or several or entry.via != "rows" or compute.op != "einsum":
-                found[load.place] = None
-            else:
-                stride = Stride(load.index.index(entry), entry.step)
-                if found.setdefault(load.place, stride) != stride:
-                    found[load.place] = None
-    inner = [site.block for site in inside if site.loops]
-    others = {load.place for block in inner for load in block.loads}
-    others |= {store.place for block in inner for store in block.stores}
-    return {
-        name: stride
-        for name, stride in found.items()
-        if stride is not None and name not in others and program.places[name].kind == "buffer"
-    }
-
-
 def parted(block: Block, apart: Mapping[str, Residues]) -> tuple[list[Compute], list[Compute], list[Compute]]:
     """The computations before those that use buffers kept apart, those with all between them, and the rest."""
     users = {c.result for c, load in _loads(block) if load.place in apart}
@@ -113,12 +74,6 @@ def chosen_by(between: Sequence[Compute], apart: Mapping[str, Residues]) -> Step
     loads = (load for compute in between for load in compute.loads if load.place in apart)
     entry = next(entry for load in loads for entry in load.index if isinstance(entry, Steps))
     return entry
-
-
-def _range(load: Load) -> Steps | None:
-    """The range that a load reads, if it is one with a stride along a single axis."""
-    ranges = [entry for entry in load.index if isinstance(entry, Steps)]
-    return ranges[0] if len(ranges) == 1 and ranges[0].step > 1 else None
 
 
 def _loads(block: Block) -> list[tuple[Compute, Load]]:
