@@ -80,6 +80,7 @@ def attend(
     smoothly; `position_bias` gives a bias (heads, 1) for the position of a step, float32; `sinks` is a score for each
     head that takes a share of the softmax and leads nowhere (Xiao et al., 2023).
     """
+    k.name, v.name = "k_cache", "v_cache"
     slices, bias = seen(pattern, t)
     batch = "b" * (q.rank - 3)
     kv_heads, group = int(q.shape[-3]), int(q.shape[-2])

@@ -88,6 +88,15 @@ def test_all_steps_seen_take_room_as_the_text_grows(folder: Path) -> None:
         assert 0.8 * growth < held[after] - held[before] < 1.6 * growth
 
 
+def test_the_plan_names_keys_and_values_and_weights(folder: Path) -> None:
+    model = llm.load(folder)
+    model.generate([1, 2, 3], max_new_tokens=2)
+    plan = str(model.programs[0].memory)
+    assert "buffer   k_cache " in plan
+    assert "buffer   v_cache " in plan
+    assert "input    model.layers.self_attn.k_proj.weight " in plan
+
+
 LOAD = """
 import sys
 import jax

@@ -20,7 +20,7 @@ h[0] = 0.0
 h[t + 1] = pr.tanh(x + h @ weights[4])
 pr.checkpoint(h, over=t, every=4)
 compiled = pr.compile(pr.grad(((x * h[t + 1]).sum() ** 2)[0:T].mean(), weights), backend="numpy").compiled
-print(show(compiled.loops, False))
+print(show(compiled.loops))
 """
 
 

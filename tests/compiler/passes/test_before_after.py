@@ -1,0 +1,156 @@
+"""What each pass does to a small program, in the text form of the graph: `tests/golden/compiler/passes/...`.
+
+A golden file has the program before and after the pass. The grammar holds for both, and the oracle finds the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from polyrhythm.compiler.ir.parse import parse
+from polyrhythm.compiler.ir.text import show
+from polyrhythm.compiler.ir.verify import verify
+from polyrhythm.compiler.passes import PASSES
+from polyrhythm.compiler.passes.notes import Notes
+from polyrhythm.oracle import run
+
+STEPS = """
+bound T
+dim t < T
+
+"""
+
+BEFORE = {
+    "dead": """
+x: f32 over t < T = input(name="x")
+unused: f32 over t < T = exp(x[t])
+y: f32 over t < T = neg(x[t])
+output y
+""",
+    "copies": """
+x: f32 over t < T = input(name="x")
+same: f32 over t < T = copy(x[t])
+y: f32 over t < T = exp(same[T - t - 1])
+output y
+""",
+    "simplify": """
+x: f32 over t < T = input(name="x")
+one: f32 = constant(value=f32(1.0))
+scaled: f32 over t < T = mul(x[t], one)
+back: f32 over t < T = neg(scaled[t])
+y: f32 over t < T = neg(back[t])
+output y
+""",
+    "narrow": """
+x: f32 over t < T = input(name="x")
+e: f32 over t < T = exp(x[0])
+y: f32 over t < T = mul(e[t], x[t])
+require T >= 1: "x[0] may lie outside x"
+output y
+""",
+    "share": """
+x: f32 over t < T = input(name="x")
+a: f32 over t < T = exp(x[t])
+b: f32 over t < T = exp(x[t])
+y: f32 over t < T = mul(a[t], b[t])
+output y
+""",
+    "contract": """
+x: f32[3] over t < T = input(name="x")
+g: f32[2] over t < T = input(name="g")
+outer: f32[2, 3] over t < T = einsum(g[t], x[t], spec="o,i->oi")
+y: f32[2, 3] = reduce(outer[0 +: T], monoid="sum", axes=(0,))
+output y
+""",
+    "ranges": """
+x: f32 over t < T = input(name="x")
+y: f32 over t < T = reduce(x[0 +: t + 1], monoid="sum", axes=(0,))
+output y
+""",
+    "accumulate": """
+x: f32 over t < T = input(name="x")
+h_tanh: f32 over t < T where t <= T - 2 = tanh(h[t])
+h: f32 over t < T recurrent
+  when t == 0: copy(x[0])
+  when t >= 1: copy(h_tanh[t - 1])
+y: f32 = reduce(h[0 +: T], monoid="sum", axes=(0,))
+output y
+""",
+    "lift": """
+x: f32 over t < T = input(name="x")
+y_add: f32 over t < T where t <= T - 2 = add(y[t], x[t + 1])
+y: f32 over t < T recurrent
+  when t == 0: copy(x[0])
+  when t >= 1: copy(y_add[t - 1])
+last: f32 where T >= 1 = copy(y[T - 1])
+require T >= 1: "y[T - 1] may lie outside y"
+output last
+""",
+    "carry": """
+bound I
+dim i < I
+x: f32 over i < I, t < T = input(name="x")
+zero: f32 where I >= 1 = constant(value=f32(0.0))
+s_add: f32 over i < I, t < T = add(s[i, t], x[i, t])
+s: f32 over i < I, t < T + 1 recurrent
+  when i == 0 and t == 0: copy(zero)
+  when i >= 1 and t == 0: copy(s[i - 1, T])
+  when t >= 1: copy(s_add[i, t - 1])
+y: f32 over i < I = copy(s[i, T])
+output y
+""",
+    "separate": """
+x: f32 over t < T = input(name="x")
+k: f32 over t < T = exp(x[t])
+first: f32 over t < T where t >= 4 = reduce(k[0 +: 2], monoid="sum", axes=(0,))
+last: f32 over t < T where t >= 4 = reduce(k[t - 2 +: 3], monoid="sum", axes=(0,))
+y: f32 over t < T recurrent
+  when t < 4: copy(x[t])
+  when t >= 4: add(first[t], last[t])
+output y
+""",
+    "split": """
+size P max T
+x: f32 over t < T = input(name="x")
+w: f32 = input(name="w")
+state: f32 over t < T = mul(y[t], w)
+y_tanh: f32 over t < T where P <= t and t >= 1 = tanh(state[t - 1])
+zero: f32 where P == 0 and T >= 1 = constant(value=f32(0.0))
+y: f32 over t < T recurrent
+  when t < P: copy(x[t])
+  when P <= t and t >= 1: copy(y_tanh[t])
+  when P <= t and t == 0: copy(zero)
+total: f32 = reduce(state[0 +: T], monoid="sum", axes=(0,))
+output y
+output total
+""",
+}
+
+
+def test_every_pass_has_a_program() -> None:
+    assert BEFORE.keys() == {name for name, _ in PASSES}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_before_and_after(name: str, golden: Callable[[str, str], None]) -> None:
+    graph, notes = parse(STEPS + BEFORE[name]), Notes(name)
+    verify(graph)
+    changed = dict(PASSES)[name](graph, notes)
+    verify(changed)
+    assert [note for note in notes if not note.refused], "the pass did something"
+    golden(name, f"# before\n\n{show(graph)}\n# after\n\n{show(changed)}")
+    random = np.random.default_rng(0)
+    for steps in (1, 5, 8):
+        sizes = {symbol.name: {"I": 3, "P": min(3, steps)}.get(symbol.name, steps) for symbol in graph.mentioned}
+        sizes = {bound: size for bound, size in sizes.items() if bound in ("T", "I", "P")}
+        inputs = {
+            node.name: random.normal(
+                size=[sizes[str(dim.extent)] for dim in node.dims] + [int(n) for n in node.shape]
+            ).astype("float32")
+            for node in graph.inputs.values()
+        }
+        for want, have in zip(run(graph, inputs, sizes), run(changed, inputs, sizes), strict=True):
+            np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-5, atol=1e-6)
