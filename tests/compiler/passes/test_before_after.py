@@ -1,6 +1,6 @@
 """What each pass does to a small program, in the text form of the graph: `tests/golden/compiler/passes/...`.
 
-A golden file has the program before and after the pass. The grammar holds for both, and the oracle finds the same values.
+A golden file has the program before and after the pass. The grammar holds for both; the oracle finds the same values.
 """
 
 from __future__ import annotations
