@@ -79,6 +79,18 @@ h: f32 over t < T recurrent
 y: f32 = reduce(h[0 +: T], monoid="sum", axes=(0,))
 output y
 """,
+    "tables": """
+dim f < T
+u: f32 over t < T = input(name="u")
+zero: f32 over t < T = constant(value=f32(0.0))
+zeros: f32[t + 1] over t < T = broadcast(zero[t], shape=[t + 1])
+half: i32 over t < T = index(value=t // 2)
+table: f32[t + 1] over t < T = scatter_add(zeros[t], half[t], u[t], axis=0)
+row: f32[1] over t < T, f < T where t <= f = slice(table[f], starts=[t], lengths=[1], steps=(1,))
+element: f32 over t < T, f < T where t <= f = reshape(row[t, f], shape=())
+y: f32 over t < T = reduce(element[t, t +: T - t], monoid="sum", axes=(0,))
+output y
+""",
     "lift": """
 x: f32 over t < T = input(name="x")
 y_add: f32 over t < T where t <= T - 2 = add(y[t], x[t + 1])
