@@ -137,3 +137,16 @@ def test_learns_to_balance(algorithm: str) -> None:
     result = program(bounds={training.iterations: iterations})
     ended = result["return"][result["episodes"] > 0]
     assert ended[-8:].mean() > 2.0 * ended[:4].mean()
+
+
+def test_bytes_follow_from_what_the_returns_look_ahead() -> None:
+    """Images of 3 x 16 x 16: a rollout with Monte Carlo, a few steps with TD, however many there are."""
+    images = rl.Arrays(rl.Synthetic((3, 16, 16), 100, 4), 2)
+    peaks = {}
+    for n, steps in ((None, 4_000), (1, 400), (1, 4_000)):
+        model = rl.ActorCritic(images.observation_shape, images.actions, (16,), np.random.default_rng(0))
+        training = rl.reinforce(images, model, rl.ReinforceSettings(steps=steps, n=n))
+        program = pr.compile(training.outputs, bounds=training.bounds)
+        peaks[n, steps] = program.memory.peak({str(training.iterations): 2})
+    assert peaks[1, 4_000] == peaks[1, 400]
+    assert peaks[1, 4_000] * 16 < peaks[None, 4_000]

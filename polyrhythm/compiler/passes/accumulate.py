@@ -20,15 +20,18 @@ from polyrhythm.compiler.analysis.directions import Along
 from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.sets import facts, simplified_term
-from polyrhythm.compiler.ir.terms import Symbol, dims_of, product
+from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of, product
 from polyrhythm.compiler.ir.types import Shape
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.running import Ranged, axes_of, result, steps_of
 
-SHARE = 8
+SHARE = 32
 """So many times the elements that a step reads may the result have."""
+
+FEW = 16
+"""Ranges of no more steps than these are stored: they take little."""
 
 Site = tuple[str, int]
 """A definition: the name of its node, and its number there."""
@@ -70,7 +73,7 @@ def _candidates(graph: Graph, kept: set[str]) -> Iterator[tuple[Site, Ranged]]:
                 if steps is None or dims_of(steps.extent) or steps.symbol in node.symbols:
                     continue
                 length = read[0][0].ranges[read[0][1]].length
-                if dims_of(steps.start) or dims_of(length) or length.is_constant:
+                if dims_of(steps.start) or dims_of(length) or _is_short(length):
                     continue
                 if any(s in graph.stops for s in (steps.extent + length).symbols):
                     continue
@@ -112,19 +115,23 @@ def _is_there(along: Along, kept: set[str], name: str) -> bool:
     return True
 
 
+def _is_short(length: Term) -> bool:
+    return length.is_constant and length.constant <= FEW
+
+
 def _is_small(shape: Shape, parts: list[Shape]) -> bool:
     size, read = product(shape), sum((product(part) for part in parts), start=product(()) * 0)
     return size.is_constant and read.is_constant and size.constant <= SHARE * read.constant
 
 
 def _ranges(graph: Graph) -> dict[str, list[Site]]:
-    """Who reads ranges of each node that have no constant length."""
+    """Who reads long ranges of each node."""
     found: dict[str, list[Site]] = {}
     for node in graph:
         for number, definition in enumerate(node.definitions):
             for access in definition.operands:
                 for run in access.ranges:
-                    if not run.length.is_constant:
+                    if not _is_short(run.length):
                         found.setdefault(access.source, []).append((node.name, number))
     return found
 
