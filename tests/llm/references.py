@@ -153,7 +153,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba": ("Mamba", {**STATE, "state_size": 6}),
     "mamba, biases": ("Mamba", {**STATE, "state_size": 4, "use_bias": True, "use_conv_bias": False, "conv_kernel": 3}),
     "mamba2": ("Mamba2", {**STATE, "state_size": 6, "num_heads": 6, "head_dim": 16, "n_groups": 3, "chunk_size": 8}),
-    "rwkv": ("Rwkv", {**STATE, "attention_hidden_size": 40, "intermediate_size": 72}),
+    "rwkv": ("Rwkv", {**STATE, "intermediate_size": 72}),
     "recurrent_gemma": (
         "RecurrentGemma",
         llama(48, 5, 4, 1, lru_width=48, attention_window_size=8, conv1d_width=3, head_dim=12),
