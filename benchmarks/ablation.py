@@ -1,9 +1,9 @@
 """`python -m benchmarks.ablation [--quick] [NAME ...]`: every pass left out in turn; what that costs.
 
-Programs: REINFORCE, PPO, causal and windowed decoding, training an LSTM. Each is compiled as it is, and once without
-each pass. Where leaving a pass out gives the same loops, nothing is measured. The others must return the same results;
-then they take turns. Beside the time: the peak of the plan and what XLA plans, XLA programs started by a call, loops
-and operations in the largest of them, and the seconds of our compiler and of XLA.
+Programs: REINFORCE, PPO, causal and windowed decoding, training convolutions and an LSTM. Each is compiled as it is,
+and once without each pass. Where leaving a pass out gives the same loops, nothing is measured. The others must return
+the same results; then they take turns. Beside the time: the peak of the plan and what XLA plans, XLA programs started
+by a call, loops and operations in the largest of them, and the seconds of our compiler and of XLA.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import polyrhythm as pr
 from benchmarks import programs
 from benchmarks.harness import OURS, Fact, Result, duration, race, report
 from benchmarks.inside import Inside, inside
+from benchmarks.natural_programs import rows
 from benchmarks.training_models import Shape, new_lstm, train_lstm
 from polyrhythm import rl
 from polyrhythm.compiler.loops.growth import find_growth
@@ -53,6 +54,7 @@ def subjects(quick: bool) -> dict[str, Callable[[], Subject]]:
         "ppo": lambda: learning("ppo", quick),
         "causal": lambda: decoding(steps, None),
         "window": lambda: decoding(steps, WINDOW),
+        "convolutions": lambda: natural("convolutions by shifts, gradient", quick),
         "lstm": lambda: lstm(Shape(16, 2, 16) if quick else Shape(128, 16, 128)),
     }
 
@@ -77,6 +79,14 @@ def decoding(steps: int, window: int | None) -> Subject:
     given["first"] = jnp.asarray(rng.normal(size=width), "float32")
     name = f"{'causal' if window is None else f'window {window}'} decoding, T={steps}"
     return Subject(name, programs.decode(HEADS, DEPTH, window), given, {"T": steps})
+
+
+def natural(name: str, quick: bool) -> Subject:
+    """A program of `benchmarks.natural`."""
+    row = rows()[name]
+    steps = 64 if quick else row.steps
+    given = {key: jnp.asarray(array) for key, array in row.given(steps).items()}
+    return Subject(f"{name}, T={steps}", row.outputs(), given, {"T": steps}, tolerance=row.tolerance)
 
 
 def lstm(shape: Shape) -> Subject:
@@ -210,7 +220,9 @@ def table(result: Result, ways: Mapping[str, Variant], same: list[str]) -> Table
 def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description="every pass left out in turn")
-    parser.add_argument("names", nargs="*", help="reinforce, ppo, causal, window, lstm; all of them if left out")
+    parser.add_argument(
+        "names", nargs="*", help="reinforce, ppo, causal, window, convolutions, lstm; all of them if left out"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it runs")
     arguments = parser.parse_args()
     os.environ["POLYRHYTHM_CACHE"] = ""  # what an earlier run has compiled would hide the time of compiling

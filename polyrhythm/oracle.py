@@ -197,13 +197,17 @@ class _Run:
         return np.asarray(array[point])
 
     def _operands(self, definition: Definition, lookup: Callable[[Symbol], int]) -> list[np.ndarray]:
-        places = [self._places(access, lookup) for access in definition.operands]
+        # What is not read, because a `choose` takes the other operand, is never looked at.
+        read = [definition.read_where(n).evaluate(lookup) for n in range(len(definition.operands))]
+        places = [
+            self._places(a, lookup) if here else ([], []) for a, here in zip(definition.operands, read, strict=True)
+        ]
         missing = [p for points, _ in places for p in points if p not in self.values]
         if missing:
             raise _Missing(missing)
         return [
-            self._stacked(access, points, lengths, lookup)
-            for access, (points, lengths) in zip(definition.operands, places, strict=True)
+            self._stacked(access, points, lengths, lookup) if here else np.empty(0)
+            for access, (points, lengths), here in zip(definition.operands, places, read, strict=True)
         ]
 
     def _places(self, access: Access, lookup: Callable[[Symbol], int]) -> tuple[list[Place], list[int]]:

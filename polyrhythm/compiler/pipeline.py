@@ -32,6 +32,7 @@ from polyrhythm.compiler.schedule.hoisting import notes_of
 from polyrhythm.compiler.schedule.schedule_refusal import refusal
 from polyrhythm.compiler.schedule.scheduler import Item, ScheduleError, schedule
 from polyrhythm.compiler.schedule.storage import Storage, plan_storage
+from polyrhythm.compiler.schedule.tiles import Tiling, tiling
 from polyrhythm.compiler.trace import trace
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.chunks import Chunk, parsed_bytes
@@ -113,7 +114,10 @@ def compile_tensors(
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
-    ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once)
+    one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
+    tiled = compiled_loops and not {"tile", "vector"} & set(without)
+    tiles = tiling(graph, blocks, one_by_one) if tiled else None
+    ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
     for dim in at_once:
         wish = f"schedule={{{dim}: {chosen[dim]}}}"
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, wish)
@@ -182,10 +186,11 @@ def _ordered(
     without: Collection[str],
     compiled_loops: bool,
     at_once: frozenset[Symbol] = frozenset(),
+    tiles: Tiling | None = None,
 ) -> Compiled:
     with _timed(seconds, "schedule"):
         try:
-            items = schedule(blocks, dependences, first, at_once)
+            items = schedule(blocks, dependences, first, at_once, tiles)
         except ScheduleError as error:
             raise contradiction(graph, blocks, dependences) or error from None
     with _timed(seconds, "storage"):

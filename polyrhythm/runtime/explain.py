@@ -74,8 +74,9 @@ def _passes(compiled: Compiled, compiled_loops: bool, most: int | None) -> list[
 
     With more lines than `most`, the same at any place is counted.
     """
-    later = (*fusion_notes.notes_of(compiled.graph, compiled.blocks), *notes_of(compiled.loops, compiled_loops))
-    notes = (*compiled.notes, *later)
+    fused = fusion_notes.notes_of(compiled.graph, compiled.blocks)
+    tiled = fusion_notes.tile_notes(compiled.graph, compiled.schedule)
+    notes = (*compiled.notes, *fused, *tiled, *notes_of(compiled.loops, compiled_loops))
     lines = _counted(notes, lambda note: note.at.shown if note.at is not None else "")
     return lines if most is None or len(lines) <= most else _counted(notes, lambda note: "")
 

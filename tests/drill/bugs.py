@@ -116,6 +116,27 @@ BUGS: tuple[Bug, ...] = (
         "if not solutions(condition).is_empty:",
         "if not solutions(condition).is_empty and len(kept) < 1:",
     ),
+    Bug(
+        "predicate: the edge is read inside",
+        "polyrhythm.compiler.passes.predicate",
+        "condition = simplified(other.domain, node.points)",
+        "condition = simplified(one.domain, node.points)",
+        "jax",
+    ),
+    Bug(
+        "tiles: a reader is a tile ahead of what it reads",
+        "polyrhythm.compiler.schedule.shifts",
+        "[(source, reader, gap // tile) for source, reader, gap in found[1]]",
+        "[(source, reader, -(-gap // tile)) for source, reader, gap in found[1]]",
+        "jax",
+    ),
+    Bug(
+        "jax: lanes of a tile read one slot late",
+        "polyrhythm.compiler.backends.jax.trace.lanes",
+        "begin = offset - low * count",
+        "begin = (offset - low * count) // 2 * 2",
+        "jax",
+    ),
     # Blocks, schedule, storage, loops: the checker of every compilation stands in the way.
     Bug(
         "blocks: index values are those of another step",
@@ -148,8 +169,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "storage: a ring has one slot too few",
         "polyrhythm.compiler.schedule.storage",
-        "count = Term(reach + 1)",
-        "count = Term(max(1, reach))",
+        "count = Term(-(-(reach + 1) // tile) * tile)",
+        "count = Term(-(-max(1, reach) // tile) * tile)",
         "numpy",
     ),
     Bug(
@@ -234,8 +255,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "jax: lanes read their neighbour's row",
         "polyrhythm.compiler.backends.jax.trace.lanes",
-        "rows = _along(array, cut.axis, first + lowering.scalar(cut.offset), count)",
-        "rows = _along(array, cut.axis, first + lowering.scalar(cut.offset) + 1, count)",
+        "rows = _along(array, cut.axis, start, count)",
+        "rows = _along(array, cut.axis, start + 1, count)",
         "jax",
     ),
     Bug(

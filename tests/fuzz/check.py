@@ -19,6 +19,7 @@ from hypothesis.strategies import SearchStrategy
 import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
 from polyrhythm.compiler.backends.jax.trace import lowering
+from polyrhythm.compiler.schedule import tiles
 from polyrhythm.compiler.schedule.scheduler import ScheduleError
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Program
@@ -72,7 +73,8 @@ def compiled(backend: str, share: int, without: Sequence[str] = ()) -> Evaluator
         if not share or COUNTS[f"{backend} offered"] % share:
             return None
         try:
-            program = pr.compile(outputs, until=until, backend=backend, progress=False, without=without)
+            with patch.object(tiles, "STEPS", 2 + COUNTS[f"{backend} offered"] % 3):  # as if there were many
+                program = pr.compile(outputs, until=until, backend=backend, progress=False, without=without)
         except pr.errors.UnsupportedError:
             COUNTS[f"{backend} refused"] += 1
             return None

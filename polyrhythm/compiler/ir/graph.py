@@ -19,7 +19,18 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, ge, le, ne, within
+from polyrhythm.compiler.ir.conditions import (
+    TRUE,
+    Condition,
+    conjunction,
+    disjunction,
+    eq,
+    ge,
+    le,
+    ne,
+    negation,
+    within,
+)
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops import Op, record
 from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms
@@ -111,6 +122,13 @@ class Definition:
     def effect(self) -> str | None:
         """The effect of the host function that is called, if it is one and has one."""
         return self.attributes["function"].effect if self.op == "host" else None
+
+    def read_where(self, operand: int) -> Condition:
+        """Where an operand is read: everywhere, but for `choose`, which reads one of two by its condition."""
+        if not self.record.chooses:
+            return TRUE
+        condition: Condition = self.attributes["condition"]
+        return negation(condition) if operand else condition
 
     @cached_property
     def terms(self) -> tuple[Term | Condition, ...]:

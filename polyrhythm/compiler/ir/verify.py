@@ -309,10 +309,10 @@ def _coverage(subject: _Subject) -> Complaints:
 
 def _reads(subject: _Subject) -> Complaints:
     for node, definition in subject.live:
-        for access in definition.operands:
+        for number, access in enumerate(definition.operands):
             source = subject.graph[access.source]
             steps: dict[Symbol, Term] = {}
-            inside = [subject.where(node, definition)]
+            inside = [subject.where(node, definition), definition.read_where(number)]
             for symbol, step in source.steps(access).items():
                 if isinstance(step, Range):
                     position = Term.of(Symbol(f"position_{symbol}", "dim", serial=serials.POSITION))

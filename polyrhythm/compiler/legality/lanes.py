@@ -4,8 +4,8 @@ That the iterations of the loop do not pass values to each other is the rule of 
 lanes have to themselves:
 
 - a place that they write is written by each lane at its own position of one axis only, `counter + offset`, where the
-  offset is the same for the whole loop, so that two lanes never meet in a slot; it is read there, or where no lane
-  writes in the same iteration of the loops around;
+  offset is the same for the whole loop, so that two lanes never meet in a slot; or at that modulo the slots of a ring,
+  if it has a slot for each lane; it is read there, or where no lane writes in the same iteration of the loops around;
 - of a private place, or a variable, each lane has a copy: whoever reads it outside of the loop never reads what a lane
   has put there;
 - lanes that fill a place have exactly the positions of its axis, so that their mask leaves nothing out and keeps
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq
+from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq, le
 from polyrhythm.compiler.ir.terms import ZERO, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.instances import Occurrence
@@ -46,6 +46,8 @@ def _check_loop(subject: Subject, loop: For, lanes: Lanes) -> None:
         if {loop.counter, *inner} & own.offset.symbols or own.axis >= len(place.slots) or place.kind == "input":
             raise _wrong(subject, loop, f"{own.place} is not theirs at {own.offset}")
         _check_filled(subject, loop, own, place.slots[own.axis])
+        if own.ring:
+            _check_ring(subject, loop, own)
     stored = {store.place for block in blocks for store in block.stores}
     for block in blocks:
         uses: list[tuple[str, tuple[Term | Steps, ...]]] = [(store.place, store.index) for store in block.stores]
@@ -62,7 +64,8 @@ def _check_loop(subject: Subject, loop: For, lanes: Lanes) -> None:
 
 
 def _is_own(loop: For, own: Own, index: tuple[Term | Steps, ...]) -> bool:
-    return index[own.axis] is Term.of(loop.counter) + own.offset
+    step = Term.of(loop.counter) + own.offset
+    return index[own.axis] is (step % own.ring if own.ring else step)
 
 
 def _check_elsewhere(subject: Subject, loop: For, load: Load) -> None:
@@ -92,15 +95,24 @@ def _check_filled(subject: Subject, loop: For, own: Own, count: Term) -> None:
         raise _wrong(subject, loop, f"they do not fill the {count} slots of {own.place}")
 
 
+def _check_ring(subject: Subject, loop: For, own: Own) -> None:
+    """There are no more lanes than slots in a ring, or two of them would meet in one."""
+    for occurrence in subject.occurrences:
+        if _within(loop, occurrence):
+            count = (loop.end - loop.first).substitute(occurrence.values)
+            if not subject.prover.implied(occurrence.domain, le(count, own.ring)):
+                raise _wrong(subject, loop, f"{own.place} has {own.ring} slots, for more iterations")
+
+
 def _check_private(subject: Subject, loop: For, name: str) -> None:
     """Nothing outside of a loop reads what its iterations put into a place."""
     if name in subject.program.outputs or any(stop.stop.done.place == name for stop in subject.walk.stops):
         raise _wrong(subject, loop, f"{name} is looked at afterwards")
     inside = [s for s in subject.storings[name] if _within(loop, s.computation.occurrence)]
     for computation, number in _readers(subject, loop, name):
-        access, load = list(computation.reads())[number]
+        access, load, where = list(computation.reads())[number]
         assert isinstance(load, Load)
-        read = read_of(subject, computation, access, load)
+        read = read_of(subject, computation, access, load, where)
         for storing in inside:
             match = match_of(read, storing)
             if storing.computation.node is read.node and not subject.prover.impossible(read.domain, match.condition):

@@ -44,7 +44,7 @@ def _check(subject: Subject, computation: Computation, earlier: dict[str, Comput
     final = subject.scenario.final
     own = TensorType(tuple(n.substitute(final) for n in computation.node.shape), computation.node.dtype)
     _check_type(subject, computation, compute.type, own, "its type")
-    for access, operand in computation.reads():
+    for access, operand, _ in computation.reads():
         if isinstance(operand, Local):
             source = earlier.get(operand.name)
             if source is None:

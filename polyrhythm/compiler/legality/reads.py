@@ -60,15 +60,15 @@ def check_reads(subject: Subject) -> None:
     seen: set[object] = set()
     for computations in subject.computations.values():
         for computation in computations:
-            for access, operand in computation.reads():
-                if isinstance(operand, Load) and not subject.prover.impossible(computation.domain):
-                    read = read_of(subject, computation, access, operand)
+            for access, operand, where in computation.reads():
+                if isinstance(operand, Load) and not subject.prover.impossible(where):
+                    read = read_of(subject, computation, access, operand, where)
                     if read.key not in seen:
                         seen.add(read.key)
                         check_read(subject, read)
 
 
-def read_of(subject: Subject, computation: Computation, access: Access, load: Load) -> Read:
+def read_of(subject: Subject, computation: Computation, access: Access, load: Load, where: Condition) -> Read:
     """A load and the access it stands for, with one symbol per range for the position along it."""
     place = subject.place(load.place, computation.occurrence)
     node = subject.graph[access.source]
@@ -76,7 +76,7 @@ def read_of(subject: Subject, computation: Computation, access: Access, load: Lo
     selections = [entry for entry in load.index if isinstance(entry, Steps)]
     if len(load.index) != len(place.slots) or len(selections) != len(access.ranges):
         raise _wrong(subject, computation, f"{load} has the wrong number of indices for {access}")
-    known: list[Condition] = [computation.domain]
+    known: list[Condition] = [where]
     positions = iter([Term.of(Symbol(f"k{n}", "dim", serial=serials.SELECTED)) for n in range(len(selections))])
     step: list[Term] = []
     for entry in access.steps:
@@ -86,7 +86,7 @@ def read_of(subject: Subject, computation: Computation, access: Access, load: Lo
             entry = entry.at(position)
         step.append(entry)
     for selection, wanted in zip(selections, access.ranges, strict=True):
-        if not subject.prover.same(selection.length.substitute(values), wanted.length, computation.domain):
+        if not subject.prover.same(selection.length.substitute(values), wanted.length, where):
             raise _wrong(subject, computation, f"{load} reads {selection.length} slots where {access} is wanted")
     positions = iter([Term.of(Symbol(f"k{n}", "dim", serial=serials.SELECTED)) for n in range(len(selections))])
     index: list[Term] = []

@@ -52,10 +52,11 @@ class Computation:
     def call_time(self) -> Time:
         return (*self.occurrence.time, 0, self.position)
 
-    def reads(self) -> Iterator[tuple[Access, Operand]]:
-        """What the definition reads here, and what the program reads for it."""
-        for access, operand in zip(self.definition.operands, self.compute.operands, strict=True):
-            yield access.substitute(self.steps), operand
+    def reads(self) -> Iterator[tuple[Access, Operand, Condition]]:
+        """What the definition reads here, what the program reads for it, and where it does."""
+        for number, (access, operand) in enumerate(zip(self.definition.operands, self.compute.operands, strict=True)):
+            where = self.definition.read_where(number).substitute(self.steps)
+            yield access.substitute(self.steps), operand, conjunction(self.domain, where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +111,14 @@ class Subject:
 
     @cached_property
     def free(self) -> set[str]:
-        """The nodes whose values follow from their point alone, and may be made anew wherever they are read."""
+        """The nodes that may be made anew wherever they are read: by their point alone, or as one of two others."""
         found: set[str] = set()
         for node in self.graph:
             if len(node.definitions) == 1 and not node.definitions[0].record.calls:
                 (definition,) = node.definitions
                 operands = definition.operands
                 made = all(access.source in found and not access.ranges for access in operands)
-                if definition.record.free or (operands and made):
+                if definition.record.free or definition.record.chooses or (operands and made):
                     found.add(node.name)
         return found
 

@@ -111,7 +111,7 @@ class _Builder:
         if not ranges:
             return
         usual = None
-        if clean_cut(loop.counter, ranges, given, nominal) is None:
+        if not loop.tile and clean_cut(loop.counter, ranges, given, nominal) is None:
             other = {**nominal, **large_bounds(self.declared[::-1])}
             if clean_cut(loop.counter, self._ranges(loop, inside, given, other), given, other) is not None:
                 yield from self._pieces(loop, inside, self._ranges(loop, inside, given, other), given, other)
@@ -145,7 +145,10 @@ class _Builder:
         stops = self._stopper(loop, inside) is not None
         if stops:
             weights = {}  # all pieces but the last may end early: they are not alike
-        segments = cut(loop.counter, ranges, given, nominal, weights)
+        if loop.tile:  # the loops inside a tile have no iterations where there is nothing to do
+            segments = [Segment(*hull([span for spans in ranges.values() for span in spans], given), tuple(ranges))]
+        else:
+            segments = cut(loop.counter, ranges, given, nominal, weights)
         if len(segments) == 1 and not stops:
             spans = (span for found in ranges.values() for span in found)
             active = {name: inside[name] for name in ranges}
@@ -284,7 +287,7 @@ class _Builder:
             forwards = since if member.rate > 0 else -since
             steps[member.dim] = forwards // abs(member.rate)
             whole.append(eq(forwards % abs(member.rate), 0))
-        domain = conjunction(block.domain.substitute(steps), *whole)
+        domain = conjunction(block.domain, *whole).substitute(steps)
         guard = simplified(domain, given)
         columns = ordered(guard.symbols | given.symbols)
         if points(conjunction(guard, given), columns).is_empty:

@@ -181,13 +181,17 @@ class Register:
 
 @dataclass(frozen=True)
 class Own:
-    """What one lane has of a place: position `counter + offset` of an axis. Lanes that have all of them `fill` it."""
+    """What one lane has of a place: position `counter + offset` of an axis. Lanes that have all of them `fill` it.
+
+    Of a `ring` it is the position modulo its slots, of which there are no fewer than lanes.
+    """
 
     place: str
     axis: int
     offset: Term
     counter: Symbol
     fills: bool = False
+    ring: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
+from polyrhythm.compiler.ir.terms import ZERO, FloorDiv, Symbol, Term
 from polyrhythm.compiler.loops.ir import (
     For,
     If,
@@ -82,6 +82,10 @@ def _lanes(loop: For, live: set[str], program: LoopProgram, wished: bool) -> Lan
             if store.place not in loop.private:
                 return f"{store.place}[{', '.join(map(str, store.index))}] is not a slot that one step has to itself"
             private.add(store.place)
+    most = program.limits.get(loop.end - loop.first)
+    for name, position in own.items():
+        if position.ring and name not in private and (most is None or most > position.ring):
+            return f"{name} has {position.ring} slots, perhaps fewer than there are steps"
     written_to = {name: position for name, position in own.items() if name not in private}
     for load in (load for block in blocks_of(loop.body) for load in block.loads if load.place in written_to):
         rows = (s.index for block in blocks_of(loop.body) for s in block.stores if s.place == load.place)
@@ -101,11 +105,27 @@ def position_of(place: str, index: Sequence[Term | Steps], counter: Symbol, inne
             continue
         if found is not None or not isinstance(entry, Term):
             return None
-        offset = entry - Term.of(counter)
+        step, ring = unwound(entry)
+        offset = step - Term.of(counter)
         if counter in offset.symbols or offset.symbols & inner:
             return None
-        found = Own(place, axis, offset, counter)
+        found = Own(place, axis, offset, counter, ring=ring)
     return found
+
+
+def unwound(entry: Term) -> tuple[Term, int]:
+    """The step whose slot of a ring an index is, and the slots of the ring; 0 if it is of no ring.
+
+    >>> t = Term.of(Symbol("t", "dim"))
+    >>> [str(unwound((t - 3) % 8)[0]), unwound((t - 3) % 8)[1], unwound(t - 3)[1]]
+    ['t - 3', 8, 0]
+    """
+    for monomial, coefficient in entry.monomials:
+        if len(monomial) == 1 and isinstance(monomial[0], FloorDiv) and coefficient == -monomial[0].divisor:
+            step, ring = monomial[0].dividend, monomial[0].divisor
+            if entry is step % ring:
+                return step, ring
+    return entry, 0
 
 
 def _other_row(stored: Sequence[Term], read: Sequence[Term | Steps], varying: set[Symbol]) -> bool:

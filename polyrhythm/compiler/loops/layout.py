@@ -151,9 +151,16 @@ def _earlier(
 
 
 def _limits(every: Sequence[Site]) -> dict[Term, int]:
-    """The largest value of each length that depends on counters, where there is one for all bounds."""
+    """The largest value of each length that depends on counters, where there is one for all bounds.
+
+    The number of iterations of a parallel loop is one, since they may run all at once.
+    """
     found: dict[Term, int | None] = {}
     for site in every:
+        for loop in site.loops:
+            term = loop.end - loop.first
+            if loop.parallel and term not in found and any(s.kind == "dim" for s in term.symbols):
+                found[term] = largest(term, site.known)
         kinds = (*(compute.type for compute in site.block.body), *(load.type for load in site.block.loads))
         for term in {n for kind in kinds for n in kind.shape}:
             if any(s.kind == "dim" for s in term.symbols) and found.get(term, 0) is not None:

@@ -15,6 +15,7 @@ from polyrhythm.compiler.passes.dead import drop_dead
 from polyrhythm.compiler.passes.lift import lift
 from polyrhythm.compiler.passes.narrow import narrow
 from polyrhythm.compiler.passes.notes import Note, Notes
+from polyrhythm.compiler.passes.predicate import predicate
 from polyrhythm.compiler.passes.ranges import accumulate_ranges
 from polyrhythm.compiler.passes.separate import separate
 from polyrhythm.compiler.passes.share import share
@@ -43,13 +44,14 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("carry", carry),
     ("separate", separate),
     ("split", split),
+    ("predicate", predicate),
 )
 """Every pass by its name, in order; some run twice."""
 
-LATER = ("hoist", "fuse", "unroll", "vector", "grow")
+LATER = ("hoist", "fuse", "tile", "unroll", "vector", "grow")
 """What is done after the graph: contractions leave recurrences (`schedule/hoisting.py`), operations become blocks
-(`schedule/blocks.py`), short loops are written out (`loops/unroll.py`), independent steps run at once and buffers grow
-with the steps (`loops/cost.py`, `loops/growth.py`)."""
+(`schedule/blocks.py`), loops go over tiles (`schedule/tiles.py`), short loops are written out (`loops/unroll.py`),
+independent steps run at once and buffers grow with the steps (`loops/cost.py`, `loops/growth.py`)."""
 
 NAMES = (*dict.fromkeys(name for name, _ in PASSES), *LATER)
 """The names by which passes can be left out."""

@@ -24,9 +24,9 @@ def read_condition(
     found: Points | None = None
     for reader in (node for node in graph if by is None or node.name in by):
         for definition in reader.definitions:
-            for access in definition.operands:
+            for number, access in enumerate(definition.operands):
                 if access.source == name:
-                    image = _image(reader, definition, access, node)
+                    image = _image(reader, definition, access, node, definition.read_where(number))
                     found = image if found is None else found | image
     return FALSE if found is None else found.without(forget).condition()
 
@@ -41,11 +41,11 @@ def narrowed(graph: Graph, names: Sequence[str], forget: Collection[Symbol] = ()
     return replace(graph, nodes=nodes)
 
 
-def _image(reader: Node, definition: Definition, access: Access, source: Node) -> Points:
+def _image(reader: Node, definition: Definition, access: Access, source: Node, where: Condition) -> Points:
     targets = [Symbol(symbol.name, "dim", serial=serials.TARGET) for symbol in source.symbols]
     steps, inside, positions = positioned(source.steps(access))
     there = (eq(target.term, step) for target, step in zip(targets, steps.values(), strict=True))
-    condition = conjunction(reader.points, definition.domain, inside, *there)
+    condition = conjunction(reader.points, definition.domain, where, inside, *there)
     condition = conjunction(condition, facts(condition.symbols))
     bounds = ordered(s for s in condition.symbols if s.kind != "dim")
     columns = (*bounds, *reader.symbols, *positions, *targets)

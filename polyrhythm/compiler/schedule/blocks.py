@@ -3,9 +3,9 @@
 A block is a list of definitions with one iteration space, computed one after the other at each of its points. Few
 blocks keep scheduling fast. A plain node joins the block of its readers when they are all in one block, share its
 dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
-operands (constants, index values) are made anew in every block that reads them. So is what is computed from those
-alone, element by element, if its size grows with the step: kept for all steps, a bias for the distance of every earlier
-one would take as much room as there are pairs of steps.
+operands (constants, index values) are made anew in every block that reads them, and so are choices between two reads.
+So is what is computed from those alone, element by element, if its size grows with the step: kept for all steps, a
+bias for the distance of every earlier one would take as much room as there are pairs of steps.
 
 Contractions that a recurrence reads but does not feed, or that read but do not feed it, stay out of its block
 (`hoisting.py`), so that the scheduler can give them a loop of their own, in which all steps are one contraction.
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from polyrhythm.compiler.ir.conditions import Condition, conjunction
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Step, operand_type
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.reads import roots
@@ -65,11 +65,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Read:
-    """A read of a stored value by a block: the access in terms of the block's dims."""
+    """A read of a stored value by a block: the access, and where it is read, in terms of the block's dims."""
 
     statement: Statement
     operand: int
     access: Access
+    where: Condition = TRUE
 
 
 def definition_of(graph: Graph, statement: Statement) -> Definition:
@@ -92,9 +93,10 @@ def local_source(block: Block, access: Access) -> Statement | None:
 def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:
     """The reads of a block that are not served inside it."""
     for statement in block.statements:
-        for position, access in enumerate(definition_of(graph, statement).operands):
+        definition = definition_of(graph, statement)
+        for position, access in enumerate(definition.operands):
             if local_source(block, access) is None:
-                yield Read(statement, position, access)
+                yield Read(statement, position, access, definition.read_where(position))
 
 
 def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str, Block]:
@@ -141,6 +143,10 @@ def _remade(graph: Graph) -> set[str]:
     accesses = (access for node in graph for access in node.accesses)
     stored = {access.source for access in accesses if access.ranges} | roots(graph)
     cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].record.free} - stored
+    # A choice between two reads is a read itself, unless it is read under a condition: its own is not known then.
+    pieces = [(node, definition) for node in graph for definition in node.definitions]
+    guarded = {access.source for _, d in pieces if d.record.chooses for access in d.operands}
+    cheap |= {node.name for node, d in pieces if d.record.chooses} - guarded - stored
     of_nothing: set[str] = set()
     for node in graph:
         known = bool(node.sources) and all(source in cheap or source in of_nothing for source in node.sources)

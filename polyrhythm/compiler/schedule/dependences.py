@@ -55,7 +55,7 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
             node = graph[read.access.source]
             steps, known, _ = positioned(node.steps(read.access))
             for writer in writers.get(node.name, ()):
-                condition = conjunction(block.domain, known, writer.domain.substitute(steps))
+                condition = conjunction(block.domain, read.where, known, writer.domain.substitute(steps))
                 condition = conjunction(condition, facts(condition.symbols))
                 key = (writer.name, block.name, condition, tuple(steps.values()))
                 if key not in found and not solutions(condition).is_empty:

@@ -5,13 +5,14 @@ A value that is computed in the block of its reader is never stored, and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from polyrhythm.compiler.analysis.naming import brackets, described
 from polyrhythm.compiler.ir.graph import Access, Graph, Node
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
 from polyrhythm.compiler.schedule.blocks import Block
+from polyrhythm.compiler.schedule.scheduler import Item, Loop
 
 
 def notes_of(graph: Graph, blocks: Mapping[str, Block]) -> tuple[Note, ...]:
@@ -45,6 +46,19 @@ def _notes(
         elif near := [(r, a) for r, a in readers.get(node.name, []) if _at_the_point(node, r, a)]:
             why = _why_apart(node, near, readers[node.name], homes, blocks[home], kept)
             yield Note("fuse", "block", node.at, why, refused=True)
+
+
+def tile_notes(graph: Graph, items: Sequence[Item]) -> Iterator[Note]:
+    """A note for each loop over tiles: what it computes, and that it stores a few tiles of it."""
+    for item in items:
+        if isinstance(item, Loop):
+            if item.tile:
+                names = (name if name in graph.nodes else name.rpartition(".")[0] for name in item.members)
+                made = [graph[name] for name in names]
+                dim = item.counter.name.removesuffix("_tile")
+                what = f"{len(made)} blocks go {item.tile} steps of {dim} at a time and store a few such tiles"
+                yield Note("tile", "loop", made[0].at, what)
+            yield from tile_notes(graph, item.body)
 
 
 def _at_the_point(node: Node, reader: Node, access: Access) -> bool:

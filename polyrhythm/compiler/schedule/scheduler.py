@@ -30,6 +30,7 @@ from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependence_index import ByBlock
 from polyrhythm.compiler.schedule.dependences import Dependence
 from polyrhythm.compiler.schedule.shifts import Ranking, Ranks, Shifts, matched
+from polyrhythm.compiler.schedule.tiles import Tiling
 from polyrhythm.errors import PolyrhythmError
 
 
@@ -56,13 +57,15 @@ class Member:
 class Loop:
     """A loop of the schedule: its counter, how each block takes part, and what one iteration does, in order.
 
-    A loop is parallel when no dependence leads from one iteration to another.
+    A loop is parallel when no dependence leads from one iteration to another. With a `tile`, an iteration handles so
+    many steps of each member, which has a loop over them inside (`tiles.py`).
     """
 
     counter: Symbol
     members: Mapping[str, Member]
     body: tuple[Item, ...]
     parallel: bool = False
+    tile: int = 0
 
 
 Item = Loop | str
@@ -78,21 +81,24 @@ def schedule(
     dependences: Sequence[Dependence],
     first: Symbol | None = None,
     at_once: frozenset[Symbol] = frozenset(),
+    tiling: Tiling | None = None,
 ) -> tuple[Item, ...]:
     """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost.
 
-    Loops over the dims in `at_once` are not joined if their iterations then wait for each other.
+    Loops over the dims in `at_once` are not joined if their iterations then wait for each other. With `tiling`, some of
+    those that are go over tiles.
     """
     remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
-    return _Scheduler(blocks, first, at_once).nest(list(blocks), dependences, remaining)
+    return _Scheduler(blocks, first, at_once, tiling).nest(list(blocks), dependences, remaining)
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A dim along which a group may be a loop, and the rankings the loop may follow."""
+    """A dim along which a group may be a loop, the rankings the loop may follow, and the steps of a tile, if tiled."""
 
     dims: dict[str, Symbol | None]
     candidates: list[Ranking]
+    tile: int = 0
 
     @property
     def symbol(self) -> Symbol:
@@ -163,8 +169,11 @@ class _Order:
 
 
 class _Scheduler:
-    def __init__(self, blocks: Mapping[str, Block], first: Symbol | None, at_once: frozenset[Symbol]) -> None:
-        self.blocks, self.at_once = blocks, at_once
+    def __init__(
+        self, blocks: Mapping[str, Block], first: Symbol | None, at_once: frozenset[Symbol], tiling: Tiling | None
+    ) -> None:
+        self.blocks, self.at_once, self.tiling = blocks, at_once, tiling
+        self.inside: frozenset[Symbol] = frozenset()  # the dims of the tiles around
         self.position = {name: number for number, name in enumerate(blocks)}
         self.first = first
         self.loops = 0
@@ -325,7 +334,9 @@ class _Scheduler:
                 if found and self._in_strips(dims, found[0].both.ranks):
                     continue
                 if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, dims, crossing, kept):
-                    ways.append(_Way(dims, [joint.both for joint in found]))
+                    tile = self._tile(early, late, found[0], dims, dependences, crossing)
+                    if tile is not None:
+                        ways.append(_Way(dims, [joint.both for joint in found], tile))
         if not ways:
             return False
         target.members, target.ways = members, ways
@@ -351,6 +362,38 @@ class _Scheduler:
         if dim is None or steps is None or steps <= FEW_STEPS or least_distance is None:
             return False
         return -2 * least_distance >= steps * abs(ranks[d.source].coefficient(dim))
+
+    def _tile(
+        self,
+        early: _Way,
+        late: _Way,
+        joint: _Joint,
+        dims: Mapping[str, Symbol | None],
+        dependences: ByBlock,
+        crossing: Sequence[Dependence],
+    ) -> int | None:
+        """The steps of a tile of a common loop, 0 if its steps come one by one; None if two loops are better."""
+        tile, symbol = early.tile or late.tile, late.symbol
+        if joint.both.parallel and not tile:
+            return 0
+        if symbol in self.inside:
+            return None if joint.early.parallel or joint.late.parallel else 0
+        independent = (early.tile or joint.early.parallel) and (late.tile or joint.late.parallel)
+        if self.tiling is None or not independent:
+            return 0  # with a recurrence step by step, which needs no more than a step of anything
+        ranks = joint.both.ranks
+        long = all(most_steps(self.blocks[n].domain, symbol) is None for n in ranks)
+        alike = all(dim is symbol for dim in dims.values()) and len({ranks[n].coefficient(symbol) for n in ranks}) == 1
+        plain = alike and abs(next(iter(ranks.values())).coefficient(symbol)) == 1
+        steps = self.tiling.steps(ranks)
+        host = any(self.blocks[name].host for name in ranks)
+        if not (plain and long and steps) or symbol in self.tiling.untiled or host:
+            return None if tile else 0
+        if joint.early.parallel and all(
+            self.tiling.is_stored(self.blocks[d.source], ranks, dependences) for d in crossing
+        ):
+            return None
+        return min(tile or steps, steps)
 
     def _in_strips(self, dims: Mapping[str, Symbol | None], ranks: Ranks) -> bool:
         """Whether some blocks do in one iteration, along another dim, as many steps as others do in as many iterations.
@@ -400,11 +443,16 @@ class _Scheduler:
         if not joint.early.parallel:
             return not (joint.late.parallel and any(symbol in self.blocks[name].apart for name in target.members))
         steps = self._most_steps(fresh, symbol)
+        if joint.both.parallel and symbol in self.inside:  # members of one loop over a tile begin where the tile does
+            ranks = joint.both.ranks
+            return all((ranks[d.reader] - ranks[d.source].substitute(d.steps)) is ZERO for d in crossing)
         if joint.both.parallel:
             pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
             return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
         if symbol in self.at_once:
             return False
+        if symbol in self.inside:
+            return not joint.late.parallel and steps in (0, 1)
         if steps in (0, 1):
             return True
         if any(symbol in self.blocks[name].apart for name in fresh.members):
@@ -455,10 +503,38 @@ class _Scheduler:
         rankings = [(way, candidate.ranks) for way in group.ways for candidate in way.candidates]
         for way, ranks in rankings[:-1]:
             try:
-                return self._ranked(group, way, ranks, among, remaining)
+                return self._ordered(group, way, ranks, among, remaining)
             except ScheduleError:
                 continue
-        return self._ranked(group, *rankings[-1], among, remaining)
+        return self._ordered(group, *rankings[-1], among, remaining)
+
+    def _ordered(
+        self,
+        group: _Group,
+        way: _Way,
+        ranks: Ranks,
+        among: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+    ) -> Loop:
+        return (self._tiled if way.tile else self._ranked)(group, way, ranks, among, remaining)
+
+    def _tiled(
+        self,
+        group: _Group,
+        way: _Way,
+        ranks: Ranks,
+        among: Sequence[Dependence],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+    ) -> Loop:
+        """A loop over tiles: inside it, the members have loops over the steps of a tile."""
+        shifts = self.shifts.of_tiles(group.members, among, ranks, way.tile)
+        members = {n: Member(None, (ranks[n] + shifts[n]) // way.tile) for n in group.members}
+        self.loops += 1
+        counter = Symbol(f"{way.symbol.name}_tile", "dim", serial=serials.COUNTER - self.loops)
+        outside, self.inside = self.inside, self.inside | {way.symbol}
+        body = self.nest(group.members, list(still_open(among, members)), remaining)
+        self.inside = outside
+        return Loop(counter, members, body, tile=way.tile)
 
     def _ranked(
         self,

@@ -94,6 +94,18 @@ class Shifts:
             self._shorten(members, shifts, distances)
         return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
 
+    def of_tiles(self, members: Sequence[str], among: Sequence[Dependence], ranks: Ranks, tile: int) -> dict[str, int]:
+        """Shifts for a loop over tiles: by whole tiles, so that all members have the same ones; else the usual."""
+        found = self.earliest(members, among, ranks)
+        assert found is not None
+        whole = least_shifts(members, [(source, reader, gap // tile) for source, reader, gap in found[1]])
+        if whole is not None:
+            return {name: shift * tile for name, shift in whole.items()}
+        shifts = self.of(members, among, ranks)
+        assert shifts is not None
+        lowest = min(shifts.values())
+        return {name: shift - lowest for name, shift in shifts.items()}
+
     def earliest(
         self, members: Sequence[str], among: Sequence[Dependence], ranks: Ranks
     ) -> tuple[dict[str, int], list[Distance]] | None:

@@ -23,7 +23,7 @@ from polyrhythm.compiler.ir.reads import positioned, roots
 from polyrhythm.compiler.ir.sets import Points, facts, least, points, proves
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.schedule.blocks import Block, stored_reads
-from polyrhythm.compiler.schedule.scheduler import Item
+from polyrhythm.compiler.schedule.scheduler import Item, Loop
 from polyrhythm.compiler.schedule.times import Time, at, earlier, times
 
 
@@ -95,7 +95,7 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             ranged.setdefault(node.name, set()).update(s for s, e in entries.items() if isinstance(e, Range))
             steps, known, _ = positioned(entries)
             for writer in writers.get(node.name, ()):
-                condition = conjunction(reader.domain, known, writer.domain.substitute(steps))
+                condition = conjunction(reader.domain, read.where, known, writer.domain.substitute(steps))
                 life = _Life(writer, reader, condition, steps)
                 lives.setdefault(node.name, {})[writer.name, reader.name, condition, *steps.values()] = life
     kept = {*graph.outputs, *graph.effects}
@@ -109,7 +109,8 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
         elif name in lives or name in wanted:
             own = list(lives.get(name, {}).values())
             reach = {writer.name: _written(graph, blocks, writer, when) for writer in writers[name]}
-            plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach)
+            tiles = _tiles(items, {writer.name for writer in writers[name]})
+            plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach, tiles)
     for name in ranged.keys() - writers.keys():
         node = graph[name]
         if not node.is_input:
@@ -155,6 +156,7 @@ def _folded(
     when: Mapping[str, Time],
     ranged: set[Symbol],
     reach: Mapping[str, Condition],
+    tiles: Mapping[Symbol, int],
 ) -> Storage:
     overwritten, in_same_iteration = [], []
     for life in lives:
@@ -162,16 +164,33 @@ def _folded(
             conflicts = _Conflicts(node, life, writer, when, reach[writer.name])
             overwritten += list(conflicts.overwritten())
             in_same_iteration.append(conflicts)
-    slots = _successive_modulo(node, overwritten, ranged)
+    slots = _successive_modulo(node, overwritten, ranged, tiles)
     if any(slot.is_axis for slot in slots):
         same = [points for conflicts in in_same_iteration for points in conflicts.in_same_iteration()]
-        slots = _successive_modulo(node, [*overwritten, *same], ranged)
+        slots = _successive_modulo(node, [*overwritten, *same], ranged, tiles)
         slots = tuple(_from_first(slot, lives) if slot.ranged and not slot.whole else slot for slot in slots)
     return Storage(node.name, slots, _reason(node, lives, slots))
 
 
-def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symbol]) -> tuple[Slots, ...]:
-    """Fold one dim after the other; what agrees on a folded dim must still differ on a later one."""
+def _tiles(items: Sequence[Item], names: set[str]) -> dict[Symbol, int]:
+    """The dims of some blocks that loops over tiles follow, and the steps of a tile."""
+    found: dict[Symbol, int] = {}
+    for item in items:
+        if isinstance(item, Loop) and not names.isdisjoint(item.members):
+            if item.tile:
+                times = (member.time for name, member in item.members.items() if name in names)
+                found |= {s: item.tile for time in times for s in time.symbols if s.kind == "dim"}
+            found |= _tiles(item.body, names)
+    return found
+
+
+def _successive_modulo(
+    node: Node, conflicts: Sequence[Points], ranged: set[Symbol], tiles: Mapping[Symbol, int]
+) -> tuple[Slots, ...]:
+    """Fold one dim after the other; what agrees on a folded dim must still differ on a later one.
+
+    The ring of a loop over tiles has room for whole tiles, so that those that begin with a slot lie in one piece.
+    """
     slots: list[Slots] = []
     for number, dim in enumerate(node.dims):
         first, second = Term.of(_first(dim.symbol)), Term.of(_second(dim.symbol))
@@ -180,7 +199,8 @@ def _successive_modulo(node: Node, conflicts: Sequence[Points], ranged: set[Symb
         if reach is not None:
             whole = 1 < _steps(node, dim) <= reach + 1  # a ring with a slot for every step is no ring
             if not whole:
-                count = Term(reach + 1)
+                tile = tiles.get(dim.symbol, 1)
+                count = Term(-(-(reach + 1) // tile) * tile)
             elif dim.extent.is_constant:
                 count = Term(_steps(node, dim))
         slots.append(Slots(dim.symbol, count, whole, dim.symbol in ranged))

@@ -57,7 +57,7 @@ def bounds_of(compiled: Compiled, size: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_known_programs(name: str) -> None:
-    compiled = compile_tensors(list(programs.PROGRAMS[name]().values()))
+    compiled = compile_tensors(list(programs.PROGRAMS[name]().values()), without=("tile",))
     size = 3 if name == "training" else 5  # three dims
     check(compiled, bounds_of(compiled, size), bounds_of(compiled, size + 2))
 
@@ -69,7 +69,7 @@ FEW = [case for case in PROGRAMS if case.name not in SLOW and not case.refused]
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
 def test_written_programs(case: Case) -> None:
     built = case.built
-    compiled = compile_tensors(list(built.outputs.values()), built.effects, built.until)
+    compiled = compile_tensors(list(built.outputs.values()), built.effects, built.until, without=("tile",))
     check(compiled, bounds_of(compiled, 4), bounds_of(compiled, 6))
 
 
@@ -106,7 +106,7 @@ def generated(random: Random) -> dict[str, pr.Tensor]:
 @pytest.mark.parametrize("start", range(0, 48, 8))
 def test_generated_programs(start: int) -> None:
     for seed in range(start, start + 8):
-        compiled = compile_tensors(list(generated(Random(seed)).values()))
+        compiled = compile_tensors(list(generated(Random(seed)).values()), without=("tile",))
         try:
             check(compiled, {"T": 10}, {"T": 13})
         except AssertionError as error:

@@ -234,7 +234,7 @@ def _block(source: Source, block: Block, indent: str, implementations: Mapping[s
     called: dict[object, str] = {}
     dead = _dead(block)
     for number, compute in enumerate(block.body):
-        operands = [_operand(source, operand) for operand in compute.operands]
+        operands = _read(source, compute)
         result = source.value(compute.result)
         if compute.op == "host":
             call = compute.attributes["call"]
@@ -275,8 +275,7 @@ def _apart(source: Source, block: Block, indent: str, implementations: Mapping[s
             given[_computed(source, compute, [], implementations)] = result
             continue
         operands = []
-        for operand in compute.operands:
-            text = _operand(source, operand)
+        for operand, text in zip(compute.operands, _read(source, compute), strict=True):
             operands.append(text if isinstance(operand, Local) else given.setdefault(text, f"given_{len(given)}"))
         for term in (term for value in compute.attributes.values() for term in attribute_terms(value)):
             given.update({source.symbol(symbol): source.symbol(symbol) for symbol in ordered(term.symbols)})
@@ -288,6 +287,15 @@ def _apart(source: Source, block: Block, indent: str, implementations: Mapping[s
     yield f"{indent}{stored}, = {name}({', '.join(given)})"
     for store in block.stores:
         yield indent + _store(source, store)
+
+
+def _read(source: Source, compute: Compute) -> list[str]:
+    """The operands of an operation; of a choice only the one that is taken, since the other may not be there."""
+    operands = [_operand(source, operand) for operand in compute.operands]
+    if compute.op == "choose":
+        holds = _attribute(source, "condition", compute.attributes["condition"])
+        return [f"({operands[0]} if {holds} else None)", f"(None if {holds} else {operands[1]})"]
+    return operands
 
 
 def _computed(source: Source, compute: Compute, operands: Sequence[str], implementations: Mapping[str, Any]) -> str:

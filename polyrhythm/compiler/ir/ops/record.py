@@ -87,7 +87,8 @@ class Op:
     wherever it is read, never stored. *repeats*: the operand itself, repeated where the result is larger. *view*: the
     same elements in the same memory. *heavy*: worth keeping rather than computing twice. *elementwise*: each element of
     the result follows from those at the same place. *identity*: each element is one of the operand, in another dtype at
-    most. *calls*: it calls a function that the compiler knows nothing of but its types.
+    most. *calls*: it calls a function that the compiler knows nothing of but its types. *chooses*: it reads
+    the first of two operands where its attribute `condition` holds, and the second elsewhere.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Op:
     elementwise: bool = False
     identity: bool = False
     calls: bool = False
+    chooses: bool = False
 
     @property
     def cheap(self) -> bool:

@@ -162,6 +162,22 @@ def _broadcast_signature(operands: Types, attributes: Attributes) -> Signature:
     return Signature((labels,), tuple(range(len(shape))), (PARALLEL,) * len(shape))
 
 
+def _choose_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    check_same_dtype("choose", *operands)
+    kinds = [_broadcast_type((operand,), attributes, given) for operand in operands]
+    return kinds[0]
+
+
+def _choose(a: np.ndarray, b: np.ndarray, condition: bool, shape: tuple[int, ...]) -> np.ndarray:
+    return np.broadcast_to(a if condition else b, shape)
+
+
+def _choose_signature(operands: Types, attributes: Attributes) -> Signature:
+    shape = terms(attributes["shape"])
+    labels = tuple(broadcast_labels(operand.shape, shape) for operand in operands)
+    return Signature(labels, tuple(range(len(shape))), (PARALLEL,) * len(shape))
+
+
 def _concat_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
     axis, first = attributes["axis"], operands[0]
     check_axis("concat", axis, first)
@@ -363,6 +379,7 @@ OPS: tuple[Op, ...] = (
         view=True,
         identity=True,
     ),
+    Op("choose", _choose_type, _choose, _choose_signature, chooses=True),
     Op("concat", _concat_type, _concat, _concat_signature, vjp=_concat_vjp),
     Op("pad", _pad_type, _pad, _pad_signature, vjp=_pad_vjp),
     Op("slice", _slice_type, _slice, _slice_signature, vjp=_slice_vjp, view=True),

@@ -41,6 +41,14 @@ def _broadcast(operands: Sequence[Padded], attributes: Mapping[str, Any], result
     return aligned(operands[0], result.capacities)
 
 
+def _choose(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    holds = attributes["condition"]
+    if isinstance(holds, (bool, np.bool_)):
+        return aligned(operands[0 if holds else 1], result.capacities)
+    a, b = (aligned(operand, result.capacities) for operand in operands)
+    return lax.select(holds, a, b)
+
+
 def _concat(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     axis, capacities = attributes["axis"], list(result.capacities)
     parts = []
@@ -135,6 +143,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "transpose": _transpose,
     "copy": _broadcast,
     "broadcast": _broadcast,
+    "choose": _choose,
     "concat": _concat,
     "pad": _pad,
     "slice": _slice,

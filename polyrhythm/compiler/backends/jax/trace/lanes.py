@@ -27,9 +27,10 @@ import numpy as np
 
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
+from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
-from polyrhythm.compiler.ir.terms import product
+from polyrhythm.compiler.ir.terms import Extremum, Term, product
 from polyrhythm.compiler.loops.cost import chunk_for
 from polyrhythm.compiler.loops.ir import (
     Block,
@@ -62,6 +63,9 @@ Entry = TypeVar("Entry")
 MOST_BYTES = 1 << 29
 """The most that the largest value of all lanes together may take, unless a budget is given."""
 
+MOST_TILES = 4
+"""How many tiles before its own one reads from side by side."""
+
 VALUES_AT_ONCE = 4
 """How many values as large as the largest are taken to be alive at one time."""
 
@@ -79,7 +83,9 @@ class Views:
 
 def view(own: Own) -> str:
     """The name of what a lane sees of a place: loops around each other may have lanes along one axis."""
-    return f"{own.place} at {own.axis}: {own.counter.term + own.offset} ({own.counter.serial})"
+    return f"{own.place} at {own.axis}: {own.counter.term + own.offset} ({own.counter.serial})" + (
+        f" of {own.ring}" if own.ring else ""
+    )
 
 
 def views_of(loop: For, lanes: Lanes, program: LoopProgram) -> Views:
@@ -101,11 +107,14 @@ def run_lanes(
 ) -> None:
     """Run all lanes, or a chunk of them at a time, and store what they made; `always` if the loop has no guard."""
     first, end = inside
-    begin, count = _span(lowering, loop, first)
+    begin, count = _span(lowering, loop, lanes, first)
     if count == 0:
         return
     if chunk is None or chunk >= count:
-        filled = frozenset(own.place for own in lanes.written if always and own.fills)
+        whole = {
+            own.place for own in lanes.written if own.ring == count and _is_aligned(loop.first + own.offset, count)
+        }
+        filled = frozenset(own.place for own in lanes.written if always and (own.fills or own.place in whole))
         _run_chunk(lowering, loop, lanes, state, (begin, count), inside, filled)
         return
     for cut in (*lanes.read, *lanes.written):
@@ -126,7 +135,7 @@ def run_lanes(
     state.update({n: Padded(v, kept[n]) for n, v in zip(names, results, strict=True)})
 
 
-def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
+def _span(lowering: Lowering, loop: For, lanes: Views, first: Scalar) -> tuple[Scalar, int]:
     """Where lanes begin, and how many there are.
 
     A loop that begins at the counter of a loop around it has lanes from the least of all beginnings on, if these are
@@ -134,7 +143,8 @@ def _span(lowering: Lowering, loop: For, first: Scalar) -> tuple[Scalar, int]:
     """
     count = lowering.capacity(loop.end - loop.first)
     least = interval(loop.first, lowering.ranges)[0]
-    if not isinstance(first, int) and least.is_constant:
+    rings = any(own.ring for own in (*lanes.read, *lanes.written))
+    if not isinstance(first, int) and least.is_constant and not rings:
         whole = lowering.capacity(loop.end - least)
         if whole <= 2 * count:
             return least.constant, whole
@@ -156,7 +166,9 @@ def _run_chunk(
     """
     begin, count = span
     counters = jnp.int32(begin) + jnp.arange(count, dtype=jnp.int32)
-    rows = {view(cut): _rows(lowering, state, cut, begin, count) for cut in (*lanes.read, *lanes.written)}
+    cuts = (*lanes.read, *lanes.written)
+    rows = {} if isinstance(begin, int) else _from_tiles(lowering, loop, state, cuts, begin, count)
+    rows |= {view(cut): _rows(lowering, state, cut, begin, count) for cut in cuts if view(cut) not in rows}
     begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
     axis = f"lanes {len(lowering.lanes)}"
 
@@ -205,7 +217,7 @@ def _run_chunk(
             state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
             lowering.settled.add(cut.place)
         else:
-            _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop)
+            _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop, loop)
             lowering.settled.discard(cut.place)
 
 
@@ -355,13 +367,71 @@ def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:
     return (*entries[:axis], *entries[axis + 1 :])
 
 
+def _is_aligned(begin: Term, count: int) -> bool:
+    """Whether lanes begin at a multiple of their number, so that those of a tile lie in one piece.
+
+    >>> c = Term.of(Symbol("c", "dim"))
+    >>> [_is_aligned(term, 64) for term in (256 * c, 256 * c + 64, 256 * c - 1)]
+    [True, True, False]
+    """
+    if begin.constant % count:
+        return False
+    for monomial, coefficient in begin.monomials:
+        atom = monomial[0] if len(monomial) == 1 else None
+        whole = isinstance(atom, Extremum) and all(_is_aligned(term, count) for term in atom.arguments)
+        if coefficient % count and not whole:
+            return False
+    return True
+
+
+def _from_tiles(
+    lowering: Lowering, loop: For, state: State, cuts: Sequence[Own], first: Scalar, count: int
+) -> dict[str, jax.Array]:
+    """What lanes of a tile find near their positions, for places of whole tiles: slices of a few tiles side by side.
+
+    Those before the first tile and after the last are any: what is read there is not used.
+    """
+    near: dict[tuple[str, int, int], list[Own]] = {}
+    for cut in cuts:
+        place = lowering.program.places[cut.place]
+        size = cut.ring or lowering.capacity(place.slots[cut.axis])
+        if _is_aligned(loop.first, count) and cut.offset.is_constant and size and size % count == 0:
+            near.setdefault((cut.place, cut.axis, cut.ring), []).append(cut)
+    found: dict[str, jax.Array] = {}
+    for (name, axis, ring), own in near.items():
+        place = lowering.program.places[name]
+        if name not in state:
+            state[name] = lowering.empty(place)
+        array = lowering.with_all_axes(place, state[name].array)
+        offsets = {cut: cut.offset.constant for cut in own}
+        low, high = min(offsets.values()) // count, -(-max(offsets.values()) // count)
+        if high - low > MOST_TILES:
+            continue
+        starts = [jnp.int32(first) + np.int32(number * count) for number in range(low, high + 1)]
+        starts = [start % np.int32(ring) if ring else start for start in starts]
+        tiles = [jax.lax.dynamic_slice_in_dim(array, at, count, axis, allow_negative_indices=False) for at in starts]
+        # As one array, from which slices are read like from any: a choice between tiles at every element is slow.
+        whole = tiles[0] if len(tiles) == 1 else computed_once(jnp.concatenate(tiles, axis), lowering.symbols)
+        for cut, offset in offsets.items():
+            begin = offset - low * count
+            rows = jax.lax.slice_in_dim(whole, begin, begin + count, axis=axis)
+            found[view(cut)] = jnp.moveaxis(rows, axis, 0)
+    return found
+
+
 def _rows(lowering: Lowering, state: State, cut: Own, first: Scalar, count: int) -> jax.Array:
     """What each lane finds at its position, lanes first."""
     place = lowering.program.places[cut.place]
     if cut.place not in state:
         state[cut.place] = lowering.empty(place)
     array = lowering.with_all_axes(place, state[cut.place].array)
-    rows = _along(array, cut.axis, first + lowering.scalar(cut.offset), count)
+    start = first + lowering.scalar(cut.offset)
+    if cut.ring:
+        array = jnp.concatenate([array, jax.lax.slice_in_dim(array, 0, count, axis=cut.axis)], cut.axis)
+        start = jnp.int32(start) % jnp.int32(cut.ring)
+        rows = jax.lax.dynamic_slice_in_dim(array, start, count, cut.axis, allow_negative_indices=False)
+    else:
+        rows = _along(array, cut.axis, start, count)
     return jnp.moveaxis(rows, cut.axis, 0)
 
 
@@ -370,30 +440,52 @@ def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
     size = array.shape[axis]
     if size == 0:
         return jnp.zeros((*array.shape[:axis], count, *array.shape[axis + 1 :]), array.dtype)
-    if isinstance(start, int) and start >= 0 and start + count <= size:
-        return jax.lax.slice_in_dim(array, start, start + count, axis=axis)
-    places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
-    return jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
+    if isinstance(start, int):
+        if start >= 0 and start + count <= size:
+            return jax.lax.slice_in_dim(array, start, start + count, axis=axis)
+        if start >= size or start + count <= 0:
+            return jnp.zeros((*array.shape[:axis], count, *array.shape[axis + 1 :]), array.dtype)
+        edges = [(-start, start + count - size, 0) if at == axis else (0, 0, 0) for at in range(array.ndim)]
+        return jax.lax.pad(array, jnp.zeros((), array.dtype), edges)
+    if size < count:
+        places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
+        return jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
+    # A slice that would leave the axis begins elsewhere: then its rows are moved to where they belong.
+    begin = jax.lax.clamp(np.int32(0), jnp.int32(start), np.int32(size - count))
+    rows = jax.lax.dynamic_slice_in_dim(array, begin, count, axis, allow_negative_indices=False)
+    moved = jax.lax.clamp(np.int32(0), jnp.int32(start) - begin + np.int32(count), np.int32(2 * count))
+    around = jnp.concatenate([rows, rows, rows], axis)
+    return jax.lax.dynamic_slice_in_dim(around, moved, count, axis, allow_negative_indices=False)
 
 
-def _store_rows(lowering: Lowering, state: State, cut: Own, rows: jax.Array, first: Scalar, inside: jax.Array) -> None:
+def _store_rows(
+    lowering: Lowering, state: State, cut: Own, rows: jax.Array, first: Scalar, inside: jax.Array, loop: For
+) -> None:
     """Store what the lanes inside the loop made; what lies beyond stays as it was."""
     place, whole = lowering.program.places[cut.place], state[cut.place]
     array = lowering.with_all_axes(place, whole.array)
     if array.size == 0:
         return
     moved = jnp.moveaxis(rows, 0, cut.axis)
-    start, count = first + lowering.scalar(cut.offset), rows.shape[0]
-    if isinstance(start, int) and start >= 0 and start + count <= array.shape[cut.axis]:
+    start, count, size = first + lowering.scalar(cut.offset), rows.shape[0], array.shape[cut.axis]
+    mask = inside.reshape([count if axis == cut.axis else 1 for axis in range(array.ndim)])
+    if cut.ring:
+        start = jnp.int32(start) % jnp.int32(cut.ring)
+    if isinstance(start, int) and start >= 0 and start + count <= size:
         old = jax.lax.slice_in_dim(array, start, start + count, axis=cut.axis)
-        mask = inside.reshape([count if axis == cut.axis else 1 for axis in range(array.ndim)])
         new = jnp.where(mask, moved, old)
-        if count != array.shape[cut.axis]:
+        if count != size:
             # Where nothing is stored yet XLA would pad the rows with zeros, element by element, if it knew the place.
             at = jax.lax.optimization_barrier(jnp.int32(start))
             new = jax.lax.dynamic_update_slice_in_dim(array, new, at, axis=cut.axis)
+    elif not isinstance(start, int) and size % count == 0 and _is_aligned(loop.first + cut.offset, count):
+        # Beyond the last tile nothing is inside, and what lies in the last is stored once more.
+        old = jax.lax.dynamic_slice_in_dim(array, start, count, cut.axis, allow_negative_indices=False)
+        new = jnp.where(mask, moved, old)
+        new = jax.lax.dynamic_update_slice_in_dim(array, new, start, cut.axis, allow_negative_indices=False)
     else:
-        places = jnp.where(inside, jnp.int32(start) + jnp.arange(count, dtype=jnp.int32), np.iinfo(np.int32).max)
-        index = (slice(None),) * cut.axis + (places,)
+        places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
+        places = places % jnp.int32(cut.ring) if cut.ring else places
+        index = (slice(None),) * cut.axis + (jnp.where(inside, places, np.iinfo(np.int32).max),)
         new = array.at[index].set(moved, mode="drop")
     state[cut.place] = Padded(lowering.as_kept(place, new), whole.lengths)

@@ -20,9 +20,11 @@ from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.opaque import called
 from polyrhythm.compiler.backends.jax.ops.padded import Start, is_one
+from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, views_of
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
+from polyrhythm.compiler.backends.jax.trace.replay import Replay, gathered_from
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
     Residues,
@@ -199,6 +201,7 @@ class Lowering(Places):
     def inside(self, loop: For, state: State, live: set[str], passed: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Run the body of a loop, given what the iteration before passes on; what this one passes on."""
         self.looping += 1
+        self.replay = Replay()
         self.held = {}
         for register, value in zip(loop.registers, passed, strict=True):
             lengths = self.lengths(self.program.places[register.place].type.shape)
@@ -206,6 +209,7 @@ class Lowering(Places):
         self.items(loop.body, state, live, None)
         made = tuple(self.held[register.place, register.now].array for register in loop.registers)
         self.looping -= 1
+        self.replay = Replay()
         return made
 
     def stopping_loop(self, loop: For, state: State, live: set[str], first: Scalar, end: Scalar) -> None:
@@ -253,8 +257,14 @@ class Lowering(Places):
         """Add what some computations of a block make to its values."""
         calls: Calls = {}
         for compute in some:
+            sources = gathered_from(compute) if self.looping and not self.lanes else ()
+            for name in self.replay.stored.intersection(sources):
+                self.replay.stored.discard(name)
+                state[name] = replace(state[name], array=computed_once(state[name].array, self.symbols))
             operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
             values[compute.result] = self.compute(compute, operands, block, calls)
+            for name in sources:
+                self.replay.gathered.setdefault(name, []).append(values[compute.result].array)
 
     def _switched(self, between: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
         """The same for computations that read buffers kept apart: once for each remainder, of which one is chosen."""

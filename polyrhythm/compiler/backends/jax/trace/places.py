@@ -18,6 +18,7 @@ from jax import lax
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import Start, fit_axis, moved
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
+from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, Scope
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -39,6 +40,7 @@ class Places(Scope):
     apart: dict[str, Residues] = field(default_factory=dict)  # the buffers that the loop being traced keeps apart
     remainder: int = 0  # of those, what is being read
     held: dict[tuple[str, tuple[Term | Steps, ...]], Padded] = field(default_factory=dict, init=False)  # see `hold.py`
+    replay: Replay = field(default_factory=Replay, init=False)  # what an iteration has stored and gathered
 
     def load(self, load: Load, state: State) -> Padded:
         """Select slots axis by axis; what remains has the lengths of the value read."""
@@ -155,6 +157,8 @@ class Places(Scope):
         apart = self.apart.get(store.place)
         if store.place not in state and apart is None:
             state[store.place] = self.empty(place)
+        new = after(new, self.replay.gathered.pop(store.place, ()), self.symbols)
+        self.replay.stored.add(store.place)
         index = [self.scalar(term) for term in store.index]
         if mask is None:
             self.held[store.place, store.index] = Padded(new, value.lengths)

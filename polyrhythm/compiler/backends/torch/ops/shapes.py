@@ -32,6 +32,10 @@ def _broadcast(x: Tensor, shape: Ints) -> Tensor:
     return x.expand(shape)
 
 
+def _choose(a: Tensor, b: Tensor, condition: bool, shape: Ints) -> Tensor:
+    return (a if condition else b).expand(shape)
+
+
 def _concat(*tensors: Tensor, axis: int) -> Tensor:
     return torch.cat(tensors, axis)
 
@@ -167,6 +171,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "transpose": _transpose,
     "copy": lambda x: x,
     "broadcast": _broadcast,
+    "choose": _choose,
     "concat": _concat,
     "pad": _pad,
     "slice": _slice,

@@ -1,0 +1,76 @@
+"""Loops over tiles: a few hundred steps at a time, each statement vectorised over those of a tile.
+
+Two loops of independent steps whose common loop is not independent, as a filter over the last values of a computed
+signal, can be one of three things:
+
+1. *distributed*: two vectorised loops, with all steps of what passes between them stored;
+2. *fused*: one sequential loop with a ring of a few slots, one step after the other;
+3. *tiled*: one sequential loop over tiles of n steps. Inside it every member has a vectorised loop over the steps of
+   the tile, and what crosses the border of a tile is in a ring of w + n slots, rounded up to whole tiles.
+
+A tile takes the time of the first and, but for a constant, the memory of the second. It is chosen where the values
+would not be stored for all steps anyway: by an output, by a reader in another loop, or by a read without a limit.
+
+Legality: member m handles step t in tile `(t + shift_m) // n`. Shifts let no reader come before its source, division
+is monotonic, and within a tile the loops are in an order of their dependences. The checker proves it of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.sets import least
+from polyrhythm.compiler.ir.terms import Symbol, Term, product
+from polyrhythm.compiler.schedule.blocks import Block
+from polyrhythm.compiler.schedule.dependence_index import ByBlock
+
+STEPS = 256
+"""The most steps of a tile: enough that starting an operation does not count."""
+
+FEWEST = 16
+"""The fewest: a step that is so wide that fewer fill the cache is worth starting an operation for."""
+
+BYTES = 1 << 20
+"""What the widest value of a tile may take, so that a tile stays in the cache."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Which loops may be tiled: those over other dims than `untiled`. `stored` are the tensors stored whole anyway.
+
+    `widths` has the bytes of the widest value of each block at one step; blocks of unknown width are not in it.
+    """
+
+    stored: frozenset[str]
+    untiled: frozenset[Symbol]
+    widths: Mapping[str, int]
+
+    def steps(self, names: Iterable[str]) -> int:
+        """The steps of a tile of some blocks, a power of two; 0 if they are too wide to be tiled."""
+        widest = max((self.widths.get(name, BYTES) for name in names), default=1)
+        steps = min(STEPS, 1 << (BYTES // max(1, widest)).bit_length() - 1) if widest <= BYTES else 0
+        return steps if steps >= min(FEWEST, STEPS) else 0
+
+    def is_stored(self, block: Block, ranks: Mapping[str, Term], dependences: ByBlock) -> bool:
+        """Whether all steps of what a block makes are stored anyway, if blocks that have ranks are in a loop with it."""
+        if any(statement.node in self.stored for statement in block.statements):
+            return True
+        for d in dependences.out_of(block.name):
+            if d.reader not in ranks:
+                if any(symbol.kind == "dim" for step in d.steps.values() for symbol in step.symbols):
+                    return True  # many of its steps, elsewhere
+            elif least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition) is None:
+                return True
+        return False
+
+
+def tiling(graph: Graph, blocks: Mapping[str, Block], untiled: Iterable[Symbol]) -> Tiling:
+    """What may be tiled in a program."""
+    widths: dict[str, int] = {}
+    for name, block in blocks.items():
+        sizes = [product(graph[s.node].shape) * graph[s.node].dtype.itemsize for s in block.statements]
+        if all(size.is_constant for size in sizes):
+            widths[name] = max((size.constant for size in sizes), default=1)
+    return Tiling(frozenset({*graph.outputs, *graph.effects}), frozenset({*untiled, *graph.until}), widths)

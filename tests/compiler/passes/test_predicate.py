@@ -1,0 +1,95 @@
+"""A value that is another at the edges has one definition with guarded reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.verify import GrammarError, verify
+from polyrhythm.compiler.passes.notes import Notes
+from polyrhythm.compiler.passes.predicate import EDGE, predicate
+from polyrhythm.compiler.trace import trace
+
+t, T = pr.dim("t")
+x = pr.input("x", (2,), (t,))
+u = pr.tanh(x)
+
+
+def checked(output: pr.Tensor) -> Graph:
+    return completed(trace([output]))
+
+
+def chosen(outputs: Any, compiled_loops: bool = True) -> list[str]:
+    """The conditions of the guarded reads of a program."""
+    graph = predicate(checked(outputs), Notes(compiled_loops=compiled_loops))
+    verify(graph)
+    found = [d for node in graph for d in node.definitions if d.op == "choose"]
+    return [str(d.attributes["condition"]) for d in found]
+
+
+def test_an_edge_is_a_guarded_read() -> None:
+    assert chosen(pr.where(t >= 2, u[t - 2], 0.0)) == ["t >= 2"]
+    assert chosen(pr.where(t < 2, 0.0, u[pr.max(0, t - 2)])) == ["t >= 2"]
+    assert chosen(pr.where(t + 1 < T, u[t + 1], u)) == ["t <= T - 2"]
+
+
+def test_what_is_no_edge_stays_in_pieces() -> None:
+    P = pr.size("P", max=T)
+    assert chosen(pr.where(t < P, u, 0.0)) == []
+    assert chosen(pr.where(t > EDGE, u[t - EDGE], 0.0)) == []
+    assert chosen(pr.where(t >= EDGE, u[t - EDGE], 0.0)) == [f"t >= {EDGE}"]
+    assert chosen(pr.where(t >= 2, u[t - 2], 0.0), compiled_loops=False) == []
+
+
+def test_a_recurrence_and_what_it_reads_stay_in_pieces() -> None:
+    h = pr.recurrent((2,), (t,))
+    h[t] = pr.tanh(x + pr.where(t >= 1, h[t - 1], 0.0))
+    assert chosen(h) == []
+
+
+def test_a_length_that_is_found_makes_no_edge() -> None:
+    y = pr.recurrent((), (t,))
+    y[0] = 1.0
+    y[t + 1] = 2 * y
+    outputs = {"y": pr.where(t + 1 < T, pr.tanh(y)[t + 1], 0.0)}
+    program = pr.compile(outputs, until={t: y > 20})
+    want = pr.evaluate(outputs, until={t: y > 20}, bounds={T: 9})["y"]
+    np.testing.assert_allclose(program(bounds={T: 9})["y"], want, atol=1e-6)
+
+
+def test_the_grammar_sees_a_guard_the_wrong_way() -> None:
+    graph = predicate(checked(pr.where(t >= 2, u[t - 2], 0.0)), Notes(compiled_loops=True))
+    (node,) = (node for node in graph if any(d.op == "choose" for d in node.definitions))
+    (definition,) = node.definitions
+    turned = replace(definition, operands=definition.operands[::-1])
+    with pytest.raises(GrammarError, match="reads where"):
+        verify(replace(graph, nodes={**graph.nodes, node.name: replace(node, definitions=(turned,))}))
+
+
+EDGES = {
+    "shift": lambda: pr.where(t >= 2, u[t - 2], 0.0) * u,
+    "ahead": lambda: pr.where(t + 2 < T, u[t + 2], u[T - 1]),
+    "nested": lambda: pr.where(t >= 1, pr.where(t >= 2, u[pr.max(0, t - 2)], 1.0)[t - 1], 2.0) + u,
+    "both ends": lambda: pr.where((t >= 1) & (t + 1 < T), u[pr.max(t - 1, 0)] * u, 3.0),
+    "clamped": lambda: u[pr.max(0, t - 3)] * u[pr.min(T - 1, t + 1)],
+    "twice": lambda: (lambda v: pr.where(t >= 2, v[t - 2], 0.0) + v)(pr.sin(pr.where(t >= 1, u[t - 1], 0.5) + u)),
+}
+
+
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
+@pytest.mark.parametrize("name", EDGES)
+def test_results_and_gradients_are_those_of_the_oracle(name: str, backend: str) -> None:
+    value = EDGES[name]()
+    outputs = {"y": value, "gradient": pr.grad((value**2)[0:T].sum((0, 1)), x)}
+    program = pr.compile(outputs, backend=backend)
+    for steps in (0, 1, 2, 3, 4, 9):
+        inputs: dict[str, Any] = {"x": np.random.default_rng(steps).normal(size=(steps, 2)).astype("float32")}
+        want, have = pr.evaluate(outputs, inputs), program(**inputs)
+        for key in want:
+            np.testing.assert_allclose(have[key], want[key], atol=1e-5, err_msg=f"{key} at T = {steps}")
