@@ -501,22 +501,13 @@ class _Scheduler:
         """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
         among = dependences.inside(set(group.members))
         rankings = [(way, candidate.ranks) for way in group.ways for candidate in way.candidates]
-        for way, ranks in rankings[:-1]:
+        for number, (way, ranks) in enumerate(rankings, 1):
             try:
-                return self._ordered(group, way, ranks, among, remaining)
+                return (self._tiled if way.tile else self._ranked)(group, way, ranks, among, remaining)
             except ScheduleError:
-                continue
-        return self._ordered(group, *rankings[-1], among, remaining)
-
-    def _ordered(
-        self,
-        group: _Group,
-        way: _Way,
-        ranks: Ranks,
-        among: Sequence[Dependence],
-        remaining: Mapping[str, tuple[Symbol, ...]],
-    ) -> Loop:
-        return (self._tiled if way.tile else self._ranked)(group, way, ranks, among, remaining)
+                if number == len(rankings):
+                    raise
+        raise AssertionError("a loop has a ranking")
 
     def _tiled(
         self,

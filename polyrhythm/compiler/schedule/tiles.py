@@ -54,7 +54,7 @@ class Tiling:
         return steps if steps >= min(FEWEST, STEPS) else 0
 
     def is_stored(self, block: Block, ranks: Mapping[str, Term], dependences: ByBlock) -> bool:
-        """Whether all steps of what a block makes are stored anyway, if blocks that have ranks are in a loop with it."""
+        """Whether all steps of what a block makes are stored anyway, if blocks with ranks are in a loop with it."""
         if any(statement.node in self.stored for statement in block.statements):
             return True
         for d in dependences.out_of(block.name):
