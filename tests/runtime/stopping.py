@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 import polyrhythm as pr
 from polyrhythm import optim
@@ -85,7 +86,7 @@ def _half(arrays: Any, path: Path, metadata: Any) -> None:
     die()
 
 
-snapshots_save = snapshots.save_file
+snapshots_save = save_file
 
 
 def main() -> None:
@@ -95,9 +96,9 @@ def main() -> None:
     if moment != "never":
         what, number = moment.split(":")
         if what == "writing":
-            snapshots.save_file = at_the(int(number), snapshots.save_file, _half)
+            vars(snapshots)["save_file"] = at_the(int(number), save_file, _half)
         elif what == "renaming":
-            snapshots.os.replace = at_the(int(number), os.replace, die)
+            os.replace = at_the(int(number), os.replace, die)
         else:
             remove = at_the(int(number), Path.unlink, die)
             Path.unlink = lambda path: os.unlink(path) if path.suffix == snapshots.PARTIAL else remove(path)  # type: ignore

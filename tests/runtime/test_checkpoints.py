@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import polyrhythm as pr
 from polyrhythm import errors
@@ -220,7 +221,7 @@ def test_damaged_files_are_refused(programs: dict[str, pr.Program], damage: str,
     path = tmp_path / "iteration-000000023.safetensors"
     content = path.read_bytes()
     if damage == "unsigned":
-        snapshots.save_file({"w": np.zeros(2)}, path, metadata={"seed": "7"})
+        save_file({"w": np.zeros(2)}, path, metadata={"seed": "7"})
     elif damage == "folder":
         path.unlink()
         path.mkdir()

@@ -8,6 +8,7 @@ import platform
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -182,7 +183,7 @@ def test_a_library_is_built_once(anew: Path) -> None:
 
 def test_a_library_without_a_folder_to_keep_it(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYRHYTHM_CACHE", "")
-    monkeypatch.setattr(build.tempfile, "tempdir", str(anew))
+    monkeypatch.setattr(tempfile, "tempdir", str(anew))
     assert build.built("skinny.c").library is not None
     assert not (anew / "kept").exists()
 
@@ -273,7 +274,7 @@ def test_a_folder_that_cannot_be_written(anew: Path) -> None:
 def test_threads_that_want_the_kernel_first(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[str] = []
     monkeypatch.setattr(kernel, "_missing", lru_cache(1)(kernel._missing.__wrapped__))
-    monkeypatch.setattr(kernel.jax.ffi, "register_ffi_target", lambda name, *_, **__: registered.append(name))
+    monkeypatch.setattr(jax.ffi, "register_ffi_target", lambda name, *_, **__: registered.append(name))
     threads = [threading.Thread(target=kernel.missing) for _ in range(4)]
     for thread in threads:
         thread.start()
