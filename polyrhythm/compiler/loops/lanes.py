@@ -44,11 +44,11 @@ def _items(program: LoopProgram, items: Sequence[Item], live: set[str], wished: 
     """Items with lanes; `live` are the places that matter afterwards."""
     done: list[Item] = []
     for number, item in enumerate(items):
-        after = live_before(items[number + 1 :], live, program)
         if isinstance(item, If):
+            after = live_before(items[number + 1 :], live, program)
             item = replace(item, body=_items(program, item.body, after, wished))
         elif isinstance(item, For):
-            item = _loop(program, item, after, wished)
+            item = _loop(program, item, live_before(items[number + 1 :], live, program), wished)
         done.append(item)
     return tuple(done)
 
