@@ -39,8 +39,8 @@ from polyrhythm.language.chunks import Chunk, parsed_bytes
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.language.tensor import Tensor
 
-NEVER = 1e6
-"""Seconds of a call that nothing makes up for."""
+NO_GROWTH_CALL = 1e6
+"""Seconds that a call costs where growing buffers are left out: more than growing ever saves."""
 
 
 @dataclass
@@ -70,8 +70,8 @@ class Compiled:
 
 
 @contextmanager
-def keeping_all() -> Iterator[None]:
-    """No search for circular garbage meanwhile: nearly all that is made is kept, and gone through again and again."""
+def gc_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector while compiling: nearly nothing dies, and every collection scans it all."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -157,7 +157,7 @@ def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> C
         one_by_one = {item.counter.name: Chunk(1) for item in walk(compiled.loops.body) if isinstance(item, For)}
         chosen = {**one_by_one, **chosen}
     if "grow" in compiled.without:
-        machine = replace(machine, call=NEVER)
+        machine = replace(machine, call=NO_GROWTH_CALL)
     limit = None if budget is None else parsed_bytes(budget)
     loops = replace(compiled.loops, budget=limit, chunks=chosen, machine=machine)
     return replace(compiled, loops=with_growth(loops) if compiled.compiled_loops else loops)

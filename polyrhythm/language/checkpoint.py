@@ -39,8 +39,8 @@ def checkpoint(x: Structure, over: Dim | None = None, every: int | Index | None 
     >>> h = pr.recurrent((), ((t, T + 1),))
     >>> h[0] = 0.0
     >>> h[t + 1] = pr.tanh(w * h + x)
-    >>> slope = pr.grad(pr.checkpoint(h, over=t, every=32) ** 2, w)
-    >>> keeping = pr.compile(slope, backend="numpy").memory
+    >>> gradient = pr.grad(pr.checkpoint(h, over=t, every=32) ** 2, w)
+    >>> keeping = pr.compile(gradient, backend="numpy").memory
     >>> keeping.kept({T: 1024}) < 1024
     True
     """

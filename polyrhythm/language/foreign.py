@@ -140,13 +140,13 @@ def _jax(name: str, call: Flat, operands: Types) -> OpaqueFunction:
 
     def pullback(result: int, wanted: tuple[int, ...]) -> OpaqueFunction:
         def back(*arrays: Any) -> tuple[Any, ...]:
-            *values, slope = arrays
+            *values, cotangent = arrays
 
             def through(*chosen: Any) -> Any:
                 changed = dict(zip(wanted, chosen, strict=True))
                 return call(*(changed.get(place, value) for place, value in enumerate(values)))[result]
 
-            return tuple(jax.vjp(through, *(values[place] for place in wanted))[1](slope))
+            return tuple(jax.vjp(through, *(values[place] for place in wanted))[1](cotangent))
 
         return _jax(f"{name}_vjp", back, (*operands, results[result]))
 
@@ -174,13 +174,13 @@ def _torch(name: str, call: Flat, operands: Types) -> OpaqueFunction:
 
     def pullback(result: int, wanted: tuple[int, ...]) -> OpaqueFunction:
         def back(*tensors: Any) -> tuple[Any, ...]:
-            *values, slope = tensors
+            *values, cotangent = tensors
 
             def through(*chosen: Any) -> Any:
                 changed = dict(zip(wanted, chosen, strict=True))
                 return call(*(changed.get(place, value) for place, value in enumerate(values)))[result]
 
-            return tuple(torch.func.vjp(through, *(values[place] for place in wanted))[1](slope))
+            return tuple(torch.func.vjp(through, *(values[place] for place in wanted))[1](cotangent))
 
         return _torch(f"{name}_vjp", back, (*operands, results[result]))
 

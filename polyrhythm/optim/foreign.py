@@ -57,8 +57,8 @@ def optax(i: Dim, params: Any, gradients: Any, transformation: Any) -> Any:
     def init(now: Any) -> Any:
         return stored(transformation.init(now))
 
-    def step(slopes: Any, state: Any, now: Any) -> tuple[Any, Any]:
-        updates, after = transformation.update(slopes, restored(state), now)
+    def step(gradients: Any, state: Any, now: Any) -> tuple[Any, Any]:
+        updates, after = transformation.update(gradients, restored(state), now)
         return apply_updates(now, updates), stored(after)
 
     def define(tensor: Tensor, value: Tensor) -> None:

@@ -36,7 +36,7 @@ from polyrhythm.runtime.snapshots import Snapshot
 
 FORMAT = "polyrhythm run 1"
 OUTSIDE = "outside/"
-"""What the names of the arrays begin with that host functions keep."""
+"""Name prefix of the arrays that are saved for host functions."""
 
 
 class Outside(Protocol):

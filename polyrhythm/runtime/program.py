@@ -11,7 +11,7 @@ import numpy as np
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.pseudo_code import pseudo_code
-from polyrhythm.compiler.pipeline import Compiled, compile_tensors, keeping_all, limited, streamed
+from polyrhythm.compiler.pipeline import Compiled, compile_tensors, gc_paused, limited, streamed
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.chunks import Chunk
 from polyrhythm.language.index import Bound, Dim
@@ -30,7 +30,7 @@ from polyrhythm.runtime.streaming import Stream
 BACKENDS = ("jax", "numpy", "torch")
 
 MANY_STEPS = 16
-"""From how many first steps on that a call makes at once a stream does so too."""
+"""Leading steps: a stream batches them if a call would batch at least this many."""
 
 RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "library", "at")
 """Arguments of calls, streams and probes, which no input may be named like."""
@@ -136,7 +136,7 @@ class Program:
                 )
         self.wanted, self.options = wanted, options
         compiled_loops = options.backend == "jax"
-        with keeping_all():
+        with gc_paused():
             self.compiled = compile_tensors(
                 wanted.outputs,
                 wanted.effects,

@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 from polyrhythm.runtime.errors import CheckpointDamagedError, CheckpointInUseError
 
 PARTIAL = ".partial"
-"""How the name of a file ends that is still being written."""
+"""Suffix of a file that is still being written."""
 
 _NAME = re.compile(r"iteration-(\d+)\.safetensors")
 

@@ -263,8 +263,7 @@ def _added(*lines: Line) -> Line:
 def least_shifts(vertices: Iterable[Vertex], arcs: Iterable[tuple[Vertex, Vertex, int]]) -> dict[Vertex, int] | None:
     """The least shifts from zero on with `shift[b] >= shift[a] - gap` for each arc `(a, b, gap)` (Bellman-Ford).
 
-    None for a circle of arcs that asks for more and more. It shows as one among what decided each shift last, long
-    before the last round.
+    None on a negative cycle, which is found early as a cycle of predecessors.
 
     >>> least_shifts("abc", [("a", "b", -1), ("b", "c", -2)])
     {'a': 0, 'b': 1, 'c': 3}

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PAYS = 0.7
-"""The share of the time of all steps at once that a tile has to be predicted to take."""
+TILE_SHARE = 0.7
+"""Tile only if predicted to take at most this share of the time of the untiled loop."""
 
 LEAST = 512
-"""The least capacity of a growing buffer, and how many steps have to make up for growing."""
+"""Steps: the least capacity of a growing buffer, over which growing has to pay for itself."""
 
 GROWING = 4
-"""What letting buffers grow takes, in calls: about a millisecond, and 2 to 3 with a dozen buffers."""
+"""The cost of growing buffers in calls of XLA: about a millisecond, 2 to 3 with a dozen buffers."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def chunk_for(machine: Machine, lanes: Lanes, most: int) -> int | None:
     if lanes.count > most:
         return best
     whole = seconds_of(machine, lanes, lanes.count)
-    return best if best is not None and seconds_of(machine, lanes, best) < PAYS * whole else None
+    return best if best is not None and seconds_of(machine, lanes, best) < TILE_SHARE * whole else None
 
 
 def worthwhile(machine: Machine) -> int:

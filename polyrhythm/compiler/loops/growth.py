@@ -29,8 +29,8 @@ from polyrhythm.compiler.loops.ir import For, If, Item, Load, LoopProgram, Steps
 from polyrhythm.compiler.loops.liveness import live_before, written
 from polyrhythm.compiler.loops.units import Unit, units
 
-NOMINAL = 16
-"""What an axis of unknown length counts for in the estimate."""
+NOMINAL_STEPS = 16
+"""Steps: what a bound counts for in the estimate of bytes that growing saves."""
 
 Lookup = Callable[[Symbol], int]
 
@@ -281,7 +281,7 @@ def _growing_bytes(program: LoopProgram, loop: For, bound: Symbol) -> int:
                 for other, length in enumerate(place.whole):
                     picked = other < len(load.index) and isinstance(load.index[other], Term)
                     if other != axis and not picked:
-                        size *= max(1, length.constant) if length.is_constant else NOMINAL
+                        size *= max(1, length.constant) if length.is_constant else NOMINAL_STEPS
                 total += size
     return total
 

@@ -33,15 +33,15 @@ LARGE, APART = 10_007, 31
 
 MOST_SEGMENTS = 12
 
-MUCH = 40
-"""Operations, from which on code is not worth having twice for an iteration or two."""
+LARGE_BODY = 40
+"""Operations of a body from which on one or two iterations are guarded instead of peeled."""
 
-FEW = 2
-"""Iterations that are not worth a copy of much code."""
+FEW_ITERATIONS = 2
+"""Iterations that are guarded instead of peeled if the body is large."""
 
 
-GAP = 1_000
-"""Iterations without anything to do, for large bounds, that are worth a cut."""
+IDLE_ITERATIONS = 1_000
+"""Idle iterations, at large bounds, from which on a loop is cut in two."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def apart(spans: Sequence[Span], given: Condition, nominal: Mapping[Symbol, int]
     groups: list[list[Span]] = []
     last = 0
     for span in sorted(spans, key=lambda span: nominal_value(span[0], nominal)):
-        if groups and nominal_value(span[0], nominal) - last < GAP:
+        if groups and nominal_value(span[0], nominal) - last < IDLE_ITERATIONS:
             groups[-1].append(span)
         else:
             groups.append([span])
@@ -163,7 +163,7 @@ def _alike(a: Segment, b: Segment, nominal: Mapping[Symbol, int], weights: Mappi
     shortest = min(nominal_value(s.end, nominal) - nominal_value(s.first, nominal) for s in (a, b))
     shared = sum(weights.get(name, 0) for name in a.active if name in b.active)
     apart = sum(weights.get(name, 0) for name in {*a.active} ^ {*b.active})
-    return a.end is b.first and shortest <= FEW and shared >= MUCH and 4 * apart <= shared
+    return a.end is b.first and shortest <= FEW_ITERATIONS and shared >= LARGE_BODY and 4 * apart <= shared
 
 
 def _right(counter: Symbol, ranges: Ranges, segments: Sequence[Segment], given: Condition) -> bool:

@@ -40,18 +40,18 @@ from polyrhythm.compiler.loops.ir import (
 )
 
 LARGE_SLICES = 1 << 15
-"""Bytes that an iteration takes out of stacked arrays, from which on a loop is unrolled."""
+"""Bytes of slices per iteration from which on a loop is unrolled: the copies cost more than the code."""
 
 MOST_OPERATIONS = 20_000
-"""The most operations that a program may have when its loops are written out."""
+"""Operations that a program may have after unrolling."""
 
 MOST_ITERATIONS = 128
 
 LITTLE = 8
 """The most operations of a parallel loop that is written out for the sake of what it shares with another."""
 
-NOMINAL = 256
-"""What an axis of unknown length counts for in the estimate."""
+NOMINAL_LENGTH = 256
+"""Elements: what an axis of unknown length counts for in the estimate of slices."""
 
 Values = Mapping[Symbol, Term]
 
@@ -154,7 +154,7 @@ def _slice_bytes(place: Place, index: Sequence[Term | Steps]) -> int:
     size = place.type.dtype.itemsize
     for axis, length in enumerate(place.whole):
         if axis >= len(picked) or not picked[axis]:
-            size *= max(1, length.constant) if length.is_constant else NOMINAL
+            size *= max(1, length.constant) if length.is_constant else NOMINAL_LENGTH
     return size
 
 

@@ -29,21 +29,21 @@ from polyrhythm.compiler.ir.sets import facts, least
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
 
-WORK = 200
-"""The fewest multiplications that are worth keeping one number; of a single contraction."""
+MIN_FLOPS_PER_STORED = 200
+"""Multiplications per stored element from which on a lone contraction is hoisted (docs/decisions.md: hoisting)."""
 
-NARROW = 8192
-"""The most numbers that a value may have at a step: more, for all steps at once, do not stay in a cache."""
+MAX_STEP_ELEMENTS = 8192
+"""Elements that a value may have at a step: with more, those of all steps do not stay in a cache."""
 
-SHARE = 8
-"""They may also be so many times fewer than the numbers of the matrices, which need not be read at every step then."""
+WEIGHTS_PER_ELEMENT = 8
+"""A wider value is still hoisted if the weights have this many times its elements: not re-reading them pays for it."""
 
-FEW = 64
-"""With so many times fewer numbers the matrices are all that counts, and the room may be four times what is kept."""
+MANY_WEIGHTS_PER_ELEMENT = 64
+"""If the weights have this many times its elements, the hoisted value may take four times the storage."""
 
 
-LARGE = 1 << 16
-"""Such matrices, with so few numbers made, take their time to be read: then fewer multiplications are enough."""
+MEMORY_BOUND_ELEMENTS = 1 << 16
+"""Elements of weights from which on they are memory-bound: the threshold for multiplications is waived."""
 
 
 def hoisted(graph: Graph) -> dict[str, frozenset[Symbol]]:
@@ -153,12 +153,16 @@ class _Along(Along):
         if not products or widest is None or kept is None:
             return False
         matrices = sum(p.matrix for p in products)
-        if widest > max(NARROW, matrices // SHARE):
+        if widest > max(MAX_STEP_ELEMENTS, matrices // WEIGHTS_PER_ELEMENT):
             return False
         if not self.ahead[name]:
             return True
-        few = kept * FEW <= matrices
-        if len(products) == 1 and products[0].work < WORK * kept and not (few and matrices >= LARGE):
+        few = kept * MANY_WEIGHTS_PER_ELEMENT <= matrices
+        if (
+            len(products) == 1
+            and products[0].work < MIN_FLOPS_PER_STORED * kept
+            and not (few and matrices >= MEMORY_BOUND_ELEMENTS)
+        ):
             return False
         return kept <= self._room(self.graph[name]) * (4 if few else 1)
 

@@ -87,7 +87,7 @@ WORDS = (
     *("inputs", "bounds", "seed", "runtime", "run", "new", "load", "own", "call", "steps"),
     *("begun", "begin_unit", "begin_at", "first", "range", "min", "max", "bool", "compiled"),
 )
-"""What generated code uses under these names."""
+"""Identifiers that generated code reserves."""
 
 
 @dataclass

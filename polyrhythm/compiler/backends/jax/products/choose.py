@@ -127,12 +127,12 @@ def _past(axes: Axes, lane: int | None) -> Axes:
     return axes if lane is None else tuple(axis + (axis >= lane) for axis in axes)
 
 
-def _differentiated(values: Sequence[Array], slopes: Sequence[Any], **how: Any) -> tuple[Array, Any]:
-    """The product and its slope."""
-    (a, b, _), (slope_a, slope_b, _) = values, slopes
+def _differentiated(values: Sequence[Array], tangents: Sequence[Any], **how: Any) -> tuple[Array, Any]:
+    """The product and its tangent."""
+    (a, b, _), (tangent_a, tangent_b, _) = values, tangents
     made = _product.bind(*values, **how)
-    parts = [] if type(slope_a) is ad.Zero else [_dot(slope_a, b, **how)]
-    parts += [] if type(slope_b) is ad.Zero else [_dot(a, slope_b, **how)]
+    parts = [] if type(tangent_a) is ad.Zero else [_dot(tangent_a, b, **how)]
+    parts += [] if type(tangent_b) is ad.Zero else [_dot(a, tangent_b, **how)]
     return made, sum(parts[1:], parts[0]) if parts else jnp.zeros_like(made)
 
 

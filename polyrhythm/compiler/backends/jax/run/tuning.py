@@ -42,13 +42,13 @@ PATIENCE = 1.0
 """Seconds for the rounds of a candidate; there are at least two."""
 
 HOPELESS = 20.0
-"""By how much the cost model may find a candidate slower than the best and it is still tried."""
+"""Candidates predicted to be this many times slower than the best are not tried."""
 
 SLOW = 3.0
-"""By how much a candidate may be slower than the fastest at the first call and it still takes part in the rounds."""
+"""Candidates this many times slower than the fastest at the first call leave the race."""
 
 CLEARLY = 0.95
-"""The share of the time of the cost model's choice that another choice has to take."""
+"""A measured choice replaces the one of the cost model if it takes at most this share of its time."""
 
 
 @dataclass(frozen=True)
