@@ -28,7 +28,7 @@ class Inside:
 def executables(program: pr.Program) -> dict[Any, Any]:
     """The compiled XLA programs, in the order of compilation."""
     backend = program.backend
-    found: dict[Any, Any] = backend._compiled if backend.growing is None else backend.growing._compiled
+    found: dict[Any, Any] = backend.executor.programs
     return found
 
 

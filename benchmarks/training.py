@@ -122,7 +122,7 @@ def memory(kind: Kind) -> Iterator[Result | Fact]:
     for what, how in (("everything kept", kind.kept), ("computed again", kind.again)):
         program = pr.compile(kind.train(model, kind.shape, how).outputs)
         program(**given)
-        (ours,) = program.backend._compiled.values()
+        (ours,) = program.backend.executor.programs.values()
         hand = by_hand.trained(kind.loss(kind.shape, how)).lower(weights, **given).compile()  # type: ignore[attr-defined]
         for way, compiled in (("ours", ours), (HAND, hand)):
             yield Fact(f"{titled(kind)}: peak memory, {way}, {what}", _planned(compiled) / 1e6, "MB")

@@ -58,7 +58,7 @@ class Caller:
             if is_iterator(value) and name in self.graph.inputs:
                 values[name] = collected(name, value, self.graph.inputs[name])
         known = self._bounds(values, bounds)
-        check_budget(self.loops, known)
+        check_budget(self.loops, known, self.library == "jax")
         if any(is_traced(value) for value in values.values()):
             if checkpoints is not None:
                 raise UnsupportedError(
@@ -192,7 +192,7 @@ class Caller:
         dims = {name: node.dims for name, node in self.graph.inputs.items()}
         fed = {n: v for n, v in values.items() if is_iterator(v) and dims.get(n)}
         known, shapes = self._fed_bounds(values, fed, bounds)
-        check_budget(self.loops, known)
+        check_budget(self.loops, known, self.library == "jax")
         whole = {n: np.zeros(shapes[n], self.graph.inputs[n].dtype) for n in fed}
         arrays = {**self._given({n: v for n, v in values.items() if n not in fed})}
         if self.program.options.check_nan:

@@ -1,9 +1,9 @@
 """How many bytes a program needs, told before it runs.
 
-A place takes its slots times the bytes of one. Besides, a block needs room for the values it computes: each lives
+A place takes its slots times the bytes of one. Besides, a block needs memory for the values it computes: each lives
 from its computation to its last use. The largest sum over all blocks is what the program needs on top of its
-places, for blocks run one after the other. A backend that does independent iterations all at once needs room for the
-values of all of them.
+places, for blocks run one after the other, as NumPy and torch do. What a backend that compiles loops allocates is
+planned by the backend itself, from what it is going to compile (`backends/jax/run/footprint.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,21 @@ from typing import Any
 
 from polyrhythm.compiler.ir.intervals import Interval, interval
 from polyrhythm.compiler.ir.ops import record
+from polyrhythm.compiler.ir.ops.contraction import lies_as_matrices, parse_spec
 from polyrhythm.compiler.ir.terms import Symbol, Term, minimum, product
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, Local, LoopProgram, Place, Steps, blocks_of
+from polyrhythm.compiler.loops.ir import (
+    Block,
+    Compute,
+    For,
+    If,
+    Item,
+    Load,
+    Local,
+    LoopProgram,
+    Place,
+    Steps,
+)
 from polyrhythm.errors import MemoryBudgetError
 
 Lookup = Callable[[Symbol], int]
@@ -44,8 +56,7 @@ class Memory:
     """
 
     program: LoopProgram
-    at_once: bool = False  # whether independent iterations are done together
-    twice: tuple[Place, ...] = ()  # the places of which a backend has another copy while a loop runs
+    planned: Callable[[Mapping[str, int]], Any] | None = None  # what a backend that compiles loops allocates
 
     def bytes(self, bounds: Mapping[Any, int]) -> int:
         """All bytes of the places at given bounds: inputs, outputs and what is kept in between."""
@@ -61,45 +72,36 @@ class Memory:
         return _bytes(TensorType(place.whole, place.type.dtype), {}, _lookup(bounds))
 
     def temporary(self, bounds: Mapping[Any, int]) -> int:
-        """The largest sum of values alive at one time inside any block, and copies of places that loops work on."""
-        copies = sum(self.bytes_of(place, bounds) for place in self.twice)
-        return copies + max((size for _, size in self._blocks(bounds)), default=0)
+        """What is allocated beside inputs, outputs and, step by step, places: values alive at one time."""
+        if self.planned is not None:
+            return int(self.planned(_named(bounds)).largest.temporaries)
+        return max((size for _, size in self._blocks(bounds)), default=0)
 
     def peak(self, bounds: Mapping[Any, int]) -> int:
-        """Everything: the places, and the temporaries of the block that needs most."""
+        """Everything that a run allocates at the time when it needs most, inputs included.
+
+        On JAX it is planned for the capacities of the bounds, and is an upper bound on CPU: at most a tenth and a
+        megabyte above what XLA allocates.
+        """
+        if self.planned is not None:
+            return int(self.planned(_named(bounds)).peak)
         return self.bytes(bounds) + self.temporary(bounds)
 
     def _blocks(self, bounds: Mapping[Any, int]) -> list[tuple[str, int]]:
+        """The bytes that the values of each block take."""
         lookup, found = _lookup(bounds), []
 
-        def visit(items: tuple[Item, ...], ranges: Mapping[Symbol, Interval], lanes: int, collected: int) -> None:
+        def visit(items: tuple[Item, ...], ranges: Mapping[Symbol, Interval]) -> None:
             for item in items:
                 if isinstance(item, Block):
-                    found.append((item.name, max(collected, lanes * _alive(item, ranges, lookup))))
+                    found.append((item.name, _alive(item, ranges, lookup)))
                 elif isinstance(item, If):
-                    visit(item.body, ranges, lanes, collected)
+                    visit(item.body, ranges)
                 else:
-                    count = self._lanes(item, ranges, lookup)
-                    rows = self._written(item, bounds) if count > 1 else 0
-                    inner = {**ranges, item.counter: _range(item, ranges)}
-                    visit(item.body, inner, lanes * count, max(collected, rows))
+                    visit(item.body, {**ranges, item.counter: _range(item, ranges)})
 
-        visit(self.program.body, {}, 1, 0)
+        visit(self.program.body, {})
         return found
-
-    def _written(self, loop: For, bounds: Mapping[Any, int]) -> int:
-        """The bytes of the places that a loop stores to: what its iterations make is collected before it is stored."""
-        names = {store.place for block in blocks_of(loop.body) for store in block.stores}
-        places = (self.program.places[name] for name in names)
-        return sum(self.bytes_of(place, bounds) for place in places if place.kind != "variable")
-
-    def _lanes(self, loop: For, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
-        """How many iterations of a loop are done together."""
-        if not (self.at_once and loop.parallel and loop.stop is None):
-            return 1
-        every = max(1, interval(loop.end - loop.first, ranges)[1].evaluate(lookup))
-        chosen = self.program.chunks.get(loop.counter.name)
-        return every if chosen is None or chosen.steps is None else min(every, chosen.steps)
 
     def table(self, bounds: Mapping[Any, int]) -> str:
         """The plan at given bounds, a line per place, as a table."""
@@ -114,11 +116,11 @@ class Memory:
         for place in sorted(places, key=lambda place: self.bytes_of(place, bounds), reverse=True):
             slots = "; ".join(place.folded) or "-"
             table.add_row(place.name, place.kind, slots, f"{self.bytes_of(place, bounds):,}", place.why)
-        name, size = max(self._blocks(bounds), key=lambda entry: entry[1], default=("-", 0))
-        table.add_row("(temporaries)", "", "", f"{size:,}", f"the most that one block needs: {name}")
-        for place in self.twice:
-            size = self.bytes_of(place, bounds)
-            table.add_row("(copy)", "", "", f"{size:,}", f"{place.name} by remainders, since it is read in strides")
+        name, _ = max(self._blocks(bounds), key=lambda entry: entry[1], default=("-", 0))
+        why = f"the most that one block needs: {name}"
+        if self.planned is not None:
+            why = "values of vectorised loops, masked operands, copies, at capacity"
+        table.add_row("(temporaries)", "", "", f"{self.temporary(bounds):,}", why)
         table.add_row("(peak)", "", "", f"{self.peak(bounds):,}", "")
         console = Console(width=120, no_color=True)
         with console.capture() as captured:
@@ -152,12 +154,15 @@ def _nominal_bytes(place: Place) -> int:
     return _size(place).evaluate(value)
 
 
-def check_budget(program: LoopProgram, bounds: Mapping[Any, int]) -> None:
-    """Refuse a run whose places alone take more than the budget."""
+def check_budget(program: LoopProgram, bounds: Mapping[Any, int], compiles: bool) -> None:
+    """Refuse a run that takes more than the budget; where the backend `compiles`, by the places alone.
+
+    It knows the rest when it compiles, and refuses it then.
+    """
     if program.budget is None:
         return
     memory = Memory(program)
-    needed = memory.bytes(bounds)
+    needed = memory.bytes(bounds) if compiles else memory.peak(bounds)
     if needed > program.budget:
         largest = max(program.places.values(), key=lambda place: memory.bytes_of(place, bounds))
         raise MemoryBudgetError(
@@ -183,14 +188,30 @@ def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> i
             last[name] = number
     for store in block.stores:
         last[owner[store.value]] = len(block.body)
+    types = {compute.result: compute.type for compute in block.body}
     most = now = 0
     for number, compute in enumerate(block.body):
         now += sizes.get(compute.result, 0)
         # Several slots of a ring are gathered; other reads are views.
         rings = [o for o in compute.operands if isinstance(o, Load) and any(map(_is_ring, o.index))]
-        most = max(most, now + sum(_gathered(load, ranges, lookup) for load in rings))
+        copied = _transposed(compute, types, ranges, lookup)
+        most = max(most, now + copied + sum(_gathered(load, ranges, lookup) for load in rings))
         now -= sum(sizes.get(name, 0) for name, end in last.items() if end == number)
     return most
+
+
+def _transposed(
+    compute: Compute, types: Mapping[str, TensorType], ranges: Mapping[Symbol, Interval], lookup: Lookup
+) -> int:
+    """The bytes of the operands that a product transposes first, in a copy."""
+    if compute.op != "einsum" or len(compute.operands) != 2:
+        return 0
+    words, output = parse_spec(compute.attributes["spec"])
+    shared = {*words[0]} & {*words[1]}
+    batch, contracted = shared & {*output}, shared - {*output}
+    kinds = [o.type if isinstance(o, Load) else types[o.name] for o in compute.operands]
+    turned = (not lies_as_matrices(word, batch, contracted) for word in words)
+    return sum(_bytes(kind, ranges, lookup) for kind, copied in zip(kinds, turned, strict=True) if copied)
 
 
 def _gathered(load: Load, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
@@ -215,6 +236,10 @@ def _bytes(kind: TensorType, ranges: Mapping[Symbol, Interval], lookup: Lookup) 
     return max(0, size.evaluate(lookup)) * kind.dtype.itemsize
 
 
+def _named(bounds: Mapping[Any, int]) -> dict[str, int]:
+    return {str(key): value for key, value in bounds.items()}
+
+
 def _lookup(bounds: Mapping[Any, int]) -> Lookup:
-    values = {str(key): value for key, value in bounds.items()}
+    values = _named(bounds)
     return lambda symbol: values[symbol.name]

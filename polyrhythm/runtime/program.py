@@ -276,7 +276,7 @@ class Program:
         """What the program keeps, where, and why; ask it for bytes at given bounds."""
         if self.options.backend != "jax":
             return Memory(self.compiled.loops)
-        return Memory(self.compiled.loops, True, self.backend.kept_twice())
+        return Memory(self.compiled.loops, self.backend.planned)
 
     def explain(self, level: int = 1) -> str:
         """What the compiler made of the program, and why, as text: the most important of it, at level 2 all."""

@@ -10,11 +10,13 @@ from typing import Protocol
 
 
 class Compilation(Protocol):
-    """One compilation by the backend: for which capacities, why, and how long it took."""
+    """One compilation by the backend: for which capacities, why, how long it took; bytes planned and allocated."""
 
     capacities: dict[str, int]
     reason: str
     seconds: float
+    planned: int
+    allocated: int
 
 
 @dataclass

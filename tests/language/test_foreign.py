@@ -59,7 +59,7 @@ def test_it_is_one_xla_program() -> None:
     program = pr.compile(loss)
     program(x=X, w=W)
     assert len(program.stats.compilations) == 1
-    assert "pure_callback" not in program.backend._compiled[next(iter(program.backend._compiled))].as_text()
+    assert "pure_callback" not in next(iter(program.backend.executor.programs.values())).as_text()
 
 
 def test_second_derivatives_in_float64() -> None:

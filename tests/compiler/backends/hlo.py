@@ -18,7 +18,7 @@ def optimised(program: pr.Program, **arguments: Any) -> str:
     """Run a program once and return its optimised HLO, that of the largest capacity if its buffers grow."""
     program(**arguments)
     backend = program.backend
-    compiled = list((backend._compiled if backend.growing is None else backend.growing._compiled).values())
+    compiled = list(backend.executor.programs.values())
     assert len(compiled) == 1 or backend.growing is not None
     return str(compiled[-1].as_text())
 

@@ -79,7 +79,7 @@ def test_the_buffers_of_all_steps_double_as_they_fill() -> None:
     program = pr.compile(decoder(sizes), bounds={L: sizes.layers})
     program(bounds={T: 300}, **inputs(sizes))
     assert [entry.capacities for entry in program.stats.compilations] == [{"T": 128}, {"T": 256}, {"T": 512}]
-    needed = [entry.memory_analysis().output_size_in_bytes for entry in program.backend.growing._compiled.values()]
+    needed = [entry.memory_analysis().output_size_in_bytes for entry in program.backend.executor.programs.values()]
     per_step = 2 * sizes.layers * sizes.width * 4
     assert needed[1] - needed[0] == pytest.approx(128 * per_step, rel=0.01)
     assert needed[2] - needed[1] == pytest.approx(256 * per_step, rel=0.01)

@@ -156,7 +156,7 @@ def measured(program: pr.Program, cell: Cell, steps: int) -> tuple[np.ndarray, i
     backend = program.backend
     assert isinstance(backend, JaxBackend)
     found = program(**dict[str, Any](cell.inputs(steps)))
-    (compiled,) = backend._compiled.values()
+    (compiled,) = backend.executor.programs.values()
     return found, int(compiled.memory_analysis().temp_size_in_bytes)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ import numpy as np
 from polyrhythm.compiler.analysis.calls import check_found
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.products import kernel
+from polyrhythm.compiler.backends.jax.run.executor import Compilation, Executor, Plan
+from polyrhythm.compiler.backends.jax.run.footprint import Footprint
 from polyrhythm.compiler.backends.jax.run.growing import Growing
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
@@ -26,17 +27,7 @@ from polyrhythm.compiler.backends.libraries import check_libraries
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.intervals import most
 from polyrhythm.compiler.ir.terms import Symbol
-from polyrhythm.compiler.loops.ir import LoopProgram, Place, blocks_of, output_shapes
-from polyrhythm.compiler.loops.units import units
-
-
-@dataclass
-class Compilation:
-    """One compilation by XLA: for which capacities, why, and how long it took."""
-
-    capacities: dict[str, int]
-    reason: str
-    seconds: float
+from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of, output_shapes
 
 
 @dataclass(frozen=True)
@@ -72,15 +63,16 @@ class JaxBackend:
         self.host = has_host(self.program.body)
         self.growth = self.program.growth
         drive = self._driver if self.host else None
-        self.growing = Growing(self.program, self.growth, self._note, drive) if self.growth is not None else None
-        self._compiled: dict[tuple[int, ...], Any] = {}
+        self.executor = Executor(self.program, self.compilations)
+        self.growing = Growing(self.program, self.growth, self.executor, drive) if self.growth is not None else None
+        self._drivers: dict[tuple[int, ...], Driver] = {}
         self._known_sizes: dict[tuple[int, ...], Sizes] = {}
         self._parts: dict[str, tuple[weakref.ref[Any], jax.Array]] = {}
 
     def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
         """The outputs, and the bounds found while running."""
         sizes = self._sizes(bounds)
-        with _precision(self.wide):
+        with precision(self.wide):
             if self.growing is not None and self.growing.wanted(bounds, sizes.capacities):
                 place = partial(self._placed_at, inputs)
                 outputs, values = self.growing.run(place, bounds, sizes.capacities, seed_words(seed))
@@ -104,12 +96,6 @@ class JaxBackend:
             check_found(self.program.bounds, {**bounds, **ended}, bound)
         shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
         return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
-
-    def kept_twice(self) -> tuple[Place, ...]:
-        """The places that a loop keeps apart by remainder while it runs, beside the whole."""
-        loops = [unit.loop for unit in units(self.program.body) if unit.loop is not None]
-        names = dict.fromkeys(split.place for loop in loops for split in loop.splits)
-        return tuple(self.program.places[name] for name in names)
 
     def kernels(self) -> list[str]:
         """What code of our own there is for the products of a program, or why not, for `program.explain()`."""
@@ -162,31 +148,46 @@ class JaxBackend:
 
     def _driver(self, capacities: Mapping[Symbol, int]) -> Driver:
         key = tuple(capacities[s] for s in self.sizing)
-        if key not in self._compiled:
+        if key not in self._drivers:
             names = {s.name: n for s, n in capacities.items()}
 
             def note() -> None:
                 self.compilations.append(Compilation(names, "a region between host calls", 0.0))
 
-            self._compiled[key] = Driver(self.program, capacities, note)
-        driver: Driver = self._compiled[key]
-        return driver
+            self._drivers[key] = Driver(self.program, capacities, note)
+        return self._drivers[key]
 
-    def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array]) -> Any:
-        key = tuple(capacities[s] for s in self.sizing)
-        if key not in self._compiled:
-            started = time.perf_counter()
-            traced = jax.jit(lambda i, b, s: self._trace(capacities, i, b, s))
-            words = jax.ShapeDtypeStruct((2,), np.uint32)
-            values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
-            self._compiled[key] = traced.lower(dict(inputs), values, words).compile()
-            names = {s.name: n for s, n in capacities.items()}
-            reason = "first call" if not self.compilations else f"new capacities {names}"
-            self.compilations.append(Compilation(names, reason, time.perf_counter() - started))
-        return self._compiled[key]
+    def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, Any]) -> Any:
+        names = {s.name: n for s, n in capacities.items()}
+        reason = "first call" if not self.compilations else f"new capacities {names}"
+        key = ("call", *(capacities[s] for s in self.sizing))
+        return self.executor.compiled(key, *self._call(capacities, inputs), capacities, reason)
 
-    def _note(self, capacities: Mapping[Symbol, int], reason: str, seconds: float) -> None:
-        self.compilations.append(Compilation({s.name: n for s, n in capacities.items()}, reason, seconds))
+    def _call(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """What is traced for a call, and with which arguments."""
+        words = jax.ShapeDtypeStruct((2,), np.uint32)
+        values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
+        return partial(self._trace, capacities), (dict(inputs), values, words)
+
+    def planned(self, bounds: Mapping[str, int]) -> Plan:
+        """What a call at some bounds allocates at most: of its XLA programs the one that needs most."""
+        capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
+        dtypes_of = {name: self.program.places[name].type.dtype for name in self.inputs}
+
+        def inputs(now: Mapping[Symbol, int]) -> dict[str, Any]:
+            return {n: jax.ShapeDtypeStruct(shape, dtypes_of[n]) for n, shape in self.input_shapes(now).items()}
+
+        with precision(self.wide):
+            if self.host:
+                sizes = Lowering(self.program, capacities, {}, None)
+                places = self.program.places.values()
+                held = sum(math.prod(sizes.room(place)) * place.type.dtype.itemsize for place in places)
+                return Plan(Footprint(held, 0, 0, 0))
+            if self.growing is not None and self.growing.wanted(bounds, capacities):
+                return self.growing.planned(inputs, bounds, capacities)
+            key = ("call", *(capacities[s] for s in self.sizing))
+            found = self.executor.plan(key, *self._call(capacities, inputs(capacities)))
+        return Plan(found)
 
     def _trace(
         self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
@@ -250,7 +251,7 @@ def _needs_wide(program: LoopProgram) -> bool:
     return any(dtype.itemsize == 8 for dtype in kinds)
 
 
-def _precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
+def precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
     """64-bit types as the program needs them; changing the setting costs more than looking at it."""
     same = jax.config.jax_enable_x64 == wide  # type: ignore[attr-defined]
     return contextlib.nullcontext() if same else jax.enable_x64(wide)

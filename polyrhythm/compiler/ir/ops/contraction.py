@@ -7,7 +7,8 @@ diagonal; a label that is not in the output is summed. Lengths of one label must
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Hashable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,6 +86,19 @@ def _einsum(*operands: np.ndarray, spec: str) -> np.ndarray:
         # With optimize=True NumPy hands contractions of two operands to BLAS.
         result = np.einsum(spec, *(o.astype(wide, copy=False) for o in operands), optimize=True)
         return np.asarray(result).astype(dtype, copy=False)
+
+
+def lies_as_matrices(axes: Sequence[Hashable], batch: Container[Hashable], contracted: Container[Hashable]) -> bool:
+    """Whether an operand can be multiplied where it lies: axes of the batch first, then rows and columns in one piece.
+
+    Otherwise a library transposes it first, which copies it.
+
+    >>> lies_as_matrices("hsd", batch="h", contracted="d"), lies_as_matrices("shd", batch="h", contracted="d")
+    (True, False)
+    """
+    first = [axis in batch for axis in axes]
+    inside = [axis in contracted for axis in axes if axis not in batch]
+    return first == sorted(first, reverse=True) and sum(a != b for a, b in pairwise(inside)) <= 1
 
 
 def _einsum_signature(operands: Types, attributes: Attributes) -> Signature:

@@ -8,9 +8,10 @@ arrays, by NumPy, since XLA would have to compile that too.
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops import Padded
+from polyrhythm.compiler.backends.jax.run.executor import Executor, Plan
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.places import State
@@ -32,7 +34,6 @@ from polyrhythm.compiler.loops.units import Unit, units
 
 Arrays = dict[str, jax.Array]
 Rooms = dict[str, tuple[int, ...]]
-Note = Callable[[Mapping[Symbol, int], str, float], None]
 
 
 @dataclass
@@ -41,9 +42,8 @@ class Growing:
 
     program: LoopProgram
     growth: Growth
-    note: Note
+    executor: Executor
     drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
-    _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _rooms: dict[tuple[int, ...], Rooms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -132,14 +132,37 @@ class Growing:
         return self._rooms[key]
 
     def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
-        key = (starts, *capacities.values())
-        if key not in self._compiled:
-            started = time.perf_counter()
-            traced = jax.jit(lambda *given: self._trace(capacities, starts, *given), donate_argnums=0)
-            self._compiled[key] = traced.lower(*arguments).compile()
-            reason = f"{self.growth.bound} up to {capacities[self.growth.bound]}"
-            self.note(capacities, reason, time.perf_counter() - started)
-        return self._compiled[key]
+        reason = f"{self.growth.bound} up to {capacities[self.growth.bound]}"
+        trace = partial(self._trace, capacities, starts)
+        return self.executor.compiled(_key(capacities, starts), trace, arguments, capacities, reason, donated=True)
+
+    def planned(
+        self,
+        placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
+        bounds: Mapping[str, int],
+        capacities: Mapping[Symbol, int],
+    ) -> Plan:
+        """What a run allocates: in its last stretch, or when the state moves there; `placed` as in `run`."""
+        stretches = self.growth.stretches(bounds, capacities[self.growth.bound])
+        chain = [{**capacities, self.growth.bound: stretch.capacity} for stretch in stretches]
+        arrays = [
+            {
+                n: jax.ShapeDtypeStruct(room, self.program.places[n].type.dtype)
+                for n, room in self._rooms_at(now).items()
+            }
+            for now in chain
+        ]
+        starts = len(chain) == 1
+        numbers = (
+            jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32),
+            jax.ShapeDtypeStruct((2,), np.uint32),
+            jax.ShapeDtypeStruct((len(self.growth.companions) + 1, 2), np.int32),
+            jax.ShapeDtypeStruct((), np.bool_),
+        )
+        arguments = ({} if starts else arrays[-1], placed(chain[-1]), *numbers)
+        trace = partial(self._trace, chain[-1], starts)
+        found = self.executor.plan(_key(chain[-1], starts), trace, arguments, donated=True)
+        return Plan(found, 0 if starts else _moving(*arrays[-2:]))
 
     def _trace(
         self,
@@ -202,6 +225,17 @@ class Growing:
         state.update({n: Padded(a, state[n].lengths) for n, a in zip(names, results, strict=True)})
 
 
+def _key(capacities: Mapping[Symbol, int], starts: bool) -> tuple[Any, ...]:
+    return ("stretch", starts, *capacities.values())
+
+
+def _moving(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
+    """The bytes of a state that moves to larger arrays, one at a time: through NumPy, which has a copy of its own."""
+    sizes = [math.prod(array.shape) * array.dtype.itemsize for array in after.values()]
+    old = sum(math.prod(array.shape) * array.dtype.itemsize for array in before.values())
+    return int(old + sum(sizes) + max(sizes, default=0))
+
+
 def limits_of(number: int) -> tuple[Symbol, Symbol]:
     """The symbols of the first iteration that a call does of a loop, and of the one after the last."""
     serial = serials.SEGMENT - 2 * number
@@ -228,20 +262,19 @@ def rooms(program: LoopProgram, capacities: Mapping[Symbol, int], names: Sequenc
     return {name: sizes.room(program.places[name]) for name in names}
 
 
-def resized(program: LoopProgram, shapes: Rooms, state: Mapping[str, Any]) -> Arrays:
-    """Places with other shapes: what they hold stays, the rest is zeros."""
+def resized(program: LoopProgram, shapes: Rooms, state: dict[str, Any]) -> Arrays:
+    """Places with other shapes, one after the other: what they hold stays, the rest is zeros. `state` is used up."""
     found: dict[str, Any] = {}
     for name, room in shapes.items():
-        old = state.get(name)
+        old = state.pop(name, None)
         if old is None or old.shape != room:
             new = np.zeros(room, program.places[name].type.dtype)
             if old is not None:
                 shared = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, room, strict=True))
                 new[shared] = np.asarray(old)[shared]
             old = new
-        found[name] = old
-    made = {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
-    return {**found, **jax.device_put(made)}
+        found[name] = jax.device_put(old) if isinstance(old, np.ndarray) else old
+    return found
 
 
 def items_of(some: Sequence[Unit]) -> tuple[Item, ...]:

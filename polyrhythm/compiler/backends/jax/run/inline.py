@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from polyrhythm.compiler.backends.jax.backend import JaxBackend, _precision
+from polyrhythm.compiler.backends.jax.backend import JaxBackend, precision
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.loops.ir import blocks_of
@@ -35,8 +35,12 @@ def inline(backend: JaxBackend, inputs: Mapping[str, Any], bounds: Mapping[str, 
         )
     symbols = {symbol: bounds[symbol.name] for symbol in program.bounds}
     sizes = {symbol: bounds[symbol.name] for symbol in backend.sizing}
-    with _precision(backend.wide):
-        lowering = Lowering(program, sizes, dict(symbols), seed_words(seed))
+    with precision(backend.wide):
         whole = {name: jax.numpy.asarray(value) for name, value in inputs.items()}
         arrays = {n: whole[given] if at is None else whole[given][at] for n, (given, at) in backend.inputs.items()}
-        return lowering.run(arrays)[0]
+
+        def trace(arrays: Mapping[str, Any]) -> list[jax.Array]:
+            return Lowering(program, sizes, dict(symbols), seed_words(seed)).run(arrays)[0]
+
+        backend.executor.check_inlined(trace, (arrays,), sizes)
+        return trace(arrays)

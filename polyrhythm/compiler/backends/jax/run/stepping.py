@@ -7,7 +7,6 @@ hand over inputs. A call costs some tens of microseconds, so a chunk of one iter
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.compiler.analysis.calls import check_found
-from polyrhythm.compiler.backends.jax.backend import Compilation, JaxBackend, _cut, _padded, _precision, capacity
+from polyrhythm.compiler.backends.jax.backend import JaxBackend, _cut, _padded, capacity, precision
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.run.growing import begin_at, items_of, resized, rooms, some_iterations
@@ -109,7 +108,7 @@ class SteppedRun:
 
     def feed(self, name: str, step: int, items: np.ndarray) -> None:
         """Write consecutive steps of an input."""
-        with _precision(self.wide):
+        with precision(self.wide):
             for place, (given, index) in self.given.items():
                 if given == name and index is None:
                     self.inputs[place] = _written(self.inputs[place], jnp.asarray(items), np.int32(step))
@@ -131,7 +130,6 @@ class Stepper:
     """Runs a program of the JAX backend step by step; compiled units are kept."""
 
     backend: JaxBackend
-    _compiled: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _shapes: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -160,7 +158,7 @@ class Stepper:
         growth = self.backend.growth
         if growth is not None:
             run.capacities[growth.bound] = self._capacity_at(run, full, begin.position)
-        with _precision(self.backend.wide):
+        with precision(self.backend.wide):
             kept = self._separated(begin.places)
             run.state = resized(program, rooms(program, run.capacities, self._written()), kept)
             run.inputs = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(full)))
@@ -235,7 +233,7 @@ class Stepper:
         if now <= before:
             return
         run.capacities[growth.bound] = now
-        with _precision(run.wide):
+        with precision(run.wide):
             shapes = rooms(self.backend.program, run.capacities, list(run.state))
             run.state = resized(self.backend.program, shapes, run.state)
         for companion, span in growth.companion_spans(before, now, run.bounds, largest).items():
@@ -272,7 +270,7 @@ class Stepper:
         whole = whole and (growth is None or number not in (growth.unit, *growth.companions))
         stop = unit.loop.stop if unit.loop is not None else None
         values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
-        with _precision(self.backend.wide):
+        with precision(self.backend.wide):
             inputs = self._inputs(run, full)
             if self.drives[number]:
                 return self._drive(run, inputs, seed, unit, iterations)
@@ -306,20 +304,11 @@ class Stepper:
         return done
 
     def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
-        key = (number, whole, *(capacities[s] for s in self.backend.sizing))
-        if key not in self._compiled:
-            started = time.perf_counter()
-
-            now = dict(capacities)
-
-            def advance(*arguments: Any) -> Any:
-                return self._trace(now, number, whole, *arguments)
-
-            self._compiled[key] = jax.jit(advance, donate_argnums=0).lower(*arguments).compile()
-            sizes, unit = {s.name: n for s, n in capacities.items()}, self.units[number]
-            reason = f"step by step: {'loop over' if unit.loop else 'block'} {unit.name}"
-            self.backend.compilations.append(Compilation(sizes, reason, time.perf_counter() - started))
-        return self._compiled[key]
+        key = ("unit", number, whole, *(capacities[s] for s in self.backend.sizing))
+        unit = self.units[number]
+        reason = f"step by step: {'loop over' if unit.loop else 'block'} {unit.name}"
+        trace = partial(self._trace, dict(capacities), number, whole)
+        return self.backend.executor.compiled(key, trace, arguments, capacities, reason, donated=True)
 
     def _trace(
         self,

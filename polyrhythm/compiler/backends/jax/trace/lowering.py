@@ -262,7 +262,8 @@ class Lowering(Places):
                 self.replay.stored.discard(name)
                 state[name] = replace(state[name], array=computed_once(state[name].array, self.symbols))
             operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
-            values[compute.result] = self.compute(compute, operands, block, calls)
+            with jax.named_scope(compute.result):  # the memory plan tells lines by it
+                values[compute.result] = self.compute(compute, operands, block, calls)
             for name in sources:
                 self.replay.gathered.setdefault(name, []).append(values[compute.result].array)
 
