@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.backends.jax.backend import capacity, precision
+from polyrhythm.compiler.backends.jax.run.placing import capacity, precision
 from polyrhythm.compiler.backends.python.numpy import NumpyBackend
 from polyrhythm.compiler.schedule.scheduler import ScheduleError
 from tests.fuzz.check import drawn

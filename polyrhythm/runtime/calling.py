@@ -41,7 +41,6 @@ class Caller:
         self.graph, self.loops = compiled.graph, compiled.loops
         self.library = program.options.backend
         self._params: dict[str, tuple[Any, Any]] = {}
-        self._stepper: Any = None
         self._solved: dict[Any, dict[str, int]] = {}
 
     def call(
@@ -146,9 +145,9 @@ class Caller:
         """The outputs at the lengths that were found."""
         shapes = output_shapes(self.loops, bounds)
         if self.library == "jax":
-            from polyrhythm.compiler.backends.jax.backend import _cut
+            from polyrhythm.compiler.backends.jax.run.placing import cut
 
-            return [_cut(o, s) for o, s in zip(outputs, shapes, strict=True)]
+            return [cut(o, s) for o, s in zip(outputs, shapes, strict=True)]
         return [o[(*map(slice, s), ...)] for o, s in zip(outputs, shapes, strict=True)]
 
     def _inlined(self, values: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
@@ -245,12 +244,8 @@ class Caller:
             at = replace(begin, places=places)
             started = self.backend.start(arrays, bounds, seed, check, at)
             return started
-        from polyrhythm.compiler.backends.jax.run.stepping import Stepper
-
         _use_cache()
-        if self._stepper is None:
-            self._stepper = Stepper(self.backend)
-        started = self._stepper.start(arrays, bounds, seed, chunk_of, begin)
+        started = self.backend.stepper.start(arrays, bounds, seed, chunk_of, begin)
         return started
 
     def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:

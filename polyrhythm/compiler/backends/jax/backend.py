@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,8 @@ from polyrhythm.compiler.backends.jax.run.footprint import Footprint
 from polyrhythm.compiler.backends.jax.run.growing import Growing
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
+from polyrhythm.compiler.backends.jax.run.placing import capacity, cut, padded, precision
+from polyrhythm.compiler.backends.jax.run.stepping import Stepper
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.scope import sizing_bounds
 from polyrhythm.compiler.backends.libraries import check_libraries
@@ -39,9 +41,6 @@ class Sizes:
     values: np.ndarray
     outputs: list[tuple[int, ...]]
 
-
-ALIGNMENT = 64
-"""Bytes; what XLA wants of the arrays it is given."""
 
 MOST_SIZES = 1000
 """For how many different bounds the sizes are kept."""
@@ -62,9 +61,9 @@ class JaxBackend:
         self.wide = _needs_wide(self.program)
         self.host = has_host(self.program.body)
         self.growth = self.program.growth
-        drive = self._driver if self.host else None
         self.executor = Executor(self.program, self.compilations)
-        self.growing = Growing(self.program, self.growth, self.executor, drive) if self.growth is not None else None
+        self.growing = Growing(self.program, self.growth, self.executor) if self.growth is not None else None
+        self.stepper = Stepper(self)
         self._drivers: dict[tuple[int, ...], Driver] = {}
         self._known_sizes: dict[tuple[int, ...], Sizes] = {}
         self._parts: dict[str, tuple[weakref.ref[Any], jax.Array]] = {}
@@ -73,7 +72,11 @@ class JaxBackend:
         """The outputs, and the bounds found while running."""
         sizes = self._sizes(bounds)
         with precision(self.wide):
-            if self.growing is not None and self.growing.wanted(bounds, sizes.capacities):
+            if self.growing is not None and self.host and self._stretches(bounds, sizes.capacities) > 1:
+                run, positions = self.stepper.start(inputs, bounds, seed, lambda unit: None)
+                deque(positions, maxlen=0)
+                return self._whole(run.outputs, bounds, run.found), dict(run.found)
+            if self.growing is not None and not self.host:
                 place = partial(self._placed_at, inputs)
                 outputs, values = self.growing.run(place, bounds, sizes.capacities, seed_words(seed))
                 ended = {s.name: value for s, value in zip(self.program.found, values, strict=True)}
@@ -90,12 +93,16 @@ class JaxBackend:
                 ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
         return self._whole(outputs, bounds, ended), ended
 
+    def _stretches(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> int:
+        """How many times the buffers of a run have another size."""
+        return 0 if self.growth is None else len(self.growth.stretches(bounds, capacities[self.growth.bound]))
+
     def _whole(self, outputs: Sequence[Any], bounds: Mapping[str, int], ended: Mapping[str, int]) -> list[Any]:
         """The outputs at their lengths."""
         for bound in ended:
             check_found(self.program.bounds, {**bounds, **ended}, bound)
         shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
-        return [_cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
+        return [cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
 
     def kernels(self) -> list[str]:
         """What code of our own there is for the products of a program, or why not, for `program.explain()`."""
@@ -121,7 +128,7 @@ class JaxBackend:
         arrays = {}
         for name, (given, index) in self.inputs.items():
             array = inputs[given] if index is None else self._part(name, inputs[given], index)
-            arrays[name] = _padded(array, shapes[name])
+            arrays[name] = padded(array, shapes[name])
         return arrays
 
     def _part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
@@ -183,7 +190,7 @@ class JaxBackend:
                 places = self.program.places.values()
                 held = sum(math.prod(sizes.room(place)) * place.type.dtype.itemsize for place in places)
                 return Plan(Footprint(held, 0, 0, 0))
-            if self.growing is not None and self.growing.wanted(bounds, capacities):
+            if self.growing is not None:
                 return self.growing.planned(inputs, bounds, capacities)
             key = ("call", *(capacities[s] for s in self.sizing))
             found = self.executor.plan(key, *self._call(capacities, inputs(capacities)))
@@ -210,48 +217,8 @@ def input_places(program: LoopProgram) -> dict[str, tuple[str, tuple[int | slice
     return found
 
 
-def capacity(value: int) -> int:
-    """The power of two that holds a bound.
-
-    >>> [capacity(n) for n in (0, 1, 2, 3, 8, 9)]
-    [0, 1, 2, 4, 8, 16]
-    """
-    return 0 if value == 0 else 1 << (value - 1).bit_length()
-
-
-def _padded(array: Any, shape: tuple[int, ...]) -> Any:
-    """An input at its capacity, or cut. NumPy does the copy: in JAX it would compile anew for every length."""
-    if array.shape == shape:
-        return array
-    if all(new <= old for new, old in zip(shape, array.shape, strict=True)):
-        return np.asarray(array)[tuple(map(slice, shape))]
-    room = _aligned_zeros(shape, array.dtype)
-    shared = tuple(slice(0, min(new, old)) for new, old in zip(shape, array.shape, strict=True))
-    room[shared] = np.asarray(array)[shared]
-    return room
-
-
-def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros at an address that XLA can use as it is; it copies arrays that begin elsewhere."""
-    size = math.prod(shape) * dtype.itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
-def _cut(array: jax.Array, shape: tuple[int, ...]) -> Any:
-    """An output cut to its shape, without compiling for every length."""
-    return array if array.shape == shape else np.asarray(array)[tuple(map(slice, shape))]
-
-
 def _needs_wide(program: LoopProgram) -> bool:
     """Whether any value has 64-bit elements."""
     kinds = [place.type.dtype for place in program.places.values()]
     kinds += [compute.type.dtype for block in blocks_of(program.body) for compute in block.body]
     return any(dtype.itemsize == 8 for dtype in kinds)
-
-
-def precision(wide: bool) -> contextlib.AbstractContextManager[Any]:
-    """64-bit types as the program needs them; changing the setting costs more than looking at it."""
-    same = jax.config.jax_enable_x64 == wide  # type: ignore[attr-defined]
-    return contextlib.nullcontext() if same else jax.enable_x64(wide)

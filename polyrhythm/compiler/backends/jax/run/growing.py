@@ -21,7 +21,6 @@ from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.run.executor import Executor, Plan
-from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.places import State
 from polyrhythm.compiler.ir import serials
@@ -43,7 +42,6 @@ class Growing:
     program: LoopProgram
     growth: Growth
     executor: Executor
-    drive: Callable[[Mapping[Symbol, int]], Driver] | None = None  # for a program with host functions
     _rooms: dict[tuple[int, ...], Rooms] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,10 +53,6 @@ class Growing:
         live = live_before((*self._before(False), *self._main(), *self.after), outputs, self.program) | outputs
         self.state = sorted(n for n in live if self.program.places[n].kind != "input")
 
-    def wanted(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> bool:
-        """Whether to run it in stretches. One XLA program can be shared with longer runs, a host's loop need not."""
-        return self.drive is None or len(self.growth.stretches(bounds, capacities[self.growth.bound])) > 1
-
     def run(
         self,
         placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
@@ -68,8 +62,6 @@ class Growing:
     ) -> tuple[list[jax.Array], list[int]]:
         """The outputs at capacity, and the bounds found; `placed` gives the inputs at some capacities."""
         growth, program = self.growth, self.program
-        if self.drive is not None:
-            return self._run_driven(self.drive, placed, bounds, capacities, seed)
         values = np.array([bounds[s.name] for s in program.bounds], np.int32)
         state: Arrays = {}
         stretches = growth.stretches(bounds, capacities[growth.bound])
@@ -88,41 +80,6 @@ class Growing:
                 break
         outputs = [state[name] if name in state else inputs[name] for name in program.outputs]
         return outputs, [int(value) for value in found]
-
-    def _run_driven(
-        self,
-        drive: Callable[[Mapping[Symbol, int]], Driver],
-        placed: Callable[[Mapping[Symbol, int]], dict[str, Any]],
-        bounds: Mapping[str, int],
-        capacities: Mapping[Symbol, int],
-        seed: np.ndarray,
-    ) -> tuple[list[jax.Array], list[int]]:
-        """The same where host functions are called: every unit is driven from Python."""
-        growth, program = self.growth, self.program
-        before, main, after = self.units
-        symbols = {s: bounds[s.name] for s in program.bounds}
-        names = [name for name, place in program.places.items() if place.kind != "input"]
-        arrays: Arrays = {}
-        stretches = growth.stretches(bounds, capacities[growth.bound])
-        for number, stretch in enumerate(stretches):
-            now = {**capacities, growth.bound: stretch.capacity}
-            arrays = {**resized(program, rooms(program, now, names), arrays), **jax.device_put(placed(now))}
-            driver = drive(now)
-            past = stretches[number - 1].capacity if number else None
-            spans = growth.companion_spans(past, stretch.capacity, bounds, capacities[growth.bound])
-            for place, unit in enumerate(before):
-                iterations = unit.iterations(symbols.__getitem__)
-                if iterations and (number == 0 or place in spans):
-                    driver.advance(unit.item, arrays, symbols, seed, spans.get(place, iterations))
-            end = min(stretch.end, max(stretch.first, growth.loop.end.evaluate(symbols.__getitem__)))
-            if main.condition.evaluate(symbols.__getitem__):
-                driver.advance(main.item, arrays, symbols, seed, range(stretch.first, end))
-            if number == len(stretches) - 1 or symbols[growth.bound] < bounds[growth.bound.name]:
-                for unit in after:
-                    if iterations := unit.iterations(symbols.__getitem__):
-                        driver.advance(unit.item, arrays, symbols, seed, iterations)
-                break
-        return [arrays[name] for name in program.outputs], [symbols[bound] for bound in program.found]
 
     def _rooms_at(self, capacities: Mapping[Symbol, int]) -> Rooms:
         """The shapes of the state at some capacities; kept for the next call."""

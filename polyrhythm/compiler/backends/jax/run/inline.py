@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 
-from polyrhythm.compiler.backends.jax.backend import JaxBackend, precision
+from polyrhythm.compiler.backends.jax.backend import JaxBackend
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
+from polyrhythm.compiler.backends.jax.run.placing import precision
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.loops.ir import blocks_of
 from polyrhythm.errors import UnsupportedError

@@ -10,24 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.compiler.analysis.calls import check_found
-from polyrhythm.compiler.backends.jax.backend import JaxBackend, _cut, _padded, capacity, precision
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.run.growing import begin_at, items_of, resized, rooms, some_iterations
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
+from polyrhythm.compiler.backends.jax.run.placing import capacity, cut, padded, precision
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.python.emit import START, Begin, Position
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram
 from polyrhythm.compiler.loops.liveness import live_before
 from polyrhythm.compiler.loops.units import Unit, units
+
+if TYPE_CHECKING:
+    from polyrhythm.compiler.backends.jax.backend import JaxBackend
 
 Arrays = dict[str, jax.Array]
 
@@ -66,7 +69,7 @@ class SteppedRun:
 
     def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
         """One step of an output, at the lengths that its other axes have."""
-        return _cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
+        return cut(_picked(self.outputs[number], np.int32(step), axis), (*shape[:axis], *shape[axis + 1 :]))
 
     def step_as_numpy(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> np.ndarray:
         """The same as a NumPy array.
@@ -289,7 +292,7 @@ class Stepper:
         key = tuple(run.capacities.values())
         if key not in self._shapes:
             self._shapes[key] = self.backend.input_shapes(run.capacities)
-        return {name: _padded(array, self._shapes[key][name]) for name, array in run.inputs.items()}
+        return {name: padded(array, self._shapes[key][name]) for name, array in run.inputs.items()}
 
     def _drive(self, run: SteppedRun, inputs: Mapping[str, Any], seed: int, unit: Unit, iterations: range) -> bool:
         """Do iterations that call the host, region by region."""
