@@ -80,3 +80,43 @@ def test_a_stream_of_a_lifted_program_keeps_budget_machine_and_choices() -> None
     streamed = program._variant(program._caller.dim(t)).compiled.loops
     assert streamed.budget == program.compiled.loops.budget == 1 << 20
     assert streamed.machine == program.compiled.loops.machine
+
+
+def kernel_sums() -> pr.Tensor:
+    """Each step compares itself with all before it: 134 MB for 2,000 steps at once, beside 128 kB of places."""
+    x = pr.input("x", (8,), (t,))
+    return pr.exp(x[0 : t + 1] - x).sum(0)
+
+
+WHOLE: dict[str, Callable[[pr.Program, np.ndarray], Any]] = {
+    "call": lambda program, x: program(x=x),
+    "jit": lambda program, x: jax.jit(lambda x: program(x=x))(x),
+    "as_torch": lambda program, x: program.as_torch()(x=torch.from_numpy(x)),
+    "probe": lambda program, x: program.probe(program.wanted.outputs[0], x=x),
+}
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_what_is_computed_counts_in_a_budget(path: str) -> None:
+    program = pr.compile(kernel_sums(), schedule={t: pr.vector()}, memory_budget="10MB", progress=False)
+    with pytest.raises(MemoryBudgetError, match="the budget is 10,485,760") as raised:
+        WHOLE[path](program, np.ones((2000, 8), "float32"))
+    assert "return pr.exp(x[0 : t + 1] - x).sum(0)" in str(raised.value)
+    assert not program.stats.compilations  # refused by the plan
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_a_budget_is_held_by_fewer_steps_at_once(path: str) -> None:
+    program = pr.compile(kernel_sums(), memory_budget="10MB", progress=False)
+    x = np.random.default_rng(0).normal(size=(2000, 8)).astype("float32")
+    found = np.asarray(WHOLE[path](program, x))
+    expected = np.stack([np.exp(x[: n + 1] - x[n]).sum(0) for n in range(len(x))])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    assert all(compilation.allocated <= 10 << 20 for compilation in program.stats.compilations)
+
+
+def test_what_numpy_computes_counts_in_a_budget() -> None:
+    w = pr.input("w", (1000,))
+    spread = pr.exp(w.axes[:, None] * w.axes[None, :]).sum(0)
+    with pytest.raises(MemoryBudgetError, match="bytes are needed"):
+        pr.compile(spread, backend="numpy", memory_budget="1MB")(w=np.ones(1000, "float32"))
