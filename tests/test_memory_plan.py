@@ -175,12 +175,6 @@ def test_generated_programs_are_within_their_plans(lane: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lane", ["int", "float"])
-def test_many_generated_programs_are_within_their_plans(lane: str) -> None:
-    planned_programs(lane, 100, 4300)
-
-
-@pytest.mark.slow
 def test_growth_is_as_planned() -> None:
     """Twice the steps of a program that keeps a constant number of values need no more memory."""
     t, T = pr.dim("t")

@@ -317,7 +317,9 @@ class _Analysis:
         made = operand.step
         if step.kind == "fused":
             if step.name == "gather":
-                return operand is step.operands[0]
+                # What it takes no more elements of than there are may be computed as it is taken.
+                fewer = step.results[0].bytes <= operand.bytes and len(self.users[operand]) == 1
+                return operand is step.operands[0] and not fewer
             # What a library fuses it reads from arrays.
             users = self.users.get(step.results[0], ())
             return _is_fused(step) and step.results[0].floats and any(user.name in REDUCTIONS for user in users)
