@@ -106,10 +106,13 @@ class _Builder:
         return tuple(built)
 
     def _loop(self, loop: Loop, joined: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Iterator[ir.Item]:
+        # Over which iterations each member is active.
         inside = {n: {**joined[n], loop.counter: m} for n, m in loop.members.items() if n in joined}
         ranges = self._ranges(loop, inside, given, nominal)
         if not ranges:
             return
+
+        # Cut the loop where members begin and end; try another order of the bounds, then bounds that are not small.
         usual = None
         if not loop.tile and clean_cut(loop.counter, ranges, given, nominal) is None:
             other = {**nominal, **large_bounds(self.declared[::-1])}
@@ -120,6 +123,8 @@ class _Builder:
         if usual is None:
             yield from self._pieces(loop, inside, ranges, given, nominal)
             return
+
+        # Two versions of the loop: for the usual bounds, cut cleanly, and for small ones, with guards.
         cases = [usual, negation(usual)]
         if self._stopper(loop, inside) is not None:
             # A length that is found is no larger than what it was: what was too small for the usual case stays so.

@@ -187,11 +187,16 @@ class _Scheduler:
         settled: Sequence[Dependence] = (),
     ) -> tuple[Item, ...]:
         """Order some blocks, given the dependences among them that outer loops leave open, and those they settle."""
+        # The dims that order dependences which outer loops have settled.
         kept = {s for d in settled for s in remaining[d.source] if s in remaining[d.reader]}
         among = ByBlock(dependences)
+
+        # Strongly connected components become loops, which are fused: with readers, then with each other.
         order = self._groups(names, among, remaining, kept)
         self._merge(order, among, kept)
         self._gather(order, among, kept)
+
+        # Values of the iteration before are read before they are overwritten; then each loop is scheduled inside.
         groups = _old_before_new(order, settled)
         return tuple(self._loop(g, among, remaining) if g.is_loop else g.members[0] for g in groups)
 

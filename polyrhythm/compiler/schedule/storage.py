@@ -84,8 +84,11 @@ class _Life:
 
 def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item]) -> dict[str, Storage]:
     """The storage of every tensor that is read outside the block that computes it, or wanted from outside."""
+    # When each block runs, and which blocks write each tensor.
     when = times(items)
     writers = _writers(graph, blocks)
+
+    # Live ranges: every value that one block writes and another reads, and the dims read as ranges.
     lives: dict[str, dict[object, _Life]] = {}
     ranged: dict[str, set[Symbol]] = {}
     for reader in blocks.values():
@@ -98,6 +101,8 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
                 condition = conjunction(reader.domain, read.where, known, writer.domain.substitute(steps))
                 life = _Life(writer, reader, condition, steps)
                 lives.setdefault(node.name, {})[writer.name, reader.name, condition, *steps.values()] = life
+
+    # Outputs have a slot for every step; other tensors as many as their live ranges need.
     kept = {*graph.outputs, *graph.effects}
     wanted = roots(graph)
     plan = {}
@@ -111,6 +116,8 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             reach = {writer.name: _written(graph, blocks, writer, when) for writer in writers[name]}
             tiles = _tiles(items, {writer.name for writer in writers[name]})
             plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach, tiles)
+
+    # Tensors that nothing writes, read by ranges that are empty.
     for name in ranged.keys() - writers.keys():
         node = graph[name]
         if not node.is_input:
@@ -158,13 +165,18 @@ def _folded(
     reach: Mapping[str, Condition],
     tiles: Mapping[Symbol, int],
 ) -> Storage:
+    # Pairs of points that may not share a slot: one is written while the other is still to be read.
     overwritten, in_same_iteration = [], []
     for life in lives:
         for writer in writers:
             conflicts = _Conflicts(node, life, writer, when, reach[writer.name])
             overwritten += list(conflicts.overwritten())
             in_same_iteration.append(conflicts)
+
+    # The smallest modulus of each dim that keeps those apart.
     slots = _successive_modulo(node, overwritten, ranged, tiles)
+
+    # A buffer is also written in the iteration that reads it, which a variable is not: one more slot if so.
     if any(slot.is_axis for slot in slots):
         same = [points for conflicts in in_same_iteration for points in conflicts.in_same_iteration()]
         slots = _successive_modulo(node, [*overwritten, *same], ranged, tiles)
