@@ -260,6 +260,13 @@ BUGS: tuple[Bug, ...] = (
         "jax",
     ),
     Bug(
+        "jax: lanes inside lanes see the rows of the outer ones",
+        "polyrhythm.compiler.backends.jax.trace.lanes",
+        'return f"{own.place} at {own.axis}: {own.counter.term + own.offset} ({own.counter.serial})"',
+        'return f"{own.place} at {own.axis}: {own.offset}"',
+        "jax",
+    ),
+    Bug(
         "jax: a length of the summed axis is taken for the other's",
         "polyrhythm.compiler.backends.jax.products.choose",
         "if axis == rest[0] and (axis in over_b) == along:",

@@ -221,3 +221,37 @@ def hosted(draw: Callable[[Any], Any]) -> Program:
         outputs.append(("p", Name("p")))
     sizes = (("T", draws.pick([4, 0, 1, 2, 5])), *([("B", draws.number(0, 3))] if two else []))
     return Program(dims, inputs, (y,), tuple(lets), tuple(outputs), sizes, draws.number(0, 3))
+
+
+@st.composite
+def paired(draw: Callable[[Any], Any]) -> Program:
+    """Pairs of steps: one tensor at positions of several dims, in values, reductions and recurrences over both."""
+    draws = Draws(draw)
+    dims = (DimDecl("b"), DimDecl("t"))
+    inputs = (InputDecl("x", (), (Span("t"),), "int32"), InputDecl("z", (), (Span("b"),), "int32"))
+
+    def at(dim: Sym) -> Expr:
+        """x at a step of either dim, or counted from its end, where there is one."""
+        step: Index = draws.pick([dim, Arith("-", add(Sym("T"), -1), dim), add(dim, -1)])
+        inside = Compare(">=", step, Int(0)), Compare("<", step, Sym("T"))
+        value: Expr = Read(Name("x"), (step,), ("t",))
+        for needed in inside:
+            value = Choose(needed, value, Literal(0), ())
+        return value
+
+    def pair(depth: int) -> Expr:
+        if depth == 0:
+            return draws.pick([at(T), at(B), Name("x"), Name("z")])
+        return Apply(draws.pick(["+", "-", "*", "maximum"]), (pair(depth - 1), pair(depth - 1)))
+
+    p = Apply("+", (pair(draws.number(1, 2)), Apply("*", (Name("z"), Literal(0)))))
+    lets = [Let("p", Apply("+", (p, Apply("*", (Name("x"), Literal(0))))))]
+    outputs: list[tuple[str, Expr]] = [("p", Name("p"))]
+    for dim in draws.pick([(), ("t",), ("b",), ("t", "b")]):
+        op = draws.pick(["sum", "max", "min"])
+        steps = Slice(Int(0), add(Sym(dim), 1)) if draws.chance(50) else Slice()
+        if op != "sum":
+            steps = Slice(Int(0), add(Sym(dim), 1))
+        outputs.append((f"over_{dim}", Apply(op, (Read(Name("p"), (steps,), (dim,)),), (0,))))
+    sizes = (("T", draws.pick([4, 1, 2, 5])), ("B", draws.pick([3, 1, 4, 5])))
+    return Program(dims, inputs, (), tuple(lets), tuple(outputs), sizes, draws.number(0, 3))
