@@ -28,6 +28,7 @@ def main() -> int:
     from tests.compiler.gradients.test_random import check_slopes
     from tests.fuzz.mutate import rightly_refused
     from tests.fuzz.programs import programs
+    from tests.fuzz.special import paired
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.process_time(), 0
@@ -61,7 +62,14 @@ def main() -> int:
             derandomize=False,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )(given(st.tuples(programs(lane), subsets() if bug is None else st.just(())))(examples))
+        )(
+            given(
+                st.tuples(
+                    st.one_of(programs(lane), programs(lane), paired()) if seen_in == "jax" else programs(lane),
+                    subsets() if bug is None else st.just(()),
+                )
+            )(examples)
+        )
         try:
             seed(number)(run)()
         except Exception as error:
