@@ -161,6 +161,8 @@ def _shapes() -> list[Sample]:
     found.append(Sample("copy", (tensor("bool"),), {}))
     found.append(Sample("broadcast", (tensor("f32", i, 1),), {"shape": (k, i, j)}))
     found.append(Sample("broadcast", (tensor("bf16"),), {"shape": ()}))
+    for condition in (ge(l, 2), lt(l, 2)):
+        found.append(Sample("choose", (tensor("f32", i, 1), tensor("f32")), {"condition": condition, "shape": (i, j)}))
     found.append(Sample("concat", (x, tensor("f32", i, l, k), tensor("f32", i, 2, k)), {"axis": 1}))
     found.append(Sample("concat", (x,), {"axis": 0}))
     zero = Term(0)
