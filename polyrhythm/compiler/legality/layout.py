@@ -35,8 +35,10 @@ def check_layout(subject: Subject) -> None:
         if place.axes and not _holds_all(place):
             raise subject.fault("layout", f"{place.name} is kept with axes {place.axes} of {place.whole}", place.at)
     for occurrence in subject.occurrences:
+        extents = [loop.end - loop.first for loop in occurrence.around if loop.parallel]
         for compute in occurrence.block.body:
-            for length in (n for kind in (compute.type, *(load.type for load in compute.loads)) for n in kind.shape):
+            kinds = (compute.type, *(load.type for load in compute.loads))
+            for length in (*extents, *(n for kind in kinds for n in kind.shape)):
                 if length in subject.program.limits:
                     most = le(length, subject.program.limits[length])
                     _prove(subject, occurrence, compute, f"a length of {length} exceeds its limit", most)

@@ -157,12 +157,9 @@ def _limits(every: Sequence[Site]) -> dict[Term, int]:
     """
     found: dict[Term, int | None] = {}
     for site in every:
-        for loop in site.loops:
-            term = loop.end - loop.first
-            if loop.parallel and term not in found and any(s.kind == "dim" for s in term.symbols):
-                found[term] = largest(term, site.known)
         kinds = (*(compute.type for compute in site.block.body), *(load.type for load in site.block.loads))
-        for term in {n for kind in kinds for n in kind.shape}:
+        extents = {loop.end - loop.first for loop in site.loops if loop.parallel}
+        for term in {n for kind in kinds for n in kind.shape} | extents:
             if any(s.kind == "dim" for s in term.symbols) and found.get(term, 0) is not None:
                 most = largest(term, site.known)
                 found[term] = None if most is None else max(most, found.get(term) or 0)
