@@ -146,3 +146,11 @@ def test_members_of_a_tile_are_shifted_by_whole_tiles() -> None:
     inner = [item for item in loop.body if isinstance(item, Loop)]
     assert inner
     assert all(item.parallel for item in inner)
+
+
+def test_a_step_modulo_something_is_no_ring() -> None:
+    """Lanes that read an input over and over again share its first slots."""
+    outputs = {"y": pr.where(t >= 1, x[t % 2] * 2.0, x[0])}
+    for steps in (1, 2, 3, 7):
+        inputs = given(outputs, steps)
+        np.testing.assert_allclose(pr.compile(outputs)(**inputs)["y"], pr.evaluate(outputs, inputs)["y"], atol=1e-6)

@@ -90,7 +90,7 @@ def view(own: Own) -> str:
 
 def views_of(loop: For, lanes: Lanes, program: LoopProgram) -> Views:
     """The body of a loop for one lane."""
-    rewriter = _Rewriter(loop, lanes, program.places)
+    rewriter = _Rewriter(loop, lanes, program.places, program.limits.get(loop.end - loop.first))
     body = mapped(loop.body, rewriter.item)
     places = {**program.places, **rewriter.views}
     return Views(body, places, tuple(rewriter.read), lanes.written, lanes.private)
@@ -298,7 +298,8 @@ def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
 class _Rewriter:
     """Replaces reads and writes at a lane's own position by those of what the lane sees of the place."""
 
-    def __init__(self, loop: For, lanes: Lanes, places: Mapping[str, Place]) -> None:
+    def __init__(self, loop: For, lanes: Lanes, places: Mapping[str, Place], most: int | None) -> None:
+        self.most = most
         self.counter, self.places, self.private = loop.counter, places, lanes.private
         self.inner = {item.counter for item in walk(loop.body) if isinstance(item, For)}
         self.written = {own.place: own for own in lanes.written}
@@ -350,7 +351,12 @@ class _Rewriter:
         return replace(load, place=view(own), index=tuple(rest), zeros=False)
 
     def _position(self, load: Load) -> Own | None:
-        return position_of(load.place, load.index, self.counter, self.inner)
+        found = position_of(load.place, load.index, self.counter, self.inner)
+        if found is None or not found.ring:
+            return found
+        # Of anything but a ring that has a slot for each lane, a step modulo something is no position of its own.
+        ring = self.places[load.place].slots[found.axis] is Term(found.ring)
+        return found if ring and self.most is not None and self.most <= found.ring else None
 
     def _store(self, store: Store) -> Store:
         own = self.written.get(store.place)
