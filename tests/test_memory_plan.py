@@ -169,6 +169,7 @@ def planned_programs(lane: str, count: int, number: int) -> None:
     assert done >= count // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_generated_programs_are_within_their_plans(lane: str) -> None:
     planned_programs(lane, 20, 4200)
