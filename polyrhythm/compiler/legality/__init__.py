@@ -61,9 +61,9 @@ RULES = (
 
 def check_program(graph: Graph, program: LoopProgram) -> None:
     """Prove that the loops compute the graph; raise an IllegalProgramError otherwise."""
-    check_holds(program)
-    check_splits(program)
     for scenario in scenarios(program):
         subject = Subject(graph, program, scenario)
         for rule in RULES:
             rule(subject)
+    check_holds(program)
+    check_splits(program)
