@@ -91,6 +91,7 @@ JAX: dict[str, tuple[int, Callable[..., Any]]] = {
     "reshape": (0, lambda x: x.reshape(3, 2) ** 2),
     "transpose": (0, lambda x: jnp.transpose(x, (2, 0, 1)) ** 2),
     "broadcast": (0, lambda x: jnp.broadcast_to(x, (2, 3, 2)) ** 2),
+    "copy": (0, lambda x: x * x * x),
     "concat": (0, lambda x, y: jnp.concatenate([x, y, x * x], 1)),
     "pad": (0, lambda x: jnp.pad(x, ((1, 0), (2, 1)), constant_values=5.0)),
     "slice": (1, lambda x: x[::2, 1:3]),
