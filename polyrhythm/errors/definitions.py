@@ -121,9 +121,9 @@ class CycleError(PolyrhythmError):
     >>> pr.evaluate(y, bounds={T: 3})
     Traceback (most recent call last):
     ...
-    polyrhythm.errors.CycleError: a value depends on itself: z[0] reads y[0], which reads z[0]
-      at ...: z[t] = y * 2
-      through ...: y[t] = z + 1
+    polyrhythm.errors.CycleError: a value depends on itself: y[0] reads z[0], which reads y[0]
+      at ...: y[t] = z + 1
+      through ...: z[t] = y * 2
       for example at T = 1
       fix: read an earlier or later step, so that every value is computed from others
 

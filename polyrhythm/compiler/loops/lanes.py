@@ -117,8 +117,8 @@ def unwound(entry: Term) -> tuple[Term, int]:
     """The step whose slot of a ring an index is, and the slots of the ring; 0 if it is of no ring.
 
     >>> t = Term.of(Symbol("t", "dim"))
-    >>> [str(unwound((t - 3) % 8)[0]), unwound((t - 3) % 8)[1], unwound(t - 3)[1]]
-    ['t - 3', 8, 0]
+    >>> [str(unwound((t + 3) % 8)[0]), unwound((t + 3) % 8)[1], unwound(t + 3)[1]]
+    ['t + 3', 8, 0]
     """
     for monomial, coefficient in entry.monomials:
         if len(monomial) == 1 and isinstance(monomial[0], FloorDiv) and coefficient == -monomial[0].divisor:

@@ -10,8 +10,7 @@ so that values wait as little as possible. What is not settled by the loop goes 
 Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards
 always; a backward recurrence has a negative rate.
 
-The method is the component-wise retiming of Darte, Robert and Vivien, with fusion in the manner of Kennedy and
-McKinley. What it returns is checked by `legality.py`, which knows nothing of how it was found.
+The method is the component-wise retiming of Darte, Robert and Vivien, with fusion after Kennedy and McKinley.
 """
 
 from __future__ import annotations

@@ -376,7 +376,8 @@ def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:
 def _is_aligned(begin: Term, count: int) -> bool:
     """Whether lanes begin at a multiple of their number, so that those of a tile lie in one piece.
 
-    >>> c = Term.of(Symbol("c", "dim"))
+    >>> from polyrhythm.compiler.ir.terms import fresh
+    >>> c = Term.of(fresh("c"))
     >>> [_is_aligned(term, 64) for term in (256 * c, 256 * c + 64, 256 * c - 1)]
     [True, True, False]
     """
