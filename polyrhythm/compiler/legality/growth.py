@@ -2,9 +2,10 @@
 
 At a capacity C below the bound T, places have the slots of T = C, and the iterations before all limits at C run
 (`Growth.limits`). Proved with C as an unknown: every slot that the body of the loop, or a companion, stores to or reads
-exists at C. Nothing else in these bodies may depend on T, so that an iteration is the same at every capacity. What runs
-before the loop, and is no companion, is the program itself at T = C, if its limits and guards are among what must have
-the same value at C as at T.
+exists at C, if the loop runs at all: under the condition of its unit, which must have the same value at C as at T, and
+the facts, which must hold at C (`Growth.unchanged`, `Growth.facts`). Nothing else in these bodies may depend on T, so
+that an iteration is the same at every capacity. What runs before the loop, and is no companion, is the program itself
+at T = C, if its limits and guards are among what must have the same value at C as at T.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.prover import Prover
 from polyrhythm.compiler.loops.growth import Growth
 from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Site, Steps, sites, walk
-from polyrhythm.compiler.loops.units import units
+from polyrhythm.compiler.loops.units import Unit, units
 
 CAPACITY = Symbol("capacity", "bound", serial=-50)
 
@@ -31,21 +32,27 @@ def check_growth(program: LoopProgram) -> None:
     prover = Prover(conjunction(*(requirement.condition for requirement in program.requirements)))
     every = units(program.body)
     for number, unit in enumerate(every[: growth.unit + 1]):
+        if growth.bound in unit.condition.symbols and unit.condition not in growth.unchanged:
+            raise _wrong(program, growth, f"whether {unit.name} runs is another at another length")
         if number == growth.unit or number in growth.companions:
             loop = unit.loop
             if loop is None or loop is not (growth.companions.get(number) or growth.loop):
                 raise _wrong(program, growth, "it is not the loop of its unit")
             limits = growth.limits(Term.of(CAPACITY)) if number == growth.unit else (loop.end,)
-            _check_loop(program, growth, prover, loop, limits)
+            _check_loop(program, growth, prover, unit, loop, limits)
         else:
             _check_same(program, growth, unit.item)
 
 
-def _check_loop(program: LoopProgram, growth: Growth, prover: Prover, loop: For, limits: tuple[Term, ...]) -> None:
+def _check_loop(
+    program: LoopProgram, growth: Growth, prover: Prover, unit: Unit, loop: For, limits: tuple[Term, ...]
+) -> None:
     small = {growth.bound: Term.of(CAPACITY)}
     counter, bound = Term.of(loop.counter), Term.of(growth.bound)
     before = [lt(counter, limit.substitute(small)) for limit in limits]
-    known = conjunction(ge(Term.of(CAPACITY), growth.least), lt(Term.of(CAPACITY), bound), *before)
+    # A capacity is used only if the facts hold at it and the loop runs at it as it does at the bound.
+    held = (unit.condition, unit.condition.substitute(small), *(fact.substitute(small) for fact in growth.facts))
+    known = conjunction(ge(Term.of(CAPACITY), growth.least), lt(Term.of(CAPACITY), bound), *held, *before)
     for site in sites((loop,)):
         if growth.bound in _mentioned(site):
             raise _wrong(program, growth, f"{site.block.name} is another at another length")

@@ -91,7 +91,8 @@ def test_what_comes_before_must_be_the_same() -> None:
     x = pr.recurrent((WIDTH,), (t,))
     x[t < P] = pr.input("given", (WIDTH,), (t,))
     seen = x[0:t]
-    x[t >= P] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd->s", seen).softmax(-1), seen))
+    query = pr.input("query", (WIDTH,), (t,))
+    x[t >= P] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd,d->s", seen, query).softmax(-1), seen))
     growth = growth_of({"last": x[T - 1]})
     assert growth is not None
     assert growth.stretches({"T": 4000, "P": 3}, 4096)[0].capacity == growth.least
@@ -124,7 +125,8 @@ def test_a_prefix_of_a_fixed_length_must_fit() -> None:
 def test_little_is_read() -> None:
     x = pr.recurrent((), ((t, T + 1),))
     x[0] = 1.0
-    x[t + 1] = pr.tanh(x[0 : t + 1].mean(0))
+    seen = x[0 : t + 1]
+    x[t + 1] = pr.tanh(((seen * x).softmax(-1) * seen).sum(0))
     growth = growth_of(x[T])
     assert growth is not None
     assert growth.least == 1 << 15
@@ -179,3 +181,22 @@ def test_another_loop_than_that_of_the_unit() -> None:
     program = final(attention())
     assert program.growth is not None
     refused(program, replace(program.growth, loop=replace(program.growth.loop)), "not the loop of its unit")
+
+
+def test_a_loop_that_may_not_run() -> None:
+    """It starts at P - 1 and runs only if P >= 1: there is no slot -1, and none is used.
+
+    The largest score so far is the same for all steps, and made by the loop itself one step ahead.
+    """
+    x = pr.recurrent((WIDTH,), (t,))
+    x[t < P] = pr.input("given", (WIDTH,), (t,))
+    seen = x[0:t]
+    x[t >= P] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd->s", seen).softmax(-1), seen))
+    program = final({"last": x[T - 1]})
+    growth = program.growth
+    assert growth is not None
+    check_growth(program)
+    condition = units(program.body)[growth.unit].condition
+    assert growth.bound in condition.symbols
+    others = tuple(part for part in growth.unchanged if part != condition)
+    refused(program, replace(growth, unchanged=others), "runs is another at another length")
