@@ -102,8 +102,11 @@ def compile_tensors(
     with _timed(seconds, "check"):
         graph = completed(traced)
     _refuse(graph)
+    chosen = _declared(graph, chunks or {})
+    at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
+    one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
     with _timed(seconds, "passes"):
-        graph, notes = optimised(graph, without, compiled_loops=compiled_loops)
+        graph, notes = optimised(graph, without, compiled_loops=compiled_loops, at_once=at_once)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
@@ -112,9 +115,6 @@ def compile_tensors(
     lifted = any(note.by == "lift" and not note.refused for note in notes)
     options = (*without, "lift"), compiled_loops, None, names
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
-    chosen = _declared(graph, chunks or {})
-    at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
-    one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
     tiles = tiling(graph, blocks, one_by_one) if tiled else None
     ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)

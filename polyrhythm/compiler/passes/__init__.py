@@ -7,6 +7,7 @@ leaving any of them out, which is for measurements, gives a slower program and n
 from collections.abc import Callable, Collection
 
 from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.passes.accumulate import accumulate
 from polyrhythm.compiler.passes.carry import carry
 from polyrhythm.compiler.passes.contract import contract_sums
@@ -62,15 +63,17 @@ def optimised(
     without: Collection[str] = (),
     inspect: Callable[[str, Graph], None] | None = None,
     compiled_loops: bool = False,
+    at_once: frozenset[Symbol] = frozenset(),
 ) -> tuple[Graph, tuple[Note, ...]]:
     """A checked graph after all passes but some, and what they did. `inspect` sees the graph after each.
 
-    `compiled_loops` tells that the backend compiles loops, where a step costs no more than what it computes.
+    `compiled_loops` tells that the backend compiles loops, where a step costs no more than what it computes; the steps
+    of the dims in `at_once` are to run together.
     """
     unknown = sorted(set(without) - set(NAMES))
     if unknown:
         raise UnsupportedError(f"there is no pass {unknown[0]!r}", fix=f"leave out any of {', '.join(NAMES)}")
-    notes = Notes(compiled_loops=compiled_loops)
+    notes = Notes(compiled_loops=compiled_loops, at_once=at_once)
     for name, change in PASSES:
         if name not in without:
             notes.by = name

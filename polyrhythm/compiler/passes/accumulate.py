@@ -9,7 +9,8 @@ Legal as any running result (`running.py`). Done where it saves storage, in this
   gradient of a recurrent weight pairs values of both directions, of which one is stored anyway, and stays one product;
 - no operand is stored for another reason, or made of nothing but what is: no input or output, nothing that others read
   in ranges or that a recurrence of the other direction reads;
-- the result is not much larger than what a step adds: large matrices are better added to by many rows at once.
+- the result is not much larger than what a step adds: large matrices are better added to by many rows at once;
+- the user did not ask for the steps to run at once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Site = tuple[str, int]
 def accumulate(graph: Graph, notes: Notes) -> Graph:
     """The graph with reductions over all steps of a loop added up in the loop."""
     kept = wanted(graph)
-    found = dict(_candidates(graph, kept))
+    found = {site: one for site, one in _candidates(graph, kept) if one.steps.symbol not in notes.at_once}
     ranges = _ranges(graph)
     while True:  # what one candidate reads is stored if another reader of it is none
         left = {site: one for site, one in found.items() if _is_free(one, kept, ranges, found)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from polyrhythm.compiler.ir.graph import Node
-from polyrhythm.compiler.ir.terms import ZERO, Term, product
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, product
 from polyrhythm.source import Source
 
 
@@ -33,11 +33,13 @@ class Note:
 class Notes:
     """The notes of a run of the passes; `by` is the pass that is running.
 
-    `compiled_loops` says that the backend compiles loops, so that a step costs no more than what it computes.
+    `compiled_loops` says that the backend compiles loops, so that a step costs no more than what it computes. `at_once`
+    are dims whose steps the user wants to run together: no pass makes them depend on each other.
     """
 
     by: str = ""
     compiled_loops: bool = False
+    at_once: frozenset[Symbol] = frozenset()
     notes: list[Note] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Note]:

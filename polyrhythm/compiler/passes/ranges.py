@@ -12,6 +12,8 @@ elements has an error of up to n units in the last place. 16-bit floats are comb
 A sum weighted by powers of the distance (`gamma ** k`, `exp(-k / tau)`) is a running result too: the quotient of
 neighbouring weights is the same for all elements, and is what the running sum is multiplied by at each step
 (`weights.py`).
+
+A running result makes steps depend on each other, so ranges along dims that the user wants to run at once stay.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
         for number, definition in enumerate(node.definitions):
             for summed in axes_of(definition):
                 found = ranged(nodes, node, definition, summed)
+                if found is not None and (found.gone | {found.steps.symbol}) & notes.at_once:
+                    found = None
                 made = None if found is None else result(nodes, found)
                 if made is not None and found is not None:
                     nodes.redefine(nodes[node.name], number, made)

@@ -193,6 +193,28 @@ def test_a_prefix_in_chunks_has_the_values_of_numpy() -> None:
     np.testing.assert_allclose(found, before * after, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("choice", [pr.vector(), pr.chunk(16)], ids=str)
+@pytest.mark.parametrize("name", PREFIXES)
+def test_steps_that_are_written_apart_can_run_at_once(name: str, choice: pr.Chunk) -> None:
+    """No pass makes steps depend on each other that the user wants to run together."""
+    t, T = pr.dim("t")
+    x = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")
+    y = PREFIXES[name](pr.input("x", (8,), (t,)), t, T)
+    after = [x[n:] for n in range(40)]
+    before = [x[: n + 1] for n in range(40)]
+    expected = {
+        "sum": [part.sum(0) for part in before],
+        "mean": [part.mean(0) for part in before],
+        "max of what follows": [part.max(0) for part in after],
+        "product of sums": [b.sum(0) * a.sum(0) for b, a in zip(before, after, strict=True)],
+        "einsum of one": [part.sum(0) for part in before],
+        "einsum of two": [(part * part).sum(0) for part in before],
+        "scaled": [part.sum(0) * part[-1] for part in before],
+    }[name]
+    found = np.asarray(pr.compile(y, schedule={t: choice})(x=x))
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-4, atol=1e-4)
+
+
 def test_what_lanes_contract_without_a_mask_is_not_their_own() -> None:
     """Attention reads keys and values where they lie: its width follows from the scores alone."""
     _, y = attention()

@@ -119,6 +119,9 @@ def expression(
         key = (id(attributes["function"].call), attributes["result"])
     if op == "random_bits":
         key = (key, point)
+    if op == "choose":  # what is not chosen may be anything: its point need not exist
+        chosen = operands[0 if attributes["condition"].evaluate(lookup) else 1]
+        key, operands = tuple(n.evaluate(lookup) for n in attributes["shape"]), (chosen,)
     return expressions("op", op, key, tuple(operands))
 
 
