@@ -14,6 +14,7 @@ from polyrhythm.compiler.backends.jax.trace.work import work_of
 from polyrhythm.compiler.loops.cost import Lanes
 from polyrhythm.compiler.loops.ir import For, walk
 from polyrhythm.errors import DeclarationError, MemoryBudgetError
+from polyrhythm.language.chunks import Chunk
 
 WIDTH = 4
 
@@ -195,7 +196,7 @@ def test_a_prefix_in_chunks_has_the_values_of_numpy() -> None:
 
 @pytest.mark.parametrize("choice", [pr.vector(), pr.chunk(16)], ids=str)
 @pytest.mark.parametrize("name", PREFIXES)
-def test_steps_that_are_written_apart_can_run_at_once(name: str, choice: pr.Chunk) -> None:
+def test_steps_that_are_written_apart_can_run_at_once(name: str, choice: Chunk) -> None:
     """No pass makes steps depend on each other that the user wants to run together."""
     t, T = pr.dim("t")
     x = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")

@@ -47,7 +47,7 @@ def test_unrolled_layers_have_a_register_each() -> None:
     h[t, 0] = pr.input("x", (128,), (t,))
     h[0, l + 1] = 0.0
     h[t + 1, l + 1] = pr.tanh(h[t, l + 1] @ pr.input("w", (128, 128), (l,)) + h[t + 1, l] + past)
-    compiled = compile_tensors([h[T - 1, L]], bounds={L: 3})
+    compiled = compile_tensors([h[T - 1, L]], bounds={L: 3}, without=["ranges"])  # which would leave rings
     places = {r.place for i in walk(compiled.executable.body) if isinstance(i, For) for r in i.registers}
     # What goes into the first layer and what comes out of the last share a buffer, which is stored to twice.
     assert places == {"h[, 1]", "h[, 2]"}, show(compiled.executable)

@@ -139,6 +139,16 @@ total: f32 = reduce(state[0 +: T], monoid="sum", axes=(0,))
 output y
 output total
 """,
+    "predicate": """
+x: f32 over t < T = input(name="x")
+zero: f32 where T >= 1 = constant(value=f32(0.0))
+e: f32 over t < T where t <= T - 3 = exp(x[t])
+past: f32 over t < T
+  when t >= 2: copy(e[t - 2])
+  when t <= 1: copy(zero)
+y: f32 over t < T = mul(past[t], x[t])
+output y
+""",
 }
 
 
@@ -148,7 +158,7 @@ def test_every_pass_has_a_program() -> None:
 
 @pytest.mark.parametrize("name", BEFORE)
 def test_before_and_after(name: str, golden: Callable[[str, str], None]) -> None:
-    graph, notes = parse(STEPS + BEFORE[name]), Notes(name)
+    graph, notes = parse(STEPS + BEFORE[name]), Notes(name, compiled_loops=True)
     verify(graph)
     changed = dict(PASSES)[name](graph, notes)
     verify(changed)
