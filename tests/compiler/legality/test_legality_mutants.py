@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from polyrhythm.compiler.ir.conditions import negation
 from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.legality import IllegalProgramError, check_program
-from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.ir import Block, Compute, Item, LoopProgram, mapped
 from polyrhythm.compiler.loops.show import show
 from tests.compiler.legality.mutants import mutant
 from tests.compiler.loops.cases import BUILDERS, made
@@ -75,6 +78,31 @@ def test_wrong_programs_are_rejected(name: str) -> None:
     assert wrong(*found, most(found[0])) is None
     seen = judged(*found, count=12, seed=name)
     assert seen["wrong rejected"] >= 5, seen
+
+
+@pytest.mark.parametrize("by", [-1, 1, None])
+def test_another_choice_is_rejected(by: int | None) -> None:
+    """A guarded read that chooses at other steps, one earlier, one later or all others, is wrong, and refused."""
+    graph, program = made("n_step_returns")
+
+    def otherwise(compute: Compute) -> Compute:
+        if compute.op != "choose":
+            return compute
+        condition = compute.attributes["condition"]
+        moved = {s: Term.of(s) + (by or 0) for s in condition.symbols if s.kind == "dim"}
+        other = negation(condition) if by is None else condition.substitute(moved)
+        return replace(compute, attributes={**compute.attributes, "condition": other})
+
+    def in_item(item: Item) -> Item:
+        if isinstance(item, Block):
+            return replace(item, body=tuple(map(otherwise, item.body)))
+        return item
+
+    changed = replace(program, body=mapped(program.body, in_item))
+    assert changed != program
+    assert wrong(graph, changed, most(graph)) is not None
+    with pytest.raises(IllegalProgramError):
+        check_program(graph, changed)
 
 
 @pytest.mark.slow
