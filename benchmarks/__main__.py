@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, compile_time, decode_growth, loops, patterns, prefill, training
+from benchmarks import attention, compile_time, constants, decode_growth, loops, patterns, prefill, ragged, training
 from benchmarks.harness import report
 
 MODULES = {
@@ -15,7 +15,9 @@ MODULES = {
     "prefill": prefill,
     "patterns": patterns,
     "training": training,
+    "ragged": ragged,
     "compile_time": compile_time,
+    "constants": constants,
 }
 
 

@@ -55,6 +55,7 @@ def subjects(quick: bool) -> dict[str, Callable[[], Subject]]:
         "causal": lambda: decoding(steps, None),
         "window": lambda: decoding(steps, WINDOW),
         "convolutions": lambda: natural("convolutions by shifts, gradient", quick),
+        "windows": lambda: natural("convolutions by windows, gradient", quick),
         "lstm": lambda: lstm(Shape(16, 2, 16) if quick else Shape(128, 16, 128)),
     }
 
@@ -63,7 +64,7 @@ def learning(algorithm: str, quick: bool) -> Subject:
     """Two iterations of learning to act in an environment that is part of the program."""
     environments, steps, hidden = (2, 8, (8,)) if quick else (16, 64, (32, 32))
     source = rl.Arrays(rl.Synthetic((8,), 100, 4), environments)
-    model = rl.ActorCritic(source.observation_shape, source.actions, hidden, np.random.default_rng(0))
+    model = rl.ActorCritic(source.observations, source.actions, hidden, np.random.default_rng(0))
     if algorithm == "ppo":
         training = rl.ppo(source, model, rl.PPOSettings(steps=steps, epochs=2, minibatches=2))
     else:

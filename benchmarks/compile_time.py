@@ -93,7 +93,7 @@ def ppo(folder: str) -> Row:
     from polyrhythm import rl
 
     source = rl.Arrays(rl.Synthetic((8,), 100, 4), 32)
-    model = rl.ActorCritic(source.observation_shape, source.actions, (64, 64), np.random.default_rng(0))
+    model = rl.ActorCritic(source.observations, source.actions, (64, 64), np.random.default_rng(0))
     training = rl.ppo(source, model, rl.PPOSettings(steps=250))
     made: list[pr.Program] = []
 

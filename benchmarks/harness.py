@@ -147,13 +147,23 @@ def report(name: str, results: list[Result | Fact]) -> None:
     """Print a table and write JSON."""
     OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / f"{name}.json"
-    versions = {"python": platform.python_version(), "jax": jax.__version__, "numpy": np.__version__}
     entries = [{**asdict(result), "kind": type(result).__name__.lower(), "met": result.met} for result in results]
-    path.write_text(json.dumps({"name": name, "versions": versions, "results": entries}, indent=1) + "\n")
+    path.write_text(json.dumps({**where_and_when(name), "results": entries}, indent=1) + "\n")
     console = Console(width=150)
     console.print(races_table(name, [r for r in results if isinstance(r, Result)]))
     console.print(facts_table([r for r in results if isinstance(r, Fact)]))
     console.print(f"written to {path}")
+
+
+def where_and_when(name: str) -> dict[str, str]:
+    """The command of a benchmark, the machine as it is, and the day."""
+    load = os.getloadavg()[0]
+    versions = f"Python {platform.python_version()}, JAX {jax.__version__}, NumPy {np.__version__}"
+    return {
+        "command": f"python -m benchmarks {name}",
+        "machine": f"{os.cpu_count()} cores, load {load:.1f}, {versions}",
+        "when": time.strftime("%d %B %Y").lstrip("0"),
+    }
 
 
 def races_table(name: str, results: list[Result]) -> Table:

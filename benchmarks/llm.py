@@ -32,6 +32,7 @@ from rich.table import Table
 from polyrhythm import llm
 
 OUT = Path("build/benchmarks")
+FLOATS, AS_IN_FILE = ("float32", "bfloat16"), "as in the file"
 SHAPES: dict[str, dict[str, Any]] = {
     "135M": {
         "hidden_size": 576,
@@ -58,7 +59,7 @@ FIRST = """
 import sys, time
 began = time.perf_counter()
 from polyrhythm import llm
-model = llm.load(sys.argv[1], sys.argv[2])
+model = llm.load(sys.argv[1], None if " " in sys.argv[2] else sys.argv[2])
 loaded = time.perf_counter()
 model.generate(list(range(1, 17)), 1)
 first = time.perf_counter()
@@ -109,13 +110,36 @@ def taking_turns(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, f
     return {name: statistics.median(rates) for name, rates in found.items()}
 
 
+def given_dtype(kind: str) -> str | None:
+    """What `llm.load` is told."""
+    return None if kind == AS_IN_FILE else kind
+
+
 def writing(folder: Path, dtype: str, batch: int, count: int, gguf: Path | None) -> dict[str, Callable[[], int]]:
     """Ways to write so many tokens after a short prompt, for each of a batch."""
     prompts = np.random.default_rng(0).integers(1, 200, (batch, 16))
-    model = llm.load(gguf or folder, dtype)
+    model = llm.load(gguf or folder, given_dtype(dtype))
     ways: dict[str, Callable[[], int]] = {
         "ours": lambda: _written(model.generate(prompts.tolist(), count, ignore_eos=True))
     }
+    if dtype in FLOATS:
+        ways["transformers"] = by_transformers(folder, dtype, prompts, count, gguf)
+    if dtype == AS_IN_FILE and batch == 1 and find_spec("llama_cpp") is not None:
+        from llama_cpp import Llama
+
+        other = Llama(str(gguf), n_ctx=2048, verbose=False)
+        eos = other.token_eos()
+        bias = {eos: -100.0}
+        ways["llama.cpp"] = lambda: int(
+            other.create_completion(prompts[0].tolist(), max_tokens=count, temperature=0.0, logit_bias=bias)["usage"][
+                "completion_tokens"
+            ]
+        )
+    return ways
+
+
+def by_transformers(folder: Path, dtype: str, prompts: np.ndarray, count: int, gguf: Path | None) -> Callable[[], int]:
+    """The same by transformers."""
     import torch
     import transformers
 
@@ -125,7 +149,7 @@ def writing(folder: Path, dtype: str, batch: int, count: int, gguf: Path | None)
     peer = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, dtype)).eval()
     given = torch.from_numpy(prompts)
 
-    def by_transformers() -> int:
+    def written() -> int:
         with torch.no_grad():
             out = peer.generate(
                 given,
@@ -134,21 +158,9 @@ def writing(folder: Path, dtype: str, batch: int, count: int, gguf: Path | None)
                 min_new_tokens=count,
                 do_sample=False,
             )
-        return int((out.shape[1] - given.shape[1]) * batch)
+        return int((out.shape[1] - given.shape[1]) * len(prompts))
 
-    ways["transformers"] = by_transformers
-    if gguf is not None and batch == 1 and find_spec("llama_cpp") is not None:
-        from llama_cpp import Llama
-
-        other = Llama(str(gguf), n_ctx=2048, verbose=False)
-        eos = other.token_eos()
-        bias = {eos: -100.0}
-        ways["llama.cpp (quantised)"] = lambda: int(
-            other.create_completion(prompts[0].tolist(), max_tokens=count, temperature=0.0, logit_bias=bias)["usage"][
-                "completion_tokens"
-            ]
-        )
-    return ways
+    return written
 
 
 def _written(found: list[Any]) -> int:
@@ -195,8 +207,9 @@ def measured(name: str, folder: Path, gguf: Path | None, quick: bool) -> list[Fi
     """All figures of one model."""
     rounds, count = (1, 8) if quick else (5, 64)
     speed, found = bandwidth(), []
-    for dtype in ("float32",) if quick else ("float32", "bfloat16"):
-        size = sum(weight.nbytes for weight in llm.load(gguf or folder, dtype).weights.values())
+    kinds = ("float32", "int8") if quick else (*FLOATS, "int8") if gguf is None else (*FLOATS, "int8", AS_IN_FILE)
+    for dtype in kinds:
+        size = sum(weight.nbytes for weight in llm.load(gguf or folder, given_dtype(dtype)).weights.values())
         for batch in (1, 4) if quick else (1, 4, 16):
             rates = taking_turns(writing(folder, dtype, batch, count, gguf), rounds)
             found += [
@@ -205,7 +218,7 @@ def measured(name: str, folder: Path, gguf: Path | None, quick: bool) -> list[Fi
             if batch == 1:
                 share = 100 * rates["ours"] * size / speed
                 found.append(Figure(name, f"{dtype}, share of memory bandwidth", "ours", share, "%"))
-        if gguf is None:
+        if gguf is None and dtype in FLOATS:
             for length in (32,) if quick else (512, 2048):
                 rates = taking_turns(reading(folder, dtype, length), rounds)
                 found += [Figure(name, f"{dtype}, reading {length}", w, rate, "tokens/s") for w, rate in rates.items()]

@@ -196,7 +196,7 @@ def started(row: Row, system: str) -> Any:
     else:
         environment = rl.CartPole() if row.env == "cartpole compiled" else rl.Synthetic(SHAPE, LENGTH, ACTIONS)
         source = rl.Arrays(environment, row.envs)
-    model = rl.ActorCritic(source.observation_shape, source.actions, row.hidden, np.random.default_rng(0))
+    model = rl.ActorCritic(source.observations, source.actions, row.hidden, np.random.default_rng(0))
     if system == "polyrhythm":
         import polyrhythm as pr
 

@@ -9,27 +9,38 @@ from types import ModuleType as _ModuleType
 
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.calls import Ragged
+from polyrhythm.language import fft, linalg
 from polyrhythm.language.checkpoint import checkpoint
 from polyrhythm.language.chunks import chunk, loop, vector
 from polyrhythm.language.custom import custom_vjp
 from polyrhythm.language.foreign import jax_function, torch_function
+from polyrhythm.language.functions import activations as _activations
 from polyrhythm.language.functions import arithmetic as _arithmetic
+from polyrhythm.language.functions import complex_numbers as _complex
 from polyrhythm.language.functions import creation as _creation
+from polyrhythm.language.functions import draws as _draws
 from polyrhythm.language.functions import elementwise as _elementwise
 from polyrhythm.language.functions import indexing as _indexing
 from polyrhythm.language.functions import linalg as _linalg
+from polyrhythm.language.functions import quantised as _quantised
 from polyrhythm.language.functions import random as _random
 from polyrhythm.language.functions import reductions as _reductions
 from polyrhythm.language.functions import shapes as _shapes
+from polyrhythm.language.functions import sorting as _sorting
 from polyrhythm.language.functions import windows as _windows
+from polyrhythm.language.functions.activations import *
 from polyrhythm.language.functions.arithmetic import *
+from polyrhythm.language.functions.complex_numbers import *
 from polyrhythm.language.functions.creation import *
+from polyrhythm.language.functions.draws import *
 from polyrhythm.language.functions.elementwise import *
 from polyrhythm.language.functions.indexing import *
 from polyrhythm.language.functions.linalg import *
+from polyrhythm.language.functions.quantised import *
 from polyrhythm.language.functions.random import *
 from polyrhythm.language.functions.reductions import *
 from polyrhythm.language.functions.shapes import *
+from polyrhythm.language.functions.sorting import *
 from polyrhythm.language.functions.windows import *
 from polyrhythm.language.gradient import detach, grad, value_and_grad
 from polyrhythm.language.index import Bound, Condition, Dim, Index, dim, size
@@ -38,9 +49,11 @@ from polyrhythm.language.index import index_min as min
 from polyrhythm.language.inputs import host, input, parameter
 from polyrhythm.language.naming import name_results as _name_results
 from polyrhythm.language.recurrent import Recurrent, otherwise, recurrent
+from polyrhythm.language.sharding import shard
 from polyrhythm.language.tensor import Tensor, window
 from polyrhythm.oracle import evaluate
 from polyrhythm.runtime.checkpoints import Checkpoints
+from polyrhythm.runtime.exporting import load
 from polyrhythm.runtime.program import Program, compile
 
 __version__ = "0.1.0"
@@ -48,19 +61,24 @@ __version__ = "0.1.0"
 # fmt: off
 __all__ = [
     "Bound", "Checkpoints", "Condition", "Dim", "Index", "Program", "Ragged", "Recurrent", "Tensor",
-    "checkpoint", "chunk", "compile", "custom_vjp", "detach", "dim", "errors", "evaluate", "grad", "host",
-    "input", "jax_function", "loop", "max", "min", "otherwise", "parameter", "recurrent", "size",
-    "torch_function", "value_and_grad", "vector", "window",
+    "checkpoint", "chunk", "compile", "custom_vjp", "detach", "dim", "errors", "evaluate", "fft", "grad", "host",
+    "input", "jax_function", "linalg", "load", "loop", "max", "min", "otherwise", "parameter", "recurrent", "shard",
+    "size", "torch_function", "value_and_grad", "vector", "window",
 ]
 # fmt: on
+__all__ += _activations.__all__
 __all__ += _arithmetic.__all__
+__all__ += _complex.__all__
 __all__ += _creation.__all__
+__all__ += _draws.__all__
 __all__ += _elementwise.__all__
 __all__ += _indexing.__all__
 __all__ += _linalg.__all__
+__all__ += _quantised.__all__
 __all__ += _random.__all__
 __all__ += _reductions.__all__
 __all__ += _shapes.__all__
+__all__ += _sorting.__all__
 __all__ += _windows.__all__
 
 _name_results(globals(), __all__)

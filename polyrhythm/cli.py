@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from polyrhythm import __version__
-from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm import commands
+from polyrhythm.rl import commands as agents
+
+INTERRUPTED = 130
 
 app = typer.Typer(no_args_is_help=True, help="Dynamic deep-learning programs, compiled whole.")
 
@@ -32,53 +36,14 @@ def callback(
 app.command()(commands.generate)
 app.command()(commands.chat)
 app.command()(commands.serve)
+app.command()(commands.bench)
 app.command()(commands.info)
 
 
-@app.command()
-def train(
-    algorithm: Annotated[str, typer.Argument(help="ppo, a2c or reinforce.")],
-    env: Annotated[str, typer.Option(help="The environment, by Gymnasium's name.")] = "CartPole-v1",
-    num_envs: Annotated[int, typer.Option(min=1, help="The number of environments, which run in parallel.")] = 8,
-    num_steps: Annotated[int, typer.Option(min=1, help="Steps of each environment per iteration.")] = 128,
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations to train for.")] = 100,
-    total_steps: Annotated[int | None, typer.Option(min=1, help="Steps in all, instead of --iterations.")] = None,
-    learning_rate: Annotated[float, typer.Option(help="The learning rate.")] = 1e-3,
-    hidden: Annotated[str, typer.Option(help="The sizes of the hidden layers.")] = "64,64",
-    compiled: Annotated[bool, typer.Option("--compiled", help="Make the environment a part of the program.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Runs with one seed are the same.")] = 0,
-    log: Annotated[str | None, typer.Option(help="A file for the figures: .csv, or .json with a line each.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="A folder to save to, and to go on from.")] = None,
-    every: Annotated[int, typer.Option(min=1, help="Save after so many iterations.")] = 10,
-    backend: Annotated[str, typer.Option(help="jax, torch or numpy.")] = "jax",
-) -> None:
-    """Learn to act in an environment."""
-    from polyrhythm.rl import train as learning
-
-    sizes = [size.strip() for size in hidden.split(",") if size.strip()]
-    if not all(size.isdecimal() and int(size) for size in sizes):
-        raise typer.BadParameter(f"{hidden!r} is not a list of sizes such as 64,64", param_hint="--hidden")
-    if total_steps is not None:
-        iterations = max(1, total_steps // (num_envs * num_steps))
-    lines = learning.Lines(num_envs * num_steps)
-    try:
-        learning.train(
-            algorithm,
-            learning.source(env, num_envs, compiled, seed),
-            iterations,
-            hidden=tuple(map(int, sizes)),
-            seed=seed,
-            log=log,
-            checkpoint=checkpoint,
-            every=every,
-            backend=backend,
-            show=lambda row: print(lines(row), flush=True),
-            steps=num_steps,
-            learning_rate=learning_rate,
-        )
-    except PolyrhythmError as error:
-        print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
-        raise typer.Exit(1) from None
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(agents.train)
+app.command()(agents.evaluate)
+app.command()(agents.play)
+app.command()(agents.plot)
 
 
 @app.command()
@@ -94,6 +59,39 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def report(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The script; its options follow.")],
+    output: Annotated[Path, typer.Option(help="The page; with several programs each gets a number.")] = Path(
+        "report.html"
+    ),
+    profile: Annotated[bool, typer.Option(help="Profile the first call of each program.")] = True,
+) -> None:
+    """Run a script, and write a page about every program that it compiles."""
+    from polyrhythm.runtime.report.script import reported
+
+    pages = reported(script, context.args, output, profile)
+    if not pages:
+        print(f"{script} compiles no program", file=sys.stderr)
+        raise typer.Exit(1)
+    for page in pages:
+        print(page)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def launch(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The script; its options follow.")],
+    processes: Annotated[int, typer.Option("-n", "--processes", min=1, help="How many processes.")] = 2,
+    restarts: Annotated[int, typer.Option(min=0, help="How often to start all anew when one has died.")] = 3,
+) -> None:
+    """Run a script in several processes that are connected by jax.distributed, on this machine."""
+    from polyrhythm.runtime.launching import launch
+
+    raise typer.Exit(launch(str(script), context.args, processes, restarts))
+
+
 @app.command()
 def calibrate() -> None:
     """Measure the rates of this machine, from which the compiler chooses how much runs at once."""
@@ -105,8 +103,15 @@ def calibrate() -> None:
 
 
 def main() -> None:
-    """The entry point."""
-    app()
+    """The entry point. An interrupt ends the process at once, though XLA may be compiling."""
+    try:
+        app()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise
 
 
 if __name__ == "__main__":

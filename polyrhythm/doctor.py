@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from polyrhythm.compiler.backends.jax.products import kernel
 from polyrhythm.compiler.backends.jax.run import cache, calibration
 
@@ -26,6 +28,7 @@ EXTRAS = {
     "rl": ("gymnasium",),
     "optax": ("optax",),
     "stream": ("matplotlib",),
+    "docs": ("mkdocs", "mkdocstrings"),
 }
 """What each extra brings, by the names of modules."""
 
@@ -60,6 +63,7 @@ def findings() -> Iterator[Finding]:
         line = f"not installed: pip install 'polyrhythm[{extra}]'" if missing else "installed"
         yield Finding(f"[{extra}]", line)
     yield from _machine()
+    yield _conforms()
     yield _canary()
 
 
@@ -81,6 +85,29 @@ def _machine() -> Iterator[Finding]:
     machine = calibration.known()
     figures = f"{machine.near / 1e9:.0f} GB/s up to {machine.cache >> 20} MB, {machine.far / 1e9:.0f} GB/s beyond"
     yield Finding("bandwidth", figures + ("" if machine.calibrated else " (assumed: polyrhythm calibrate measures it)"))
+
+
+def _conforms() -> Finding:
+    """Whether small programs give on XLA what their definitions say: rings, guards, gradients, vectorised loops."""
+    import polyrhythm as pr
+
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    h = pr.recurrent((3,), (t,))
+    h[0] = x[0]
+    h[t + 1] = pr.tanh(pr.window(h, t, 2).mean(0)) + x[t + 1]
+    back = pr.recurrent((), (t,))
+    back[T - 1] = 0.0
+    back[t < T - 1] = 0.5 * back[t + 1] + x[t + 1].sum()
+    so_far = pr.softmax(x[0 : t + 1] @ x, 0) @ x[0 : t + 1]
+    outputs = {"ring": h, "backwards": back, "ranges": so_far, "gradient": pr.grad((h[T - 1] ** 2).sum(), x)}
+    given: dict[str, Any] = {"x": np.linspace(-1, 1, 21, dtype="float32").reshape(7, 3)}
+    expected = pr.evaluate(outputs, given)
+    found = pr.compile(outputs, progress=False)(**given)
+    wrong = [name for name in outputs if not np.allclose(found[name], expected[name], atol=1e-4)]
+    if wrong:
+        return Finding("conforms", f"XLA computes {', '.join(wrong)} wrongly: please report it", good=False)
+    return Finding("conforms", f"{len(outputs)} programs give on XLA what they define")
 
 
 def _canary() -> Finding:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.analysis.calls import Call, Ragged, check_found, prepare
+from polyrhythm.compiler.analysis.calls import Call, Ragged, by_name, check_found, prepare
 from polyrhythm.compiler.analysis.naming import described, described_call
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, longest
@@ -72,7 +72,7 @@ def run(
     graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None = None, seed: int = 0
 ) -> list[np.ndarray | Ragged]:
     """The outputs of a checked graph, each over its whole domain with the dims as leading axes."""
-    running = _Run(graph, prepare(graph, inputs, bounds), seed)
+    running = _Run(graph, prepare(graph, by_name(graph.inputs, inputs), bounds), seed)
     running.check_lengths()
     results = [running.whole(graph[name]) for name in graph.outputs]
     running.perform_effects()

@@ -65,7 +65,7 @@ def ppo(hidden: tuple[int, ...], **settings: Any) -> Callable[[], Any]:
 
     def made() -> Any:
         source = rl.Arrays(rl.CartPole(), 32)
-        model = rl.ActorCritic(source.observation_shape, source.actions, hidden, np.random.default_rng(0))
+        model = rl.ActorCritic(source.observations, source.actions, hidden, np.random.default_rng(0))
         found = rl.ppo(source, model, rl.PPOSettings(**settings))
         return found.outputs, found.bounds
 

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -755,21 +756,21 @@ section("compiling")
 
 
 @raises(errors.UnsupportedError)
-def compiled_ragged_dim() -> None:
-    pr.compile(pr.value(s), backend="numpy")
+def compiled_effect_in_rows() -> None:
+    noted = pr.host(lambda step: step, [pr.value(s)], dtype="int32", effect="log")
+    pr.compile(noted, backend="numpy")
 
 
 @raises(errors.UnsupportedError)
-def compiled_until_per_index() -> None:
-    grid = pr.input("grid", (), (b, t))
-    done = grid > 3
-    pr.compile(grid, until={t: done}, backend="numpy")
+def compiled_function_of_a_row() -> None:
+    row = pr.value(s)[b, 0:S]
+    pr.compile(pr.host(lambda v: v.sum(), [row], dtype="int32"), backend="numpy")
 
 
 @raises(errors.UnsupportedError)
-def compiled_output_of_changing_shape() -> None:
-    past = x[0 : t + 1]
-    pr.compile(past, backend="numpy")
+def compiled_reshape_of_rows() -> None:
+    pairs = pr.stack([pr.value(s)[b, 0:S], pr.value(s)[b, 0:S]], 0)
+    pr.compile(pr.reshape(pairs, (2 * S,)), backend="numpy")
 
 
 @raises(errors.GradientError)
@@ -809,8 +810,8 @@ def unknown_backend() -> None:
     pr.compile(x, backend="fortran")
 
 
-@raises(errors.UnsupportedError)
-def ragged_input_of_a_compiled_program() -> None:
+@raises(errors.InputShapeError)
+def ragged_input_of_a_dim_that_is_not() -> None:
     pr.compile(x * 2, backend="numpy")(x=pr.Ragged.of([[1.0], [2.0, 3.0]]))
 
 
@@ -864,7 +865,7 @@ def constant_of_a_tensor() -> None:
 
 @raises(errors.DTypeError)
 def unknown_dtype() -> None:
-    pr.zeros((2,), "complex64")
+    pr.zeros((2,), "float80")
 
 
 @raises(errors.DTypeError)
@@ -1321,6 +1322,12 @@ def early_end_all_at_once() -> None:
 @raises(errors.UnsupportedError)
 def all_at_once_on_numpy() -> None:
     pr.compile(pr.exp(x), backend="numpy", schedule={t: pr.vector()})
+
+
+@raises(errors.ShardingError)
+def axis_that_the_mesh_does_not_have() -> None:
+    mesh = jax.make_mesh((1,), ("data",))
+    pr.compile(pr.exp(x), mesh=mesh, shard={t: "batch"})
 
 
 # Language models from a folder.

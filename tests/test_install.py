@@ -25,6 +25,52 @@ def test_importing_does_not_import_jax_or_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow  # on a machine that does nothing else
+def test_importing_is_quick() -> None:
+    code = "import time; s = time.process_time(); import polyrhythm; print(time.process_time() - s)"
+    times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(4)]
+    assert min(times) < 0.3
+
+
+HIDDEN = """
+import sys, importlib.abc
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+import numpy as np, polyrhythm as pr
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "code"),
+    [
+        ("torch", "torch", "pr.compile(pr.input('x') + 1, backend='torch')"),
+        ("torch", "torch", "pr.torch_function(lambda x: x, [pr.input('x', (2,))])"),
+        ("torch", "torch", "pr.compile(pr.input('x') + 1, backend='numpy').as_torch()"),
+        ("tokenizers", "llm", "import tempfile; pr.llm.write_random(tempfile.mkdtemp())"),
+        ("jinja2", "llm", "from polyrhythm.llm import ChatTemplate; ChatTemplate('hi').render([])"),
+        ("optax", "optax", "pr.optim.optax(None, {}, {}, None)"),
+        ("gymnasium", "rl", "from polyrhythm.rl import presets; presets.source('CartPole-v1', 1, False, 0)"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_line_to_type(package: str, extra: str, code: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", HIDDEN + code, package], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert f"pip install 'polyrhythm[{extra}]'" in ran.stderr, ran.stderr
+
+
+def test_the_shell_can_complete() -> None:
+    shown = CliRunner().invoke(cli.app, ["--help"])
+    assert "--install-completion" in shown.output
+
+
+def test_exit_codes() -> None:
+    assert CliRunner().invoke(cli.app, ["no-such-command"]).exit_code == 2
+    assert CliRunner().invoke(cli.app, ["generate", "no-such-folder", "-p", "hi"]).exit_code == 1
+
+
 def test_what_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'polyrhythm' has no attribute 'nothing'"):
         _ = pr.nothing
@@ -47,6 +93,7 @@ def test_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
         "pip install 'polyrhythm[rl]'",
         "C kernel",
         "bandwidth",
+        "4 programs give on XLA what they define",
         "are updated in place",
     ):
         assert line in shown.output

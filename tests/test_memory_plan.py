@@ -1,10 +1,14 @@
-"""The storage plan is what a run needs: NumPy's allocations, and XLA's own account of its program."""
+"""The storage plan is what a run needs: by NumPy's allocations, XLA's account of its programs, and the process."""
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -85,14 +89,20 @@ def test_numpy_allocates_what_is_planned(name: str) -> None:
 
 
 def check(program: pr.Program, bounds: Mapping[str, int]) -> None:
-    """Every XLA program is within its plan, and the plan of the run is that of the largest, or of moving its state."""
-    compiled = program.stats.compilations
-    assert compiled
-    for compilation in compiled:
-        above = compilation.planned - compilation.allocated
-        assert 0 <= above <= 0.1 * compilation.allocated + 1e6, compilation
-    peak, largest = program.memory.peak(bounds), max(c.allocated for c in compiled)
-    states = [made.memory_analysis().output_size_in_bytes for made in program.backend.executor.programs.values()]
+    """The plan is what XLA says of the programs that a call compiles, or what moving its state needs.
+
+    The plan is asked for first. What it compiled of several programs is forgotten, so that the call compiles all of
+    them by itself.
+    """
+    peak, executor = program.memory.peak(bounds), program.backend.executor
+    if program.backend.growing is not None:
+        executor.programs.clear()
+        executor.accounts.clear()
+    compile_only(program, bounds)
+    told = [made.memory_analysis() for made in executor.programs.values()]
+    ends = [one.argument_size_in_bytes + one.output_size_in_bytes - one.alias_size_in_bytes for one in told]
+    largest = max(end + one.temp_size_in_bytes for end, one in zip(ends, told, strict=True))
+    states = [one.output_size_in_bytes for one in told]
     moving = states[-2] + 2 * states[-1] if len(states) > 1 else 0
     assert largest <= peak <= 1.1 * max(largest, moving) + 1e6
 
@@ -118,7 +128,8 @@ def compile_only(program: pr.Program, bounds: Mapping[str, int]) -> None:
             now = {**capacities, growth.bound: stretch.capacity}
             state = arrays(backend.growing._rooms_at(now) if number else {})
             given = arrays(backend.input_shapes(now))
-            backend.growing._compile(now, number == 0, (state, given, values, words, limits, last))
+            arguments = (state, given, values, words, limits, last)
+            backend.executor.compiled(backend.growing.advance(now, number == 0), arguments)
 
 
 QUICK, SLOW = ([name for name, case in CORPUS.items() if case.slow == slow] for slow in (False, True))
@@ -127,9 +138,7 @@ QUICK, SLOW = ([name for name, case in CORPUS.items() if case.slow == slow] for 
 @pytest.mark.parametrize("name", QUICK)
 def test_xla_allocates_what_is_planned(name: str) -> None:
     case = CORPUS[name]
-    program = case.program()
-    compile_only(program, case.bounds)
-    check(program, case.bounds)
+    check(case.program(), case.bounds)
 
 
 @pytest.mark.slow
@@ -138,15 +147,55 @@ def test_xla_allocates_what_is_planned_for_large_programs(name: str) -> None:
     test_xla_allocates_what_is_planned(name)
 
 
-@pytest.mark.parametrize("name", ["ema", "decode", "prefix sum", "benchmark windowed decode"])
-def test_a_plan_made_before_is_the_same(name: str) -> None:
-    """What is planned from the trace alone is what is planned when it is compiled."""
+@pytest.mark.parametrize("name", ["ema", "prefix sum"])
+def test_a_call_finds_what_was_compiled_for_the_plan(name: str) -> None:
     case = CORPUS[name]
     program = case.program()
-    before = program.memory.peak(case.bounds)
-    assert not program.stats.compilations
+    program.memory.peak(case.bounds)
     compile_only(program, case.bounds)
-    assert max(c.planned for c in program.stats.compilations) <= before == program.memory.peak(case.bounds)
+    assert [compilation.reason for compilation in program.stats.compilations] == ["to plan its memory"]
+
+
+RESIDENT = """
+import jax
+from tests.memory_corpus import CORPUS
+from tests.test_memory_plan import RESIDENT_AT, numbers_for
+
+def resident(kind):
+    with open("/proc/self/status") as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(kind))
+
+for name, bounds in RESIDENT_AT.items():
+    program = CORPUS[name].program()
+    inputs = numbers_for(program, bounds)
+    plan = program.memory.peak(bounds)  # and all is compiled
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak of resident memory counts from here
+    before = resident("VmRSS")
+    jax.block_until_ready(program(bounds=bounds, **inputs))
+    print(plan, resident("VmHWM") - before)
+"""
+
+RESIDENT_AT = {
+    "ema all values": {"T": 1 << 24},
+    "attention 1024": {"T": 2048},
+    "prefix sum": {"T": 1 << 20},
+    "benchmark lstm": {"T": 2048},
+}
+"""Programs that are compiled in a moment, at capacities that they fill: memory that is not touched is not resident."""
+
+
+@pytest.mark.slow  # other processes move resident memory by half a megabyte
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of resident memory is asked of Linux")
+def test_a_process_takes_what_is_planned() -> None:
+    """What XLA says of itself is what the process takes from the machine."""
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is free goes back at once
+    command = [sys.executable, "-c", RESIDENT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert len(lines) == len(RESIDENT_AT)
+    for plan, taken in ((int(plan), int(taken)) for plan, taken in lines):
+        assert taken - 4 * OBJECTS <= plan <= 1.1 * taken + 1e6, done.stdout
 
 
 def planned_programs(lane: str, count: int, number: int) -> None:
@@ -159,7 +208,6 @@ def planned_programs(lane: str, count: int, number: int) -> None:
         bounds = {name: size * LARGER for name, size in generated.bounds}
         try:
             program = pr.compile(variables["outputs"], until=variables["until"] or None, progress=False)
-            compile_only(program, bounds)
         except (pr.errors.PolyrhythmError, ScheduleError):
             return
         check(program, bounds)
@@ -169,10 +217,15 @@ def planned_programs(lane: str, count: int, number: int) -> None:
     assert done >= count // 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_generated_programs_are_within_their_plans(lane: str) -> None:
-    planned_programs(lane, 20, 4200)
+    planned_programs(lane, 4, 4200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", ["int", "float"])
+def test_many_generated_programs_are_within_their_plans(lane: str) -> None:
+    planned_programs(lane, 100, 5200)
 
 
 @pytest.mark.slow

@@ -109,9 +109,9 @@ def test_layers_pass_names_on_and_say_where_they_are() -> None:
     layer = nn.Linear(4, 4)
     hidden = layer(x)
     assert hidden.name == "hidden"
-    assert hidden.at.library == "nn/layers.py: Linear"
-    assert "hidden = layer(x)" in hidden.at.text
-    assert (x + 1).at.library == ""
+    assert hidden.line.library == "nn/layers.py: Linear"
+    assert "hidden = layer(x)" in hidden.line.text
+    assert (x + 1).line.library == ""
 
 
 def test_optimisers_name_what_they_keep() -> None:

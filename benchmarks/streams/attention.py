@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.streams.programs.attention import decode_attention
-from polyrhythm.stream.directives import Directive, ParallelizeDirective, find, tile
+from polyrhythm.stream.directives import Directive, ParallelizeDirective, tile
 from polyrhythm.stream.errors import StreamError
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
@@ -102,7 +102,7 @@ def build_attention(
     True
     """
     schedule = tuple(directives)
-    if find(schedule, ParallelizeDirective, "request") is None:
+    if not any(isinstance(d, ParallelizeDirective) and d.dim == "request" for d in schedule):
         raise StreamError(
             "build_attention: the dim request needs a parallelize directive",
             fix='add parallelize("request", regions=4, policy="dynamic")',

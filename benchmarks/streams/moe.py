@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.streams.programs.moe import mixture_of_experts
-from polyrhythm.stream.directives import Directive, TileDirective, find, tile
+from polyrhythm.stream.directives import Directive, TileDirective, tile
 from polyrhythm.stream.errors import StreamError
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.lowering import lower
@@ -100,7 +100,8 @@ def build_moe(
     True
     """
     schedule = tuple(directives)
-    if find(schedule, TileDirective, "token") is None or find(schedule, TileDirective, "intermediate") is None:
+    tiled = {directive.dim for directive in schedule if isinstance(directive, TileDirective)}
+    if not {"token", "intermediate"} <= tiled:
         raise StreamError(
             "build_moe: the dims token and intermediate need tile directives",
             fix='add tile("token", 16) or tile("token", dynamic=True), and tile("intermediate", 64)',

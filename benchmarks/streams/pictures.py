@@ -9,7 +9,9 @@ silently: a test compares them with the files.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +21,15 @@ from benchmarks.streams.traces import synthetic_routing
 from polyrhythm.language.index import dim
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
+from polyrhythm.runtime.report.drawing import svg, text
 from polyrhythm.stream.directives import Policy, parallelize, tile
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import lower
-from polyrhythm.stream.pictures import program_svg, tokens_svg
+from polyrhythm.stream.pictures import program_svg
 from polyrhythm.stream.simulate import simulate
 from polyrhythm.stream.timeline import timeline_svg
+from polyrhythm.stream.tokens import EMPTY, encode
 
 
 def pictures() -> dict[str, str]:
@@ -59,6 +63,44 @@ def pictures() -> dict[str, str]:
     return drawn
 
 
+def tokens_svg(nested: Sequence[Any], rank: int) -> str:
+    """Nested groups as frames around their elements, and below them the tokens they are sent as.
+
+    >>> tokens_svg([[1, 2], []], 1).startswith("<svg")
+    True
+    """
+    shapes: list[str] = []
+    middle, right = 14 + 11 * (rank + 1), 16
+
+    def draw(item: Any, depth: int) -> None:
+        nonlocal right
+        if depth > rank:
+            shapes.append(text(right + 14, middle + 4, str(item), "middle"))
+            right += 28
+            return
+        left, reach = right, 11 * (rank + 1 - depth) + 4
+        right += 10
+        for member in item:
+            draw(member, depth + 1)
+        right += 24 if not item else 10
+        frame = f'<rect x="{left}" y="{middle - reach}" width="{right - left}" height="{2 * reach}" rx="6"'
+        shapes.append(f'{frame} fill="none" stroke="#4c78a8"/>')
+        right += 8
+
+    for group in nested:
+        draw(group, 1)
+    line, x = middle + 11 * (rank + 1) + 22, 16
+    for value, level in encode(list(nested), rank):
+        shown = ("EMPTY" if value is EMPTY else str(value)) + (f", S{level}" if level else "")
+        width = 16 + 7 * len(shown)
+        fill = "#f8d3d3" if value is EMPTY else "#cfe0f3" if level == 0 else "#fde3c8"
+        shapes.append(f'<rect x="{x}" y="{line}" width="{width}" height="22" rx="4" fill="{fill}" stroke="#777"/>')
+        shapes.append(text(x + width / 2, line + 15, shown, "middle"))
+        x += width + 6
+    shapes.append(text(x + 4, line + 15, "Done", "start"))
+    return svg(max(x + 48, right + 16), line + 34, shapes)
+
+
 def _recurrence() -> Program:
     """A running mean and the largest value of it so far, lowered."""
     t, T = dim("t")
@@ -71,8 +113,8 @@ def _recurrence() -> Program:
 
 def main(folder: str) -> None:
     """Write all pictures."""
-    for name, text in pictures().items():
-        (Path(folder) / name).write_text(text + "\n")
+    for name, drawn in pictures().items():
+        (Path(folder) / name).write_text(drawn + "\n")
 
 
 if __name__ == "__main__":

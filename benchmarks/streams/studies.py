@@ -1,4 +1,4 @@
-"""The three studies: dynamic tiling, time-multiplexed regions, dynamic parallelization.
+"""The four studies: dynamic tiling, time-multiplexed regions, dynamic parallelization, whole decoder layers.
 
     python -m benchmarks.streams.studies --out DIR [--data DIR]
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.streams.attention import attention_hardware, build_attention
+from benchmarks.streams.decoder import DECODERS, build_decoder, decoder_hardware
 from benchmarks.streams.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from benchmarks.streams.traces import Trace, Traces, find_traces
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
@@ -179,6 +180,77 @@ def dynamic_parallelization(traces: Traces) -> Iterator[Row]:
             yield _row(labels, point, point.run.bindings, active_only=False)
 
 
+DECODER_TRACE = "kv_b64_stdev0996_4007_4070"
+SHARED_REGIONS = {"mixtral": None, "qwen": 32}
+"""The regions that experts share in the dynamic schedule of a whole layer; Mixtral has few experts."""
+
+
+def decoder_point(model: str, lengths: Trace, routing: Trace, size: TileSize, hardware: Hardware) -> Point:
+    """One design point of a whole layer: dynamic in everything, or in nothing."""
+    given = [int(n) for n in lengths.values[: len(routing.values)]]
+    shape = DECODERS[model]
+    if size == "dynamic":
+        shared = SHARED_REGIONS[model]
+        return run_point(
+            lambda: build_decoder(shape, given, routing.values, None, "dynamic", ATTENTION_REGIONS, shared).program,
+            hardware,
+        )
+    return run_point(
+        lambda: build_decoder(shape, given, routing.values, size, "interleave", ATTENTION_REGIONS).program, hardware
+    )
+
+
+def decoder_layers(traces: Traces, models: Sequence[str] = ("mixtral", "qwen")) -> Iterator[Row]:
+    """Whole layers: dynamic tiles, dispatch and shared regions against static tiles and rotation."""
+    every = list(traces.kv_lengths())
+    lengths = next((t for t in every if t.name == DECODER_TRACE), max(every, key=lambda trace: len(trace.values)))
+    sizes: tuple[TileSize, ...] = (*STATIC_TILES[64], "dynamic")
+    conventions: tuple[Convention, ...] = ("authors", "like_for_like")
+    for model in models:
+        routing = traces.routing(f"routing_{model}_b64")
+        points: dict[tuple[TileSize, int], Point] = {}
+        for size in sizes:
+            for convention in conventions:
+                hardware = decoder_hardware(size == "dynamic", convention == "authors")
+                key = (size, hardware.compute)
+                if key not in points:
+                    points[key] = decoder_point(model, lengths, routing, size, hardware)
+                shared = SHARED_REGIONS[model] if size == "dynamic" else None
+                policy = "dynamic" if size == "dynamic" else "interleave"
+                labels = _Labels("decoder", model, 64, size, shared, policy, lengths.name, convention)
+                active = counts_active_only(size, convention)
+                yield _row(labels, points[key], points[key].run.bindings, active)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Dynamic over static: how many times faster, and how much less memory, for one static schedule."""
+
+    tile: TileSize | None
+    faster: float
+    less_memory: float
+
+
+def matched(rows: Iterable[Row]) -> tuple[Matched, Matched]:
+    """Dynamic against the static schedule nearest in memory, and against the fastest one.
+
+    >>> row = lambda tile, cycles, memory: Row("", "", 1, tile, 0, "", "", "authors", cycles, 0, 0, memory, 0, 0.0, 0.0)
+    >>> one, other = matched([row(8, 200, 110), row(16, 120, 200), row("dynamic", 100, 100)])
+    >>> one.tile, one.faster, other.tile, other.less_memory
+    (8, 2.0, 16, 0.5)
+    """
+    listed = list(rows)
+    best = next(row for row in listed if row.tile == "dynamic")
+    static = [row for row in listed if row.tile != "dynamic"]
+    memory = min(static, key=lambda row: (abs(row.on_chip_bytes - best.on_chip_bytes), row.cycles))
+    fastest = min(static, key=lambda row: (row.cycles, row.on_chip_bytes))
+    first, second = (
+        Matched(row.tile, row.cycles / best.cycles, 1 - best.on_chip_bytes / row.on_chip_bytes)
+        for row in (memory, fastest)
+    )
+    return first, second
+
+
 @dataclass(frozen=True)
 class _Labels:
     """The keys that say which design point and convention a row is about."""
@@ -234,6 +306,7 @@ def run_studies(traces: Traces, say: Callable[[str], None] = print) -> list[Row]
         ("dynamic tiling", dynamic_tiling),
         ("time-multiplexing", time_multiplexing),
         ("dynamic parallelization", dynamic_parallelization),
+        ("decoder layers", decoder_layers),
     ):
         started = time.perf_counter()
         found = list(study(traces))

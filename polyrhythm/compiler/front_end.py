@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from polyrhythm.compiler.analysis.check import checked
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.gradients.expand import expand_gradients, finished, has_gradients
+from polyrhythm.compiler.gradients.expand import carriers, expand_gradients, finished, has_gradients
 from polyrhythm.compiler.gradients.regions import Region, plain_region, row_region, varying
 from polyrhythm.compiler.gradients.segments import strip_mined
-from polyrhythm.compiler.ir.graph import Checkpoint, Graph
-from polyrhythm.errors import ProgressError, RecomputeError
+from polyrhythm.compiler.ir.graph import Checkpoint, Graph, Node
+from polyrhythm.compiler.ir.reads import cone
+from polyrhythm.errors import CycleError, PolyrhythmError, ProgressError, RecomputeError
+from polyrhythm.source import Source
 
 
 def completed(graph: Graph) -> Graph:
@@ -33,9 +35,52 @@ def completed(graph: Graph) -> Graph:
 def _expanded(graph: Graph, regions: Sequence[Region]) -> Graph:
     try:
         return checked(expand_gradients(graph, regions=regions))
+    except CycleError as error:
+        raise _collected(graph, error) from error
     except ProgressError:
         # Defined piece by piece, gradients read less, and may be seen not to depend on themselves.
-        return checked(expand_gradients(graph, piecewise=True, regions=regions))
+        try:
+            return checked(expand_gradients(graph, piecewise=True, regions=regions))
+        except (CycleError, ProgressError) as error:
+            raise _collected(graph, error) from error
+
+
+def _collected(graph: Graph, error: CycleError | ProgressError) -> PolyrhythmError:
+    """The error of a gradient that needs what it updates, as later losses read the leaf through other tensors."""
+    found = carriers(graph)
+    if found is None:
+        return error
+    line, loss, leaves, between = found
+    through, by = (" and ".join(map(described, nodes)) for nodes in (between, leaves))
+    point = error.point if isinstance(error, CycleError) else None
+    return type(error)(
+        f"the gradient by {by} collects from the losses of later steps too, which read it through {through}; so it "
+        "depends on values that are updated by it",
+        fix=f"if nothing shall flow back through {through}, say so in the loss: pr.detach({_shown(between[0])})",
+        at=line,
+        point=point,
+        also=_once(
+            [
+                *([("the loss is", loss)] if loss is not None else []),
+                *(("through", node.at) for node in between if node.at is not None),
+                *error.also,
+            ],
+            line,
+        ),
+    )
+
+
+def _once(lines: Sequence[tuple[str, Source]], known: Source | None) -> tuple[tuple[str, Source], ...]:
+    """Each line once, without the one that is shown already."""
+    found: dict[Source, str] = {}
+    for word, line in lines:
+        if line != known:
+            found.setdefault(line, word)
+    return tuple((word, line) for line, word in found.items())
+
+
+def _shown(node: Node) -> str:
+    return node.label or node.name
 
 
 def _recomputed(graph: Graph) -> tuple[Graph, list[Region]]:
@@ -50,7 +95,10 @@ def _recomputed(graph: Graph) -> tuple[Graph, list[Region]]:
         elif checkpoint.every is None:
             regions.append(row_region(graph, checkpoint))
         else:
-            cut |= varying(graph, checkpoint)
+            own = varying(graph, checkpoint)
+            cut |= own
+            if _reads_own_range(graph, own):  # segments of it have an order, but no loops
+                raise _uncut(graph, checkpoint)
             stripped, region = strip_mined(graph, checkpoint)
             try:
                 graph = checked(stripped)
@@ -58,6 +106,12 @@ def _recomputed(graph: Graph) -> tuple[Graph, list[Region]]:
                 raise _uncut(graph, checkpoint) from error
             regions.append(region)
     return replace(graph, checkpoints=()), regions
+
+
+def _reads_own_range(graph: Graph, names: frozenset[str]) -> bool:
+    """Whether some value reads a range of steps of one that depends on it."""
+    reads = ((name, access) for name in names for access in graph[name].accesses)
+    return any(a.ranges and a.source in names and name in cone(graph, a.source) for name, a in reads)
 
 
 def _uncut(graph: Graph, checkpoint: Checkpoint) -> RecomputeError:

@@ -25,6 +25,7 @@ from polyrhythm.compiler.loops.private import with_private
 from polyrhythm.compiler.loops.stride_split import with_splits
 from polyrhythm.compiler.loops.unroll import expanded, marked
 from polyrhythm.compiler.passes import Note, optimised
+from polyrhythm.compiler.ragged import Rows, rectangular
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
 from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
 from polyrhythm.compiler.schedule.effects import contradiction
@@ -58,13 +59,16 @@ class Compiled:
     unlifted: Callable[[], Compiled] | None = None  # the same program without what takes all steps of a dim at once
     without: tuple[str, ...] = ()
     compiled_loops: bool = True
+    rows: Rows | None = None  # the lengths that are data
 
     @property
     def executable(self) -> LoopProgram:
         """The loops as a backend that compiles them takes them: those marked for it are unrolled."""
-        loops = with_growth(with_holds(with_splits(with_lanes(joined(expanded(self.loops))))))
-        check_holds(loops)
-        check_splits(loops)
+        loops = expanded(self.loops)
+        if loops is not self.loops:
+            loops = with_growth(with_holds(with_splits(with_lanes(joined(loops)))))
+            check_holds(loops)
+            check_splits(loops)
         check_growth(loops)
         return loops
 
@@ -90,18 +94,19 @@ def compile_tensors(
     compiled_loops: bool = True,
     chunks: Mapping[Dim, Chunk] | None = None,
     names: Sequence[str | None] = (),
+    tight: bool = False,
 ) -> Compiled:
     """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out.
 
     `compiled_loops` tells the passes that the backend compiles loops. `chunks` is what the user chose to vectorise,
-    `names` are the names of the outputs.
+    `names` are the names of the outputs. `tight` says that there is a memory budget.
     """
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()}, names)
     with _timed(seconds, "check"):
         graph = completed(traced)
-    _refuse(graph)
+        graph, rows = rectangular(graph)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
@@ -113,28 +118,29 @@ def compile_tensors(
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)
-    options = (*without, "lift"), compiled_loops, None, names
+    options = (*without, "lift"), compiled_loops, None, names, tight
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
-    tiles = tiling(graph, blocks, one_by_one) if tiled else None
+    tiles = tiling(graph, blocks, one_by_one, tight) if tiled else None
     ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
     for dim in at_once:
-        wish = f"schedule={{{dim}: {chosen[dim]}}}"
-        refused = refusal(graph, blocks, dependences, ordered.schedule, dim, wish)
+        refused = refusal(graph, blocks, dependences, ordered.schedule, dim, chosen[dim])
         if refused is not None:
             raise refused
-        _check_lanes(ordered.loops, dim, wish)
+        _check_lanes(ordered.loops, dim, chosen[dim])
     loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
-    return replace(ordered, loops=loops, notes=notes, unlifted=unlifted if lifted else None, without=tuple(without))
+    return replace(
+        ordered, loops=loops, notes=notes, unlifted=unlifted if lifted else None, without=tuple(without), rows=rows
+    )
 
 
-def _check_lanes(loops: LoopProgram, dim: Symbol, wish: str) -> None:
+def _check_lanes(loops: LoopProgram, dim: Symbol, chosen: Chunk) -> None:
     """Refuse what was wished for where the iterations of a loop cannot run together."""
     for loop in walk(loops.body):
         if isinstance(loop, For) and loop.refused and loop.counter.name == dim.name:
             raise UnsupportedError(
-                f"{wish} cannot be: {loop.refused}",
-                fix=f"leave {dim} out of schedule=, which lets the compiler choose, or write {{{dim}: pr.loop()}}",
+                f"{chosen.wish(dim)} cannot be: {loop.refused}",
+                fix=chosen.otherwise(dim),
                 at=next((compute.at for block in blocks_of(loop.body) for compute in block.body if compute.at), None),
             )
 
@@ -142,12 +148,20 @@ def _check_lanes(loops: LoopProgram, dim: Symbol, wish: str) -> None:
 def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
     given, start = compiled.loops, compiled.unlifted() if compiled.unlifted is not None else compiled
-    how = start.without, start.compiled_loops
+    spread = frozenset(s for s in start.graph.symbols if s.name in given.chunks and given.chunks[s.name].over)
+    how = start.without, start.compiled_loops, spread
     variant = _ordered(start.graph, start.blocks, start.dependences, dim, {}, *how)
     if variant.schedule == compiled.schedule and start is compiled:
         return compiled
-    loops = replace(variant.loops, budget=given.budget, chunks=given.chunks, machine=given.machine)
-    return replace(variant, loops=with_growth(loops) if start.compiled_loops else loops)
+    loops = replace(
+        variant.loops,
+        budget=given.budget,
+        chunks=given.chunks,
+        machine=given.machine,
+        sharding=given.sharding,
+        precision=given.precision,
+    )
+    return replace(variant, loops=with_growth(loops) if start.compiled_loops else loops, rows=start.rows)
 
 
 def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> Compiled:
@@ -211,30 +225,3 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     seconds[phase] = time.perf_counter() - started
-
-
-def _refuse(graph: Graph) -> None:
-    """Constructs that compiled programs cannot run yet; the oracle can."""
-    for access in graph.lengths.values():
-        node = graph[access.source]
-        raise UnsupportedError(
-            "compiled programs cannot have ragged dims yet",
-            fix="run it with pr.evaluate, or pad to the longest and mask",
-            at=node.at,
-        )
-    for dim, name in graph.until.items():
-        others = ", ".join(str(symbol) for symbol in graph[name].symbols if symbol is not dim)
-        if others:
-            raise UnsupportedError(
-                f"compiled programs cannot end {dim} at a different step for each {others} yet",
-                fix="run it with pr.evaluate, or stop when all have ended",
-                at=graph[name].at,
-            )
-    for name in graph.outputs:
-        node = graph[name]
-        if any(s in node.symbols for length in node.shape for s in length.symbols):
-            raise UnsupportedError(
-                "compiled programs cannot return a value whose shape differs from step to step yet",
-                fix="run it with pr.evaluate, or pad the value to one shape",
-                at=node.at,
-            )

@@ -45,7 +45,7 @@ def trace(
     names: Sequence[str | None] = (),
 ) -> Graph:
     """The graph that computes some tensors, with some bounds fixed for good; `names` are those of the outputs."""
-    stops = {d.symbol: _copied(done) for d, done in map(_stop, (until or {}).items())}
+    stops = {d.symbol: _condition(d.symbol, done) for d, done in map(_stop, (until or {}).items())}
     roots = [_plain(tensor, name) for tensor, name in zip_longest((*outputs, *effects), names)]
     for dim in stops:
         if dim.bound in (fixed or {}):
@@ -72,14 +72,14 @@ def _stop(entry: tuple[Dim, Tensor]) -> tuple[Dim, Tensor]:
         raise UntilError(
             f"{dim} is declared with at least {dim.symbol.bound.min} steps, which a stopping condition cannot promise",
             fix=f"declare it without min=, or with min=1: pr.dim({dim.symbol.name!r}, min=1)",
-            also=(("computed at", done.at),),
+            also=(("computed at", done.line),),
         )
     if dim.symbol not in done.symbols or done.type.shape or done.dtype != np.dtype(bool):
         over = f"over {', '.join(map(str, done.dims))}" if done.dims else "without dims"
         raise UntilError(
             f"until={{{dim}: ...}} needs a boolean scalar for each step of {dim}, not {done.type} {over}",
             fix="compare a scalar that varies along the dim, as in until={t: token == end}",
-            also=(("computed at", done.at),),
+            also=(("computed at", done.line),),
         )
     return entry
 
@@ -93,7 +93,7 @@ def _per_index(stops: Mapping[Symbol, Tensor]) -> dict[Symbol, tuple[Symbol, ...
             raise UntilError(
                 f"{dim} is ragged, so it cannot end early too",
                 fix="let the lengths decide, or the condition: make the dim without extent=",
-                also=(("computed at", done.at),),
+                also=(("computed at", done.line),),
             )
         waiting, seen = [*owners[dim.bound]], set()
         while waiting:
@@ -103,7 +103,7 @@ def _per_index(stops: Mapping[Symbol, Tensor]) -> dict[Symbol, tuple[Symbol, ...
                     f"the length of {dim} differs along {', '.join(map(str, owners[dim.bound]))}, whose length depends "
                     f"on {dim} in turn",
                     fix="stop one of them by a condition that does not vary along the other",
-                    also=(("computed at", done.at),),
+                    also=(("computed at", done.line),),
                 )
             if owner not in seen and owner.bound is not None:
                 seen.add(owner)
@@ -133,10 +133,20 @@ def _plain(tensor: Tensor, name: str | None) -> Tensor:
     return _copied(tensor, name)
 
 
+def _condition(dim: Symbol, done: Tensor) -> Tensor:
+    """A stopping condition at the steps that its dim has, however many more the values have that it looks at."""
+    plain = _copied(done)
+    assert isinstance(plain, Computed)
+    spans = tuple(natural(dim) if span.symbol is dim else span for span in plain.spans)
+    cut = Computed(plain.op, plain.operands, plain.attributes, spans, plain.type, plain.weak)
+    cut.line, cut.name = plain.line, plain.name
+    return cut
+
+
 def _copied(tensor: Tensor, name: str | None = None) -> Tensor:
     """A tensor with one definition, whatever the tensor is: a stopping condition is looked at in one place."""
     plain = apply("copy", tensor)
-    plain.at, plain.name = tensor.at, name or tensor.name
+    plain.line, plain.name = tensor.line, name or tensor.name
     return plain
 
 
@@ -251,7 +261,7 @@ class _Walk:
                 assert isinstance(tensor, Computed)
                 operands = tuple(self._row(operand, owners) for operand in tensor.operands)
                 row = Computed(tensor.op, operands, tensor.attributes, spans, tensor.type, tensor.weak)
-            row.at = tensor.at
+            row.line = tensor.line
             self.in_rows[tensor, owners] = row
         return self.in_rows[tensor, owners]
 
@@ -310,7 +320,7 @@ class _Walk:
         if mark.over is None:
             return Checkpoint(self.names[tensor])
         whole = mark.every is not None and not mark.every.is_constant
-        every = None if whole else _steps(mark, fixed, tensor.at)
+        every = None if whole else _steps(mark, fixed, tensor.line)
         return Checkpoint(self.names[tensor], self.renamed[mark.over], every)
 
     def _name(self, roots: list[Tensor]) -> None:
@@ -328,7 +338,7 @@ class _Walk:
         recurrent = [t for t in self.order if isinstance(t, Recurrent)]
         wishes = [(t, t.name or _verb(t, "")) for t in recurrent] + [(t, t.name or "output") for t in roots]
         wishes += [(p.value, p.value.name or _verb(p.value, t.name)) for t in recurrent for p in t.assigned]
-        wishes += [(t, t.name or _verb(t, t.at.variable)) for t in self.order]
+        wishes += [(t, t.name or _verb(t, t.line.variable)) for t in self.order]
         reached = set(map(id, self.order))
         for tensor, wish in wishes:
             if tensor not in self.names and id(tensor) in reached:
@@ -362,7 +372,7 @@ class _Walk:
             definitions.append(Definition(condition.substitute(mapping), op, reads, values, at))
         kind = TensorType(tuple(n.substitute(mapping) for n in tensor.type.shape), tensor.dtype)
         recurrent = isinstance(tensor, Recurrent)
-        return Node(self.names[tensor], dims, kind, tuple(definitions), recurrent, at=tensor.at, label=tensor.name)
+        return Node(self.names[tensor], dims, kind, tuple(definitions), recurrent, at=tensor.line, label=tensor.name)
 
     def _access(self, tensor: Tensor, mapping: Mapping[Symbol, Term], given: Condition) -> Access:
         source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
@@ -422,15 +432,15 @@ def _pieces(tensor: Tensor) -> list[Piece]:
         return [_copy(condition, value, at) for condition, value, at in tensor.pieces]
     if isinstance(tensor, Choice):
         fails = negation(tensor.condition)
-        return [_copy(tensor.condition, tensor.first, tensor.at), _copy(fails, tensor.second, tensor.at)]
+        return [_copy(tensor.condition, tensor.first, tensor.line), _copy(fails, tensor.second, tensor.line)]
     if isinstance(tensor, Gradient):
         attributes = {"loss": tensor.loss, "wrt": tensor.wrt, "leaves": tensor.leaves}
-        return [(TRUE, "grad", (), attributes, tensor.at)]
+        return [(TRUE, "grad", (), attributes, tensor.line)]
     if isinstance(tensor, Ruled):
         attributes = {"cotangent": tensor.cotangent, "backward": tensor.backward}
-        return [(TRUE, "ruled", (tensor.result, *tensor.operands), attributes, tensor.at)]
+        return [(TRUE, "ruled", (tensor.result, *tensor.operands), attributes, tensor.line)]
     assert isinstance(tensor, Computed)
-    return [(TRUE, tensor.op, tensor.operands, tensor.attributes, tensor.at)]
+    return [(TRUE, tensor.op, tensor.operands, tensor.attributes, tensor.line)]
 
 
 def _copy(condition: Condition, value: Tensor, at: Source) -> Piece:
@@ -455,7 +465,7 @@ def _claim(taken: dict[str, Tensor], name: str, tensor: Tensor, what: str) -> No
         raise DuplicateNameError(
             f"two {what} are called {name!r}",
             fix="give each its own name, or use one tensor in both places",
-            at=tensor.at,
-            also=(("the other is at", taken[name].at),),
+            at=tensor.line,
+            also=(("the other is at", taken[name].line),),
         )
     taken[name] = tensor

@@ -251,13 +251,13 @@ class UnsupportedError(PolyrhythmError):
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> x = pr.input("x", (), (t,))
-    >>> pr.compile(x[0:t + 1], backend="numpy")
+    >>> pr.compile(x[0:t + 1].sum(0), backend="numpy", schedule={t: pr.vector()})
     Traceback (most recent call last):
         ...
-    polyrhythm.errors.UnsupportedError: compiled programs cannot return a value whose shape differs from ...
+    polyrhythm.errors.UnsupportedError: schedule={t: ...} cannot be on numpy, which runs one step after the other
     ...
 
-    Reduce or pad the value to one shape for every step:
+    Leave out what the backend cannot do, or use one that can:
 
     >>> program = pr.compile(x[0:t + 1].sum(0), backend="numpy")
     >>> program(x=[1.0, 2.0, 3.0])
@@ -370,4 +370,29 @@ class DependentStepsError(PolyrhythmError):
     >>> pr.compile(y, schedule={b: pr.vector()})(x=[[0.0, 1.0], [0.0, 2.0]])
     array([[0., 1.],
            [0., 2.]], dtype=float32)
+    """
+
+
+class ShardingError(PolyrhythmError):
+    """A program cannot be spread over devices as it was asked for.
+
+    `shard=` names axes of the mesh that is given with it. A length that is fixed has to divide into as many equal parts
+    as there are devices along the axis; a length given at a call is rounded up.
+
+    >>> import jax
+    >>> import polyrhythm as pr
+    >>> b, B = pr.dim("b")
+    >>> x = pr.input("x", (), (b,))
+    >>> mesh = jax.make_mesh((1,), ("data",))
+    >>> pr.compile(pr.exp(x), mesh=mesh, shard={b: "batch"})
+    Traceback (most recent call last):
+        ...
+    polyrhythm.errors.ShardingError: shard={b: 'batch'}: the mesh has no axis 'batch'
+      at ...
+      fix: name one of 'data'
+
+    Name an axis that it has:
+
+    >>> pr.compile(pr.exp(x), mesh=mesh, shard={b: "data"})(x=[0.0, 0.0])
+    array([1., 1.], dtype=float32)
     """

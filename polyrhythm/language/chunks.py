@@ -7,7 +7,7 @@ whose largest values fit into what a run may take. A user may choose, or have it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polyrhythm.errors import DeclarationError
 
@@ -16,9 +16,22 @@ UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 @dataclass(frozen=True)
 class Chunk:
-    """How many steps of a dim run at once; None is all of them."""
+    """How many steps of a dim run at once; None is all of them, `over` devices along axes of a mesh perhaps."""
 
     steps: int | None
+    over: tuple[str, ...] = field(default=(), repr=False)
+
+    def wish(self, dim: object) -> str:
+        """What the user wrote to have it."""
+        if self.over:
+            return f"shard={{{dim}: {self.over[0]!r}}}" if len(self.over) == 1 else f"shard={{{dim}: {self.over}}}"
+        return f"schedule={{{dim}: {self}}}"
+
+    def otherwise(self, dim: object) -> str:
+        """What to do where it cannot be."""
+        if self.over:
+            return f"leave {dim} out of shard=, and spread a dim whose steps are independent"
+        return f"leave {dim} out of schedule=, which lets the compiler choose, or write {{{dim}: pr.loop()}}"
 
     def __str__(self) -> str:
         return {None: "pr.vector()", 1: "pr.loop()"}.get(self.steps, f"pr.chunk({self.steps})")

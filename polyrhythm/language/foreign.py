@@ -17,6 +17,7 @@ from polyrhythm.compiler.ir.ops.opaque import OpaqueFunction
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.errors import OpaqueError, ShapeError
+from polyrhythm.extras import needs
 from polyrhythm.language.functions.support import as_tensor
 from polyrhythm.language.tensor import Tensor, apply
 
@@ -155,6 +156,7 @@ def _jax(name: str, call: Flat, operands: Types) -> OpaqueFunction:
 
 def _torch(name: str, call: Flat, operands: Types) -> OpaqueFunction:
     """A torch function of a flat list of tensors."""
+    needs("torch", "torch", "a torch function")
     import torch
 
     def as_torch(dtype: np.dtype) -> Any:

@@ -29,7 +29,8 @@ def grad(loss: Tensor, wrt: Any) -> Any:
     The loss is a float scalar at each step and is summed over all its dims. The result has the dims and the shape of
     `wrt`. Every point of `wrt` is an independent leaf: ways through its own definition are cut, and through those
     of all tensors given together. The gradient is worked out when the program is compiled, so the loss may depend on
-    tensors that are still to be defined, as in `p[i + 1] = p - rate * pr.grad(loss, p)`.
+    tensors that are still to be defined, as in `p[i + 1] = p - rate * pr.grad(loss, p)`. By complex z = x + iy it is
+    `dL/dx - i dL/dy`, as in JAX: a step of descent is `z - rate * pr.conj(gradient)`.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -43,7 +44,7 @@ def grad(loss: Tensor, wrt: Any) -> Any:
         raise GradientError(
             f"a loss must be a float scalar at each step, not {loss.type}", fix="reduce it, as in loss.sum()"
         )
-    if any(isinstance(leaf, View) or not dtypes.is_float(leaf.dtype) for leaf in leaves):
+    if any(isinstance(leaf, View) or not dtypes.is_inexact(leaf.dtype) for leaf in leaves):
         raise GradientError(
             "a gradient is taken by a float tensor, not by a view or a part of one",
             fix="differentiate by the whole tensor and index the gradient, as in pr.grad(loss, x)[0]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,34 +21,66 @@ DimLike = Dim | tuple[Dim, int | Index]
 _calls = count()
 
 
-def input(name: str, shape: Iterable[int | Index] = (), dims: Iterable[DimLike] = (), dtype: Any = "float32") -> Tensor:
+@overload
+def input(
+    name: str, shape: Iterable[int | Index] = (), dims: Iterable[DimLike] = (), dtype: Any = "float32"
+) -> Tensor: ...
+@overload
+def input(name: str, shape: Any, dims: Iterable[DimLike] = (), dtype: Any = "float32") -> Any: ...
+def input(name: str, shape: Any = (), dims: Iterable[DimLike] = (), dtype: Any = "float32") -> Any:
     """A value given at the call: an array with the dims as leading axes, then the shape.
+
+    Instead of one shape there may be a tree of them, dicts, lists and tuples: then this is the same tree of tensors,
+    and the call gives a tree of arrays. Each is an input of its own, named by the path to it, as in "x.left.0".
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> x = pr.input("x", shape=(2,), dims=(t,))
     >>> pr.evaluate(x[T - 1], {"x": [[1, 2], [3, 4.0]]})
     array([3., 4.], dtype=float32)
+    >>> p = pr.input("p", {"w": (2,), "b": ()})
+    >>> pr.evaluate(p["w"].sum() + p["b"], {"p": {"w": [1.0, 2.0], "b": 3.0}})
+    array(6., dtype=float32)
     """
+    if _is_tree(shape):
+        return _mapped(lambda path, own: input(path, own, dims, dtype), name, shape)
     return _external(name, shape, dims, dtype, None)
 
 
+@overload
 def parameter(
     name: str,
     shape: Iterable[int | Index] = (),
+    init: np.ndarray | Sequence[Any] | float | Callable[..., Any] | None = None,
+    dims: Iterable[DimLike] = (),
+    dtype: Any = "float32",
+) -> Tensor: ...
+@overload
+def parameter(
+    name: str, shape: Any = (), init: Any = None, dims: Iterable[DimLike] = (), dtype: Any = "float32"
+) -> Any: ...
+def parameter(
+    name: str,
+    shape: Any = (),
     init: Any = None,
     dims: Iterable[DimLike] = (),
     dtype: Any = "float32",
-) -> Tensor:
+) -> Any:
     """An input with a stored value, used when the call does not give one. It is never changed by the program.
 
-    `init` is an array or a function of the shape that returns one; without it the value is zero.
+    `init` is an array or a function of the shape that returns one; without it the value is zero. Of a tree of shapes
+    this is a tree of parameters, as with `input`; `init` is then a tree too, or one function for all. A dict of arrays
+    needs no shapes.
 
     >>> import polyrhythm as pr
     >>> w = pr.parameter("w", (2,), init=[1.0, 2.0])
     >>> pr.evaluate(w * 2).tolist(), pr.evaluate(w * 2, {"w": [0, 1.0]}).tolist()
     ([2.0, 4.0], [0.0, 2.0])
     """
+    if isinstance(init, dict) and not _is_tree(shape):
+        shape = _mapped(lambda path, array: np.shape(array), name, init)
+    if _is_tree(shape):
+        return _mapped(lambda path, own, first=init: parameter(path, own, first, dims, dtype), name, shape, init)
     lengths = as_shape(shape)
     spans = declared_spans(dims)
     extents = [span.extent for span in spans]
@@ -119,6 +151,24 @@ def host(
         attributes = {"function": function, "call": call, "result": position}
         made.append(Computed("host", operands, attributes, spans, result, False))
     return tuple(made) if several else made[0]
+
+
+def _is_tree(shape: Any) -> bool:
+    """Whether this is a tree of shapes rather than one."""
+    if isinstance(shape, dict):
+        return True
+    return isinstance(shape, (list, tuple)) and any(isinstance(entry, (dict, list, tuple)) for entry in shape)
+
+
+def _mapped(make: Callable[..., Any], path: str, tree: Any, other: Any = None) -> Any:
+    """A function of the path to each leaf, the leaf, and that of another tree if it is one."""
+    has = isinstance(other, (dict, list, tuple))
+    if isinstance(tree, dict):
+        return {k: _mapped(make, f"{path}.{k}", part, other[k] if has else other) for k, part in tree.items()}
+    if _is_tree(tree):
+        parts = [_mapped(make, f"{path}.{k}", part, other[k] if has else other) for k, part in enumerate(tree)]
+        return type(tree)._make(parts) if hasattr(type(tree), "_make") else type(tree)(parts)
+    return make(path, tree) if other is None else make(path, tree, other)
 
 
 def _external(name: str, shape: Any, dims: Any, dtype: Any, stored: np.ndarray | None) -> Tensor:

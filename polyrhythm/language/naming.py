@@ -34,7 +34,7 @@ def names_result(function: Callable[Parameters, Result]) -> Callable[Parameters,
         given = {id(value) for value in (*args, *kwargs.values())}
         for number, tensor in enumerate(result) if isinstance(result, (tuple, list)) else [(None, result)]:
             if isinstance(tensor, Tensor) and tensor.name is None and id(tensor) not in given:
-                target = tensor.at.target
+                target = tensor.line.target
                 if target is not None and target.whole:
                     tensor.name = target.name if number is None else dict(enumerate(target.parts)).get(number)
         return result

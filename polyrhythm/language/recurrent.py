@@ -54,7 +54,7 @@ class Recurrent(Tensor):
 
     def __init__(self, spans: Spans, type: TensorType, name: str | None) -> None:
         super().__init__(spans, type)
-        target = self.at.target
+        target = self.line.target
         self.name = name or (target.name if target is not None and target.whole else None)
         self.assigned: list[Piece] = []
 

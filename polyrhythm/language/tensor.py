@@ -11,8 +11,9 @@ its extents, which for an operation is what its operands have in common.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from polyrhythm.errors import (
     UnknownDimError,
 )
 from polyrhythm.language.index import Condition, Dim, Index, affine, index_max, index_of
+from polyrhythm.language.other_libraries import array_function, array_ufunc, jax_array, torch_function
 from polyrhythm.source import Source, here
 
 if TYPE_CHECKING:
@@ -53,14 +55,18 @@ class Tensor(_Methods):
     axes of the value.
     """
 
-    __array_ufunc__ = None  # let NumPy arrays on the left defer to this class
+    # Functions of other libraries say what to use; their arrays on the left of an operator defer to this class.
+    __array_ufunc__ = array_ufunc
+    __array_function__ = array_function
+    __jax_array__ = property(jax_array)
+    __torch_function__: ClassVar[Any] = classmethod(torch_function)
 
     def __init__(self, spans: Spans, type: TensorType, weak: bool = False) -> None:
         self.spans = spans
         self.type = type
         self.weak = weak
         self.checkpoint: Mark | None = None  # whether gradients compute it again
-        self.at: Source = here()
+        self.line: Source = here()
         self.name: str | None = None  # the variable that a user holds it in
 
     @property
@@ -83,6 +89,11 @@ class Tensor(_Methods):
         return len(self.type.shape)
 
     @property
+    def ndim(self) -> int:
+        """The number of axes, as NumPy calls it."""
+        return self.rank
+
+    @property
     def dtype(self) -> np.dtype:
         """The element type."""
         return self.type.dtype
@@ -98,7 +109,12 @@ class Tensor(_Methods):
 
     def __repr__(self) -> str:
         over = f" over ({', '.join(map(str, self.dims))})" if self.spans else ""
-        return f"<{self.type}{over} from {self.at}>"
+        return f"<{self.type}{over} from {self.line}>"
+
+    def _repr_html_(self) -> str:
+        """A tensor in a notebook: its type and dims, and the line that made it."""
+        over = f" over {', '.join(map(str, self.dims))}" if self.spans else ""
+        return f"<code>{escape(f'{self.type}{over}')}</code> <small>{escape(self.line.shown)}</small>"
 
     def __bool__(self) -> bool:
         raise ConditionValueError(
@@ -442,7 +458,7 @@ def apart(view: View) -> Tensor:
     """The value of a view that was made by indexing another, without substituting into the index of that one."""
     assert view.indexed is not None
     inner = apply("copy", view.indexed)
-    inner.at = view.at
+    inner.line = view.line
     result: Tensor = View(inner, tuple(view.entries[symbol] for symbol in inner.symbols))
     if view.order is not None:
         result = apply("transpose", result, axes=tuple(map(view.order.index, range(len(view.order)))))

@@ -5,6 +5,7 @@ reads is an index, and the compiler keeps what that index can still reach.
 """
 
 from polyrhythm.llm.chat import ChatTemplate
+from polyrhythm.llm.finetuning import Adapter, fine_tune
 from polyrhythm.llm.loading import info, load
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.patterns import Seen, causal, window
@@ -12,6 +13,7 @@ from polyrhythm.llm.random_models import write_random
 from polyrhythm.llm.writing import Generated, Piece, TokenLogprob
 
 __all__ = [
+    "Adapter",
     "ChatTemplate",
     "Generated",
     "Model",
@@ -19,6 +21,7 @@ __all__ = [
     "Seen",
     "TokenLogprob",
     "causal",
+    "fine_tune",
     "info",
     "load",
     "window",

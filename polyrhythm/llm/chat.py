@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from polyrhythm.errors import UnsupportedError
+from polyrhythm.extras import needs
 from polyrhythm.llm.errors import ModelMissingError, PromptError
 from polyrhythm.llm.read_config import read_json
 
@@ -44,6 +45,7 @@ class ChatTemplate:
         **variables: Any,
     ) -> str:
         """The text of a conversation; with `add_generation_prompt` up to where the model goes on."""
+        needs("jinja2", "llm", "a chat template")
         from jinja2 import TemplateError
 
         given = {"tools": tools, "documents": None, **variables}

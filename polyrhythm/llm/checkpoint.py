@@ -20,6 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
+from polyrhythm.llm.quantised import Quantised
 from polyrhythm.llm.read_config import read_json
 from polyrhythm.nn.files import DTYPES
 
@@ -66,6 +67,10 @@ class Weights(ABC):
     def read(self, name: str) -> np.ndarray:
         """A tensor as an array."""
 
+    def quantised(self, name: str) -> Quantised | None:
+        """A tensor as it is quantised; None if it is not."""
+        return None
+
     def check(self, needed: Mapping[str, Shape], optional: frozenset[str] = frozenset()) -> None:
         """Refuse tensors that are not those a model needs."""
         there, wanted = set(self.names()), {self.local(name): shape for name, shape in needed.items()}
@@ -91,6 +96,11 @@ class Weights(ABC):
         result = _aligned((len(own), *self.shape(own[0])), dtype)
         for number, name in enumerate(own):
             self.read_into(name, result[number])
+            if has_nan(result[number]):
+                raise ModelDamagedError(
+                    f"{name!r} in {self.where} has elements that are not numbers (NaN)",
+                    fix="copy the file again, or save the model from a step before its training failed",
+                )
         return result
 
     def read_into(self, name: str, target: np.ndarray) -> None:
@@ -164,6 +174,21 @@ class Checkpoint(Weights):
         return self._headers[path]
 
 
+def has_nan(array: np.ndarray) -> bool:
+    """Whether an array has a NaN, a block at a time: sums show it, and are read no slower than the file was."""
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, BLOCK):
+        block = flat[start : start + BLOCK]
+        if block.dtype.itemsize == 2:
+            most = np.uint16(0x7C00 if block.dtype == np.float16 else 0x7F80)
+            if (block.view(np.uint16) & np.uint16(0x7FFF)).max(initial=0) > most:
+                return True
+        # Infinities of both signs make a NaN of a sum as well.
+        elif np.isnan(block.sum()) and np.isnan(block).any():
+            return True
+    return False
+
+
 def _aligned(shape: Shape, dtype: np.dtype) -> np.ndarray:
     """An array that begins at a multiple of 64 bytes: JAX takes such a one as it is, and copies any other."""
     size = math.prod(shape) * dtype.itemsize
@@ -204,6 +229,11 @@ def _paths(folder: Path) -> list[Path]:
             raise ModelDamagedError(
                 f"{folder / INDEX} has {file!r} for {name!r} in weight_map, which is no name of a file",
                 fix="copy the file again",
+            )
+        if Path(file).is_absolute() or ".." in Path(file).parts:
+            raise ModelDamagedError(
+                f"{folder / INDEX} names {file!r}, which is not inside its folder",
+                fix="put the file beside the index, and name it there without a path",
             )
     paths = [folder / name for name in sorted(set(files.values()))]
     for path in paths:

@@ -1,4 +1,4 @@
-"""The commands of `polyrhythm` for language models: `generate`, `chat`, `serve` and `info`."""
+"""The commands of `polyrhythm` for language models: `generate`, `chat`, `serve`, `bench` and `info`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Presence = Annotated[float, typer.Option(help="Penalty on tokens that were gener
 Frequency = Annotated[float, typer.Option(help="Penalty on tokens for each time they were generated.")]
 Stop = Annotated[list[str] | None, typer.Option(help="Stop at this string; may be repeated.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-DType = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; the model's own by default.")]
+DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or int8; the model's own by default.")]
 Window = Annotated[int | None, typer.Option(min=1, help="Sliding-window attention over this many tokens.")]
 Backend = Annotated[str, typer.Option(help="jax, torch or numpy.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -219,6 +219,55 @@ def serve(
     app = application(model, name or FilePath(path).stem, max_batch_size, max_queue, api_key, timeout)
     print(f"serving {path} at http://{host}:{port}", file=sys.stderr, flush=True)
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=30)
+
+
+@reporting
+def bench(
+    path: Path,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 512,
+    max_new_tokens: MaxNewTokens = 128,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts that run together.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs after the first, of which the median is reported.")] = 3,
+    dtype: DType = None,
+    window: Window = None,
+    backend: Backend = "jax",
+    as_json: Json = False,
+) -> None:
+    """Measure loading, the first call, prefill and decoding, and the memory of the process."""
+    import resource
+    from statistics import median
+
+    from polyrhythm import llm
+
+    began = time.perf_counter()
+    model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
+    loaded = time.perf_counter() - began
+    row = [n % model.config.vocabulary for n in range(1, prompt_tokens + 1)]
+    rows = [row] * batch_size
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        model.generate(rows, count, ignore_eos=True)
+        return time.perf_counter() - start
+
+    first, _ = seconds(max_new_tokens), seconds(1)
+    prefill = median(seconds(1) for _ in range(repeat))
+    whole = median(seconds(max_new_tokens) for _ in range(repeat))
+    decode = max(whole - prefill, 1e-9)
+    found = {
+        "load_seconds": loaded,
+        "first_call_seconds": first,
+        "prefill_tokens_per_second": batch_size * prompt_tokens / prefill,
+        "decode_tokens_per_second": batch_size * (max_new_tokens - 1) / decode,
+        "milliseconds_per_step": 1e3 * decode / max(max_new_tokens - 1, 1),
+        "weights_mb": sum(weight.nbytes for weight in model.weights.values()) / 1e6,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    }
+    if as_json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name.replace('_', ' '):>28}  {value:,.2f}")
 
 
 def _lines(typed: bool) -> Any:

@@ -6,12 +6,13 @@ decides what the model computes and is not understood is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from polyrhythm.llm.quantised import Format
 from polyrhythm.llm.rope import Rotary
 
 
@@ -82,6 +83,8 @@ class Config:
     experts: Experts | None = None
     wide: bool = False  # whether what layers add to is float32 whatever the weights are
     detail: Any = None  # what only one family has
+    kv_dtype: np.dtype | None = None  # of stored keys and values, where not that of the weights
+    formats: Mapping[str, Format] = field(default_factory=dict)  # of the weights that are quantised
 
     @property
     def group(self) -> int:

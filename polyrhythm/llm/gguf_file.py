@@ -1,7 +1,8 @@
 """GGUF files: the configuration, the weights and the tokenizer of a model in one file, as llama.cpp reads it.
 
 The `gguf` package parses the file, which is mapped into memory. Its metadata becomes the `config.json` that the same
-model has as a Hugging Face folder, so everything after that is shared. Quantised tensors are dequantised when read.
+model has as a Hugging Face folder, so everything after that is shared. Tensors of the kinds in `gguf_blocks.py` may
+stay quantised; `read` dequantises any.
 
 llama.cpp pairs neighbouring elements in rotary positions where Hugging Face pairs the halves of a head. Files of the
 architectures that are `permuted` hold the rows of queries and keys in that order, and reading puts them back. A key of
@@ -21,6 +22,8 @@ import numpy as np
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.llm.checkpoint import Shape, Weights
 from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError
+from polyrhythm.llm.gguf_blocks import quantised
+from polyrhythm.llm.quantised import Quantised
 
 PLAIN = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The types of tensors that are not quantised."""
@@ -186,12 +189,23 @@ class GGUFFile(Weights):
 
     def read(self, name: str) -> np.ndarray:
         array = self._array(name)
-        if self._architecture.permuted and (".attn_q." in name or ".attn_k." in name):
-            key = "attention.head_count" if ".attn_q." in name else "attention.head_count_kv"
-            heads = int(self.metadata.get(self._prefix + key, self.metadata[f"{self._prefix}attention.head_count"]))
-            pairs = array.reshape(heads, array.shape[0] // heads // 2, 2, *array.shape[1:])
-            array = pairs.swapaxes(1, 2).reshape(array.shape)
+        rows = self._rows(name)
+        array = array if rows is None else array[rows]
         return array - self._architecture.norm_offset if "norm.weight" in name else array
+
+    def quantised(self, name: str) -> Quantised | None:
+        tensor, shape = self._tensors[name], self.shape(name)
+        found = quantised(tensor.data, tensor.tensor_type.name, shape[0]) if len(shape) == 2 else None
+        rows = self._rows(name)
+        return found if found is None or rows is None else found.ordered(rows)
+
+    def _rows(self, name: str) -> np.ndarray | None:
+        """The order of a tensor's rows; None is the one they have."""
+        if not self._architecture.permuted or not (".attn_q." in name or ".attn_k." in name):
+            return None
+        key = "attention.head_count" if ".attn_q." in name else "attention.head_count_kv"
+        heads = int(self.metadata.get(self._prefix + key, self.metadata[f"{self._prefix}attention.head_count"]))
+        return np.arange(self.shape(name)[0]).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
     def _array(self, name: str) -> np.ndarray:
         import gguf

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyrhythm.errors import UnsupportedError
+from polyrhythm.extras import needs
 from polyrhythm.llm.errors import ModelDamagedError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -82,6 +83,7 @@ def tokenizer_of(metadata: Mapping[str, Any], path: str) -> Any:
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], path: str) -> Any:
+    needs("tokenizers", "llm", "a tokenizer")
     from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
 
@@ -100,6 +102,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], path: str) -
 
 
 def _sentencepiece(metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], path: str) -> Any:
+    needs("tokenizers", "llm", "a tokenizer")
     from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 

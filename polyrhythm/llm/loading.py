@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyrhythm.extras import needs
 from polyrhythm.llm.adapters import Adapted
 from polyrhythm.llm.chat import ChatTemplate, template_of, template_of_metadata
 from polyrhythm.llm.checkpoint import Checkpoint, Weights
 from polyrhythm.llm.config import Config
-from polyrhythm.llm.errors import ModelDamagedError, ModelMissingError
+from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
 from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.gguf_file import GGUFFile
 from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.naming import Tensors, tensors_of
 from polyrhythm.llm.patterns import Pattern
-from polyrhythm.llm.read_config import config_of, read_config
+from polyrhythm.llm.quantised import Quantised, matrices, per_channel, stacked
+from polyrhythm.llm.read_config import as_weights_dtype, config_of, read_config, read_json
+from polyrhythm.llm.sharding import spread_weights, weight_specs
 
 
 def load(
@@ -31,19 +34,36 @@ def load(
     attention: Pattern | None = None,
     backend: str = "jax",
     adapter: str | os.PathLike[str] | None = None,
+    kv_dtype: Any = None,
+    mesh: Any = None,
 ) -> Model:
     """The model in a Hugging Face folder or a GGUF file on this machine.
 
     A folder has `config.json`, weights in safetensors files (one, or several with an index), and, for text,
-    `tokenizer.json`. A GGUF file has all of that in one; quantised weights are dequantised. All of it is checked before
-    anything runs. Weights are converted to `dtype`: float32, bfloat16 or float16, by default what the model says.
+    `tokenizer.json`. A GGUF file has all of that in one. All of it is checked before anything runs. Weights are
+    converted to `dtype`: float32, bfloat16 or float16, by default what the model says; quantised weights then stay as
+    they are. With `dtype="int8"` matrices are quantised, with one scale for each row, and the rest is float32.
     `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own. `adapter` is the folder of a
-    LoRA adapter, which is merged into the weights.
+    LoRA adapter, which is merged into the weights. Keys and values are stored in `kv_dtype`, bfloat16 for
+    example, where that is not the dtype of the model. `mesh`, made by `jax.make_mesh`, spreads the
+    model over devices: weights over its axis `model`, the sequences of a batch over its axis `data` (see
+    `polyrhythm.llm.sharding`).
     """
-    source = _opened(Path(path), dtype)
+    to_int8 = isinstance(dtype, str) and dtype == "int8"
+    source = _opened(Path(path), "float32" if to_int8 else dtype)
     own = source.weights if adapter is None else Adapted(source.weights, Path(adapter))
-    weights = {name: _placed(array, backend) for name, array in _weights(own, source.config)}
-    return Model(source.config, weights, source.tokenizer, attention, backend, source.template)
+    weights, formats = {}, {}
+    for name, weight in _weights(own, source.config, keep=dtype is None, to_int8=to_int8):
+        if isinstance(weight, Quantised):
+            formats[name] = weight.format
+            weights.update({key: _placed(array, backend) for key, array in weight.named(name)})
+        else:
+            weights[name] = _placed(weight, backend)
+    config = replace(source.config, formats=formats, kv_dtype=None if kv_dtype is None else as_weights_dtype(kv_dtype))
+    specs = {} if mesh is None else weight_specs(config, {name: w.shape for name, w in weights.items()}, mesh)
+    if mesh is not None:
+        weights = spread_weights(weights, specs, mesh)
+    return Model(config, weights, source.tokenizer, attention, backend, source.template, mesh, specs)
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -91,10 +111,51 @@ class _Source:
 def _opened(path: Path, dtype: Any) -> _Source:
     if path.suffix == ".gguf":
         file = GGUFFile(_there(path))
+        _check_sizes(path, file.config(), file)
         config = config_of(path, file.config(), {}, dtype)
         return _Source(config, file, tokenizer_of(file.metadata, str(path)), template_of_metadata(file.metadata))
-    config = read_config(_folder(path), dtype)
-    return _Source(config, Checkpoint(path), _tokenizer(path), template_of(path))
+    given, weights = read_json(_folder(path) / "config.json", needed=True), Checkpoint(path)
+    _check_sizes(path / "config.json", given, weights)
+    return _Source(read_config(path, dtype), weights, _tokenizer(path), template_of(path))
+
+
+def _check_sizes(path: Path, given: Mapping[str, Any], weights: Weights) -> None:
+    """Refuse sizes that the files cannot hold, before anything of these sizes is made.
+
+    There are no more layers than tensors, and no axis of a weight is longer than the largest tensor has elements.
+    """
+    names = weights.names()
+    largest = max((math.prod(weights.shape(name)) for name in names), default=0)
+    for key, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            continue
+        most = len(names) if key in _LAYERS else largest if key in _AXES else value
+        if value > most:
+            what = f"{len(names)} tensors" if key in _LAYERS else f"tensors of at most {largest:,} elements"
+            raise ModelMismatchError(
+                f"{path} has {key} = {value:,}, but the weights have {what}",
+                fix="take the config.json that belongs to the weights",
+            )
+
+
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+_AXES = (
+    "hidden_size",
+    "n_embd",
+    "d_model",
+    "intermediate_size",
+    "n_inner",
+    "ffn_dim",
+    "num_attention_heads",
+    "n_head",
+    "num_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+)
 
 
 def _folder(path: Path) -> Path:
@@ -112,10 +173,21 @@ def _there(path: Path) -> Path:
     return path
 
 
-def _weights(checkpoint: Weights, config: Config) -> Iterator[tuple[str, np.ndarray]]:
-    """The weights under the names of the program; all are checked before the first is read."""
-    for name, own in _files(checkpoint, config).items():
-        yield name, checkpoint.stacked(list(own.paths), config.dtype).reshape(*own.leading, *own.shape)
+def _weights(
+    checkpoint: Weights, config: Config, keep: bool, to_int8: bool
+) -> Iterator[tuple[str, np.ndarray | Quantised]]:
+    """The weights under the names of the program; all are checked before the first is read.
+
+    With `keep` what is quantised in the files stays so; with `to_int8` matrices are quantised.
+    """
+    files, chosen = _files(checkpoint, config), matrices(blank_decoder(config))
+    for name, own in files.items():
+        parts = [checkpoint.quantised(checkpoint.local(path)) for path in own.paths] if keep and name in chosen else []
+        if parts and all(part is not None for part in parts):
+            yield name, stacked([part for part in parts if part is not None], own.leading)
+            continue
+        array = checkpoint.stacked(list(own.paths), config.dtype).reshape(*own.leading, *own.shape)
+        yield name, per_channel(array) if to_int8 and name in chosen else array
 
 
 def _optional(config: Config) -> frozenset[str]:
@@ -149,6 +221,7 @@ def _tokenizer(folder: Path) -> Any:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None
+    needs("tokenizers", "llm", "a tokenizer")
     from tokenizers import Tokenizer
 
     try:

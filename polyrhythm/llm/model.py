@@ -12,14 +12,23 @@ import numpy as np
 from polyrhythm.llm.arguments import whole
 from polyrhythm.llm.chat import ChatTemplate, Message, needed
 from polyrhythm.llm.config import Config
+from polyrhythm.llm.constraints import Constraint
 from polyrhythm.llm.errors import ContextLengthError, PromptError
 from polyrhythm.llm.joining import continuation
 from polyrhythm.llm.patterns import Pattern
-from polyrhythm.llm.programs import Generating, generating, judging, scoring
+from polyrhythm.llm.programs import Generating, embedding, generating, judging, scoring
 from polyrhythm.llm.prompts import Prompt, Reader
+from polyrhythm.llm.quantised import with_formats
 from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
+from polyrhythm.llm.sharding import devices_of
 from polyrhythm.llm.writing import Generated, Piece, Row, TokenLogprob
 from polyrhythm.runtime.program import Program
+
+LEAST_STEPS = 512
+"""Texts of fewer tokens have room for so many, which is where growing buffers begin."""
+
+LEAST_GIVEN = 16
+"""Prompts of fewer tokens are read one by one, so that they do not need programs of their own."""
 
 
 class Model:
@@ -37,23 +46,33 @@ class Model:
         pattern: Pattern | None,
         backend: str,
         chat_template: ChatTemplate | None = None,
+        mesh: Any = None,
+        specs: dict[str, tuple[str | None, ...]] | None = None,
     ) -> None:
         self.config, self.weights, self.tokenizer = config, weights, tokenizer
         self.pattern, self.backend, self.chat_template = pattern, backend, chat_template
+        self.mesh, self.specs = mesh, specs or {}
         self.reader = Reader(tokenizer, config.vocabulary, config.begin)
         self._generating: dict[tuple[int, Choice], Generating] = {}
         self._scoring: dict[int, Program] = {}
         self._judging: Program | None = None
+        self._embedding: Program | None = None
 
     def __repr__(self) -> str:
         config = self.config
         sizes = f"{config.layers} layers of {config.width}, {config.vocabulary:,} tokens"
-        return f"<llm.Model {config.family}: {sizes}, {config.dtype}>"
+        kinds = f"{with_formats(config.formats)} weights" if config.formats else config.dtype
+        return f"<llm.Model {config.family}: {sizes}, {kinds}>"
+
+    def _devices(self, batch: int, *inputs: str) -> dict[str, Any]:
+        """What a program is compiled with to run on the devices of the model; `inputs` have an axis of sequences."""
+        return devices_of(self.mesh, self.specs, batch, inputs)
 
     def attending(self, pattern: Pattern | None) -> Self:
         """The same model with another pattern of attention, sharing its weights; None is the model's own."""
         changed = copy.copy(self)
-        changed.pattern, changed._generating, changed._scoring, changed._judging = pattern, {}, {}, None
+        changed.pattern, changed._generating, changed._scoring = pattern, {}, {}
+        changed._judging = changed._embedding = None
         return changed
 
     def generate(
@@ -78,7 +97,7 @@ class Model:
             text = None if self.tokenizer is None else ""
             logprobs = None if how.choice.logprobs is None else ()
             found = [Generated(np.zeros(0, np.int32), text, "length", len(row), logprobs) for row in rows]
-        elif how.stop:
+        elif how.stop or how.schema is not None:
             found = self._streamed(run, rows, counts, how)
         else:
             results = run.generating.program(bounds=run.bounds, seed=how.seed, **run.inputs)
@@ -142,7 +161,9 @@ class Model:
             raise PromptError("texts of different lengths", fix="score them one by one")
         self._check_length(len(rows[0]))
         if len(rows) not in self._scoring:
-            self._scoring[len(rows)] = scoring(self.config, len(rows), self.pattern, self.backend)
+            self._scoring[len(rows)] = scoring(
+                self.config, len(rows), self.pattern, self.backend, **self._devices(len(rows), "tokens")
+            )
         given = rows[0] if len(rows) == 1 else np.stack(rows, 1)
         found = np.asarray(self._scoring[len(rows)](tokens=given, **self.weights))
         return found if alone else found.reshape(len(found), len(rows), -1).swapaxes(0, 1)
@@ -152,8 +173,23 @@ class Model:
         row = self.reader.tokens(text)
         self._check_length(len(row))
         if self._judging is None:
-            self._judging = judging(self.config, 1, self.pattern, self.backend)
+            self._judging = judging(self.config, 1, self.pattern, self.backend, **self._devices(1))
         return np.asarray(self._judging(tokens=row, **self.weights))
+
+    def embed(self, texts: Prompt | Iterable[Prompt]) -> np.ndarray:
+        """A vector for a text, or one for each of several: the mean over its tokens of what the last layer makes.
+
+        Vectors have length 1, so that their products are cosines.
+        """
+        rows, alone = self.reader.rows(texts)
+        for row in rows:
+            self._check_length(len(row))
+        if self._embedding is None:
+            self._embedding = embedding(self.config, self.pattern, self.backend, **self._devices(1))
+        program, read = self._embedding, self._embedding.compiled.graph.inputs  # the output layer is not
+        weights = {name: weight for name, weight in self.weights.items() if name in read}
+        found = np.stack([np.asarray(program(tokens=row, **weights)) for row in rows])
+        return found[0] if alone else found
 
     def perplexity(self, text: Prompt) -> float:
         """How many tokens the model hesitates between, on average: one over the geometric mean of probabilities."""
@@ -165,14 +201,21 @@ class Model:
     def generating(self, batch: int = 1, how: Choice = GREEDY) -> Generating:
         """The compiled program for a number of prompts."""
         if (batch, how) not in self._generating:
-            self._generating[batch, how] = generating(self.config, batch, how, self.pattern, self.backend)
+            self._generating[batch, how] = generating(
+                self.config,
+                batch,
+                how,
+                self.pattern,
+                self.backend,
+                **self._devices(batch, "prompt", "lengths", "limits"),
+            )
         return self._generating[batch, how]
 
     @property
     def programs(self) -> list[Program]:
         """The programs that were compiled so far."""
-        judging = [] if self._judging is None else [self._judging]
-        return [*(made.program for made in self._generating.values()), *self._scoring.values(), *judging]
+        single = [program for program in (self._judging, self._embedding) if program is not None]
+        return [*(made.program for made in self._generating.values()), *self._scoring.values(), *single]
 
     def _run(self, rows: list[np.ndarray], counts: list[int], how: Sampling) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""
@@ -181,14 +224,17 @@ class Model:
         lengths = np.array([len(row) for row in rows], np.int32)
         total = max(len(row) + count for row, count in zip(rows, counts, strict=True))
         self._check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
-        prompt = np.zeros((total, len(rows)), np.int32)
+        # A run ends by its limits: room for more steps costs little, and short texts then share one compiled program.
+        room = max(total, LEAST_STEPS if self.config.limit is None else min(LEAST_STEPS, self.config.limit))
+        prompt = np.zeros((room, len(rows)), np.int32)
         for number, row in enumerate(rows):
             prompt[: len(row), number] = row
         inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.array(counts, np.int32)}
         if len(rows) == 1:
             inputs = {name: array[..., 0] for name, array in inputs.items()}
         found = self.generating(len(rows), how.choice)
-        bounds = {found.given: int(lengths.min())}
+        shortest = int(lengths.min())
+        bounds = {found.given: shortest if shortest >= LEAST_GIVEN else 1}
         return _Run(found, {**self.weights, **inputs, **how.inputs}, bounds)
 
     def _check_length(self, total: int) -> None:
@@ -212,7 +258,7 @@ class Model:
     def _streamed(self, run: _Run, rows: list[np.ndarray], counts: list[int], how: Sampling) -> list[Generated]:
         """What `generate` returns where a stop string may end a text: the host reads along, and ends the run."""
         found: list[list[Piece]] = [[] for _ in rows]
-        for step in self._pieces(run, rows, counts, how, chunk=8):
+        for step in self._pieces(run, rows, counts, how, chunk=8 if how.schema is None else 1):
             for kept, piece in zip(found, step, strict=True):
                 if piece is not None:
                     kept.append(piece)
@@ -225,8 +271,15 @@ class Model:
             Row(self.tokenizer, row.tolist(), count, how.ends, how.stop)
             for row, count in zip(rows, counts, strict=True)
         ]
-        program, t = run.generating.program, run.generating.t
-        steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=how.seed, **run.inputs)
+        program, t, inputs = run.generating.program, run.generating.t, dict(run.inputs)
+        written = [row.tolist() for row in rows]
+        if how.schema is not None:
+            tokenizer = self.reader.needed_tokenizer()
+            constraint = Constraint(how.schema, tokenizer, self.config.vocabulary, how.ends)
+            masks = constraint.masks(written, [len(row) for row in rows])
+            inputs["allowed"] = masks if len(rows) > 1 else (mask[0] for mask in masks)
+            chunk = 1  # what may follow is decided between two steps
+        steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=how.seed, **inputs)
         with steps:
             for number, step in enumerate(steps):
                 columns = _columns(step, len(rows), one=True)
@@ -235,6 +288,7 @@ class Model:
                     if number >= len(row) and text.finish_reason is None:
                         logprob = None if how.choice.logprobs is None else column.logprob(0)
                         pieces[n] = text.add(int(column.tokens[0]), logprob)
+                        written[n].append(int(column.tokens[0]))
                 if any(piece is not None for piece in pieces):
                     yield pieces
                 if all(text.finish_reason for text in texts):

@@ -20,11 +20,12 @@ from polyrhythm.language.functions import (
     silu,
     split,
     square,
+    value,
 )
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config, Kind
-from polyrhythm.llm.patterns import Pattern, attend, causal, window
+from polyrhythm.llm.patterns import Pattern, attend, causal, since, window
 from polyrhythm.nn import Embedding, LayerNorm, Linear, Module, RMSNorm
 from polyrhythm.nn.initialisers import ones, zeros
 from polyrhythm.nn.module import Weight
@@ -42,16 +43,26 @@ class Step:
     """Where a layer is called: the step, the user's own pattern of attention, and which steps are given.
 
     `given` is the condition on t under which the tokens of all steps are known, so that they are computed together.
+    `begun` is there where each row of a batch began at a step of its own, at most `context` steps ago.
     """
 
     t: Dim
     pattern: Pattern | None = None
     given: Any = None
+    begun: Tensor | None = None
+    context: int = 0
 
     def attending(self, kind: Kind) -> Pattern:
-        """The pattern of a layer: the user's, or its own."""
+        """The pattern of a layer: the user's, or its own; never what came before a row began."""
+        if self.begun is not None:
+            return since(self.begun, self.context if kind.window is None else min(kind.window, self.context))
         own = causal if kind.window is None else window(kind.window)
         return own if self.pattern is None else self.pattern
+
+    @property
+    def position(self) -> Dim | Tensor:
+        """The position in the text: the step, or for each row the number of steps since it began."""
+        return self.t if self.begun is None else value(self.t) - self.begun
 
 
 class Layer(Protocol):
@@ -71,6 +82,9 @@ class Decoder(Protocol):
 
     def layer(self, number: int) -> Layer:
         """The layer with a number, counted over the periods of all stacks."""
+
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
 
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token, in float32."""
@@ -155,8 +169,10 @@ class Attention(Module):
         """What attention finds, along one axis; queries and keys are turned first."""
         config, kind = self.config, self.kind
         if kind.rotary is not None:
-            q, k = kind.rotary.turned(q, step.t), kind.rotary.turned(k, step.t)
-        found = attend(q, k, v, step.t, step.attending(kind), config.scale, config.softcap, **options)
+            q, k = kind.rotary.turned(q, step.position), kind.rotary.turned(k, step.position)
+        kind_of, stored = q.dtype, config.kv_dtype or q.dtype
+        q, k, v = q.cast(stored), k.cast(stored), v.cast(stored)
+        found = attend(q, k, v, step.t, step.attending(kind), config.scale, config.softcap, **options).cast(kind_of)
         return reshape(found, *found.shape[: q.rank - 3], config.heads * int(v.shape[-1]))
 
 

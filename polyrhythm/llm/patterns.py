@@ -10,7 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.language.functions import TensorLike, as_tensor, einsum, exp, maximum, reshape, softmax, tanh, value
+from polyrhythm.language.functions import (
+    TensorLike,
+    as_tensor,
+    einsum,
+    exp,
+    maximum,
+    reshape,
+    softmax,
+    tanh,
+    value,
+    where,
+)
 from polyrhythm.language.index import Dim, index_max
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import whole
@@ -27,10 +38,13 @@ class Seen:
     >>> import polyrhythm as pr
     >>> slopes = np.array([[0.5], [0.25]], "float32")
     >>> alibi = lambda t: Seen(slice(0, t + 1), bias=-slopes * (pr.value(t) - pr.arange(t + 1)))
+
+    With `by_row` the bias has one row for each sequence of a batch instead.
     """
 
     steps: slice | Sequence[slice]
     bias: TensorLike | None = None
+    by_row: bool = False
 
 
 Pattern = Callable[[Dim], Any]
@@ -54,12 +68,22 @@ def window(size: int) -> Pattern:
     return lambda t: slice(index_max(0, t - steps + 1), t + 1)
 
 
-def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], TensorLike | None]:
-    """What a pattern says at a step: slices and a bias."""
+def since(begun: Tensor, size: int) -> Pattern:
+    """The last steps, for each row of a batch only those since it began."""
+
+    def pattern(t: Dim) -> Seen:
+        steps = window(size)(t)
+        inside = value(t)[{t: steps}].unsqueeze(0) >= begun.unsqueeze(-1)
+        return Seen(steps, where(inside, 0.0, float("-inf")), by_row=True)
+
+    return pattern
+
+
+def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], Seen]:
+    """What a pattern says at a step: slices, and the bias among it."""
     found = pattern(t)
     entry = found if isinstance(found, Seen) else Seen(found)
-    steps = (entry.steps,) if isinstance(entry.steps, slice) else tuple(entry.steps)
-    return steps, entry.bias
+    return (entry.steps,) if isinstance(entry.steps, slice) else tuple(entry.steps), entry
 
 
 def attend(
@@ -81,7 +105,8 @@ def attend(
     head that takes a share of the softmax and leads nowhere (Xiao et al., 2023).
     """
     k.name, v.name = "k_cache", "v_cache"
-    slices, bias = seen(pattern, t)
+    slices, entry = seen(pattern, t)
+    bias = entry.bias
     batch = "b" * (q.rank - 3)
     kv_heads, group = int(q.shape[-3]), int(q.shape[-2])
     alone = group == 1  # an axis of length one would keep the keys from being used where they lie
@@ -97,7 +122,11 @@ def attend(
             score = tanh(score / softcap) * softcap
         if bias is not None:
             own = bias if len(slices) == 1 else as_tensor(bias).axes[..., start:end]
-            score = score + _by_head(own, kv_heads, group, alone)
+            if entry.by_row:
+                rows = as_tensor(own)
+                score = score + reshape(rows, rows.shape[0], *(1,) * (score.rank - 2), rows.shape[1])
+            else:
+                score = score + _by_head(own, kv_heads, group, alone)
         if position_bias is not None:
             score = score + _by_head(position_bias(value(t)[{t: steps}]), kv_heads, group, alone)
         scores.append(score)

@@ -11,13 +11,14 @@ every sequence.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from polyrhythm.language.functions import any as any_of
-from polyrhythm.language.functions import gather, log_softmax, one_hot, squeeze, topk, value, where
+from polyrhythm.language.functions import argmax, gather, log_softmax, one_hot, sqrt, squeeze, topk, value, where
 from polyrhythm.language.index import Bound, Dim, dim, size
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
@@ -25,7 +26,7 @@ from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config, stacks
 from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.naming import layer_number
-from polyrhythm.llm.parts import Step
+from polyrhythm.llm.parts import Attention, Decoder, FusedAttention, Step
 from polyrhythm.llm.patterns import Pattern
 from polyrhythm.llm.sampling import Choice, chosen, penalised
 from polyrhythm.runtime.program import Program, compile
@@ -40,12 +41,22 @@ class Generating:
     given: Bound
 
 
-def scores_of(
-    config: Config, token: Tensor, t: Dim, pattern: Pattern | None, given: Any = None
-) -> tuple[Tensor, dict[Bound, int]]:
-    """The logits after each token, and the sizes of the loops over layers. The weights are inputs under their names.
+def decoded(
+    config: Config,
+    token: Tensor,
+    t: Dim,
+    pattern: Pattern | None,
+    given: Any = None,
+    adapted: Callable[[Any, Sequence[Dim]], Any] | None = None,
+    begun: Tensor | None = None,
+    context: int = 0,
+) -> tuple[Decoder, Tensor, dict[Bound, int]]:
+    """The decoder, what its last layer makes of each token, and the sizes of the loops over layers.
 
-    `given` is the condition on t under which tokens are known, if there is one.
+    The weights are inputs under their names.
+
+    `given` is the condition on t under which tokens are known, if there is one. `adapted` may change the decoder: it is
+    called with it and with the dim of layers of each entry in its list. `begun` and `context` are those of `Step`.
     """
     decoder, loops = blank_decoder(config), stacks(config.kinds)
     names = ["l"] if len(loops) == 1 else [f"l{number}" for number in range(len(loops))]
@@ -55,22 +66,38 @@ def scores_of(
     weights = {}
     for name, blank in decoder.weights().items():
         number = layer_number(name, decoder.layers_at, len(loop_of))
-        weights[name] = input(name, blank.shape, () if number is None else (loop_of[number][0],), config.dtype)
-    model, step = decoder.using(weights), Step(t, pattern, given)
+        over = () if number is None else (loop_of[number][0],)
+        own = config.formats.get(name)
+        declared = input if own is None else own.declared
+        weights[name] = declared(name, blank.shape, over, config.dtype)
+    model, step = decoder.using(weights), Step(t, pattern, given, begun, context)
+    if adapted is not None:
+        model = adapted(model, [l for l, _ in loop_of])
+    others = tuple(own for own in token.dims if own.symbol is not t.symbol)
     dtype = np.dtype("float32") if config.wide else config.dtype
     h, number = model.embed(token, t).cast(dtype), 0
     for (l, L), loop in zip(dims, loops, strict=True):
-        state = recurrent((*token.shape, config.width), ((l, L + 1), t), dtype, name="h")
+        state = recurrent((*token.shape, config.width), ((l, L + 1), *others, t), dtype, name="h")
         state[0] = h
         x: Tensor = state
         for _ in range(loop.period):
             x, number = model.layer(number)(x, step), number + 1
         state[l + 1] = x
         h = state[L]
-    return model.scores(h), {L: loop.repeats for (_, L), loop in zip(dims, loops, strict=True)}
+    return model, h, {L: loop.repeats for (_, L), loop in zip(dims, loops, strict=True)}
 
 
-def generating(config: Config, batch: int, how: Choice, pattern: Pattern | None, backend: str) -> Generating:
+def scores_of(
+    config: Config, token: Tensor, t: Dim, pattern: Pattern | None, given: Any = None, adapted: Any = None
+) -> tuple[Tensor, dict[Bound, int]]:
+    """The logits after each token, and the sizes of the loops over layers."""
+    model, h, sizes = decoded(config, token, t, pattern, given, adapted)
+    return model.scores(h), sizes
+
+
+def generating(
+    config: Config, batch: int, how: Choice, pattern: Pattern | None, backend: str, **devices: Any
+) -> Generating:
     """The program that writes: inputs `prompt` over t, `lengths` and `limits` of the sequences, and `ends` if any.
 
     The output is the tokens; where log-probabilities are asked for, a dict of them and those.
@@ -91,15 +118,21 @@ def generating(config: Config, batch: int, how: Choice, pattern: Pattern | None,
         last = last | (any_of(token.unsqueeze(-1) == ends, -1) & (value(t) >= lengths))
     ended[t < P] = False  # a constant, so that nothing in the prompt waits for the step before
     ended[t >= P] = ended[t - 1] | last
-    following = where(ended, filler, chosen(_adjusted(scores, how, token, lengths, t), how))
+    adjusted = _adjusted(scores, how, token, lengths, t)
+    if how.constrained:  # what may follow is known once the token before has been read
+        allowed = input("allowed", (*rows, scores.shape[-1]), (t,), "bool")
+        following = where(ended[t - 1], filler, chosen(where(allowed, adjusted[t - 1], float("-inf")), how))
+    else:
+        following = where(ended, filler, chosen(adjusted, how))[t - 1]
     token[t < P] = prompt
-    token[t >= P] = where(value(t) < lengths, prompt, following[t - 1])
+    token[t >= P] = where(value(t) < lengths, prompt, following)
     program = compile(
         token if how.logprobs is None else {"token": token, **_logprobs(scores, token, how.logprobs, t, P)},
         bounds=sizes,
         until={t: where(t < P, False, ended.all(0) if rows else ended)},
         backend=backend,
         progress=False,
+        **devices,
     )
     return Generating(program, t, P)
 
@@ -142,7 +175,7 @@ def _logprobs(scores: Tensor, token: Tensor, count: int, t: Dim, P: Bound) -> di
     return found
 
 
-def judging(config: Config, batch: int, pattern: Pattern | None, backend: str) -> Program:
+def judging(config: Config, batch: int, pattern: Pattern | None, backend: str, **devices: Any) -> Program:
     """The program that judges given text: input `tokens` over t, output the log-probability of each, 0 at first."""
     rows = () if batch == 1 else (batch,)
     t, _ = dim("t")
@@ -151,12 +184,48 @@ def judging(config: Config, batch: int, pattern: Pattern | None, backend: str) -
     own = recurrent(rows, (t,), "float32", name="logprob")
     own[t < 1] = 0.0
     own[t >= 1] = squeeze(gather(log_softmax(scores, -1)[t - 1], token.unsqueeze(-1), -1), -1)
-    return compile(own, bounds=sizes, backend=backend, progress=False)
+    return compile(own, bounds=sizes, backend=backend, progress=False, **devices)
 
 
-def scoring(config: Config, batch: int, pattern: Pattern | None, backend: str) -> Program:
+def scoring(config: Config, batch: int, pattern: Pattern | None, backend: str, **devices: Any) -> Program:
     """The program that scores given text: input `tokens` over t, output the logits after each."""
     rows = () if batch == 1 else (batch,)
     t, _ = dim("t")
     scores, sizes = scores_of(config, input("tokens", rows, (t,), "int32"), t, pattern)
-    return compile(scores, bounds=sizes, backend=backend, progress=False)
+    return compile(scores, bounds=sizes, backend=backend, progress=False, **devices)
+
+
+def embedding(config: Config, pattern: Pattern | None, backend: str, **devices: Any) -> Program:
+    """The program that embeds given text: input `tokens` over t, output a vector of length 1.
+
+    It is the mean over all steps of what the last layer makes, normalised.
+    """
+    t, T = dim("t")
+    model, h, sizes = decoded(config, input("tokens", (), (t,), "int32"), t, pattern)
+    mean = model.final(h).cast("float32")[0:T].mean(0)
+    return compile(mean / sqrt((mean * mean).sum() + 1e-12), bounds=sizes, backend=backend, progress=False, **devices)
+
+
+def slotted(config: Config, slots: int, context: int, backend: str) -> Generating:
+    """The program of a server: slots in which texts begin and end at steps of their own, each at most `context` long.
+
+    Inputs over t: `given`, the token of each slot or -1 where the model writes, and `begin`, where a text begins. The
+    output is the tokens, the likeliest where nothing was given. What an earlier text left in a slot is not seen.
+    """
+    t, T = dim("t")
+    given, begin = input("given", (slots,), (t,), "int32"), input("begin", (slots,), (t,), "bool")
+    token = recurrent((slots,), (t,), "int32", name="token")
+    begun = recurrent((slots,), (t,), "int32", name="begun")
+    begun[0] = 0
+    begun[t + 1] = where(begin[t + 1], value(t) + 1, begun)
+    model, h, sizes = decoded(config, token, t, None, begun=begun, context=context)
+    token[0] = given[0]
+    token[t + 1] = where(given[t + 1] >= 0, given[t + 1], argmax(model.scores(h), -1).cast("int32"))
+    return Generating(compile(token, bounds=sizes, backend=backend, progress=False), t, T)
+
+
+def has_slots(config: Config) -> bool:
+    """Whether texts of a model can share a program that begins them at different steps: rotary positions or none."""
+    parts = [part for _, part in blank_decoder(config).parts() if isinstance(part, Attention)]
+    usual = all(type(part) in (Attention, FusedAttention) for part in parts)
+    return bool(parts) and usual and config.limit is None and all(kind.mixer == "attention" for kind in config.kinds)

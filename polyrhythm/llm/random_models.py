@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.extras import needs
 from polyrhythm.llm.families import FAMILIES
 from polyrhythm.llm.naming import tensors_of
 from polyrhythm.llm.read_config import read_config
@@ -102,6 +103,7 @@ def _drawn(name: str, shape: tuple[int, ...], tied: bool, rng: np.random.Generat
 
 def _tokenizer(vocabulary: int) -> dict[str, Any]:
     """Each byte is a token; then come two to begin and end with, and words that mean nothing."""
+    needs("tokenizers", "llm", "a tokenizer")
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
 

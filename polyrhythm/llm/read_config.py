@@ -67,12 +67,17 @@ def _tokens(fields: Fields, generation: Mapping[str, Any], key: str, vocabulary:
     return tuple(token for token in listed if 0 <= token < vocabulary)
 
 
+def as_weights_dtype(asked: Any) -> np.dtype:
+    """A dtype that weights, keys and values may have."""
+    found = as_dtype(asked)
+    if found.name not in DTYPES:
+        raise UnsupportedError(f"weights of {found.name}", fix=f"give one of {', '.join(DTYPES)}")
+    return found
+
+
 def _dtype(fields: Fields, asked: Any) -> np.dtype:
     if asked is not None:
-        found = as_dtype(asked)
-        if found.name not in DTYPES:
-            raise UnsupportedError(f"weights of {found.name}", fix=f"give one of {', '.join(DTYPES)}")
-        return found
+        return as_weights_dtype(asked)
     name = fields.get("dtype", fields.get("torch_dtype", "float32"))
     if name not in DTYPES:
         raise UnsupportedError(f"{fields.path} has dtype = {name!r}", fix=f"give llm.load a dtype: {', '.join(DTYPES)}")

@@ -77,9 +77,9 @@ class Rotary:
         first, last = max(first, 0), min(last, size - 1)
         return first, last + 0.001 if first == last else last
 
-    def angles(self, t: Dim, size: int) -> Tensor:
-        """The angle of each pair at a step. Scaled dynamically, the base grows with the step."""
-        step = value(t).cast("float32")
+    def angles(self, position: Tensor, size: int) -> Tensor:
+        """The angle of each pair at a position. Scaled dynamically, the base grows with the position."""
+        step = position.cast("float32")
         if self.kind != "dynamic":
             return step * self.speeds(size)
         length = maximum(step + 1.0, float(self.original)) * (self.factor / self.original)
@@ -87,13 +87,14 @@ class Rotary:
         powers = (np.arange(0, size, 2) / size).astype(np.float32)
         return step * exp(-(grown + math.log(self.base)) * powers)
 
-    def turned(self, x: Tensor, t: Dim) -> Tensor:
-        """Elements of the last axis, turned as far as step t says."""
+    def turned(self, x: Tensor, at: Dim | Tensor) -> Tensor:
+        """Elements of the last axis, turned as far as their position says: a step, or one for each row of a batch."""
         whole = int(x.shape[-1])
         size = int(whole * self.part)
         rest = None if size == whole else x.axes[..., size:]
         x = x if size == whole else x.axes[..., :size]
-        angles = self.angles(t, size)
+        position = value(at) if isinstance(at, Dim) else reshape(at, *at.shape, *(1,) * (x.rank - at.rank))
+        angles = self.angles(position, size)
         turn, lift = (part(angles) * self.attention for part in (cos, sin))
         turn, lift = turn.cast(x.dtype), lift.cast(x.dtype)
         if self.interleaved:

@@ -34,6 +34,7 @@ from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import input
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import integer, whole
+from polyrhythm.llm.constraints import Schema
 from polyrhythm.llm.errors import PromptError
 
 SMALLEST, LARGEST = 1e-30, 1e30
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
     frequency_penalty: float
     logit_bias: Mapping[int, float] | None
     processors: Sequence[Processor]
+    json_schema: Schema | None
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int] | None
     ignore_eos: bool
@@ -85,6 +87,7 @@ class Choice:
     ends: int = 0
     logprobs: int | None = None
     processors: tuple[Processor, ...] = ()
+    constrained: bool = False
 
 
 GREEDY = Choice()
@@ -100,6 +103,7 @@ class Sampling:
     stop: tuple[str, ...]
     n: int
     seed: int
+    schema: Schema | None = None
 
 
 def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -> Sampling:
@@ -142,6 +146,7 @@ def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -
         ends=len(stops),
         logprobs=_alternatives(options, vocabulary),
         processors=tuple(options.get("processors") or ()),
+        constrained=options.get("json_schema") is not None,
     )
     inputs |= {"repetition_penalty": repetition} if choice.repetition else {}
     inputs |= {"presence_penalty": presence, "frequency_penalty": frequency} if choice.counted else {}
@@ -150,7 +155,7 @@ def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -
     n = whole(options.get("n", 1), 1, f"{options.get('n')!r} samples", "give n=1 or more, an integer")
     seed = options.get("seed", 0)
     seed = integer(seed, f"a seed of {seed!r}", "give an integer")
-    return Sampling(choice, inputs, stops, _strings(options.get("stop")), n, seed)
+    return Sampling(choice, inputs, stops, _strings(options.get("stop")), n, seed, options.get("json_schema"))
 
 
 def chosen(logits: Tensor, how: Choice) -> Tensor:

@@ -97,10 +97,14 @@ class Transformer(Module):
         layers = self.model.layers
         return layers[number] if isinstance(layers, list) else layers
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.model.norm(h)
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
         config = self.config
-        found = logits(self.model.norm(h), self.lm_head, self.model.embed_tokens)
+        found = logits(self.final(h), self.lm_head, self.model.embed_tokens)
         found = found if config.logit_scale == 1 else found * config.logit_scale
         cap = config.final_softcap
         return found if cap is None else tanh(found / cap) * cap

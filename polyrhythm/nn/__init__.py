@@ -23,7 +23,8 @@ True
 from polyrhythm.nn.attention import Attention
 from polyrhythm.nn.convolutions import Conv1d, Conv2d
 from polyrhythm.nn.files import load, save
-from polyrhythm.nn.layers import MLP, Dropout, Embedding, Linear
+from polyrhythm.nn.layers import MLP, Dropout, Embedding, Linear, Sequential
+from polyrhythm.nn.losses import binary_cross_entropy, cross_entropy, ctc, huber, kl_divergence
 from polyrhythm.nn.module import Module, layered
 from polyrhythm.nn.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from polyrhythm.nn.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
@@ -56,7 +57,13 @@ __all__ = [
     "MaxPool2d",
     "Module",
     "RMSNorm",
+    "Sequential",
     "StateSpace",
+    "binary_cross_entropy",
+    "cross_entropy",
+    "ctc",
+    "huber",
+    "kl_divergence",
     "layered",
     "load",
     "rotary",

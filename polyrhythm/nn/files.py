@@ -111,6 +111,7 @@ def _files(path: Path) -> dict[Path, set[str]]:
         places = json.loads(path.read_text())["weight_map"]
         files: dict[Path, set[str]] = {}
         for name, file in sorted(places.items()):
+            check_inside(path, file)
             files.setdefault(path.parent / file, set()).add(name)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise WeightsFileError(
@@ -120,6 +121,15 @@ def _files(path: Path) -> dict[Path, set[str]]:
         if not file.is_file():
             raise WeightsFileError(f"{path} names {file.name}, which is not there", fix="copy that file too")
     return files
+
+
+def check_inside(index: Path, file: str) -> None:
+    """Refuse a file that an index names outside its own folder."""
+    if Path(file).is_absolute() or ".." in Path(file).parts:
+        raise WeightsFileError(
+            f"{index} names {file!r}, which is not inside its folder",
+            fix="put the file beside the index, and name it there without a path",
+        )
 
 
 def _mapped(path: Path) -> dict[str, np.ndarray]:

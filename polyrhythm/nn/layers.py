@@ -96,3 +96,34 @@ class MLP(Module):
         for number, layer in enumerate(self.layers):
             result = layer(self.between(result) if number else result)
         return result
+
+
+class Sequential(Module):
+    """Modules and functions of one tensor, one after the other. The weights are named by their numbers, as in torch.
+
+    >>> import polyrhythm as pr
+    >>> model = Sequential(Linear(3, 8), pr.tanh, Linear(8, 2))
+    >>> list(model.weights()), pr.evaluate(model(pr.ones((5, 3)))).shape
+    (['0.weight', '0.bias', '2.weight', '2.bias'], (5, 2))
+    >>> len(model), type(model[0]).__name__
+    (3, 'Linear')
+    """
+
+    def __init__(self, *steps: Callable[[Tensor], Tensor]) -> None:
+        self.order = tuple(None if isinstance(step, Module) else step for step in steps)
+        for number, step in enumerate(steps):
+            if isinstance(step, Module):
+                setattr(self, str(number), step)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, number: int) -> Callable[[Tensor], Tensor]:
+        step = self.order[number]
+        return getattr(self, str(range(len(self.order))[number])) if step is None else step
+
+    def __call__(self, x: TensorLike) -> Tensor:
+        result = as_tensor(x)
+        for number in range(len(self.order)):
+            result = self[number](result)
+        return result

@@ -54,6 +54,19 @@ class Module:
         """
         return {name: _parameter(prefix + name, weight) for name, weight, buffer in self._named() if not buffer}
 
+    def parts(self) -> Iterator[tuple[str, Module]]:
+        """The modules that this one is made of, and theirs, each with the path to it.
+
+        >>> from polyrhythm import nn
+        >>> [name for name, part in nn.MLP([3, 4, 2]).parts()]
+        ['layers.0', 'layers.1']
+        """
+        for name, value in vars(self).items():
+            for place, part in _parts(name, value):
+                yield place, part
+                for inner, own in part.parts():
+                    yield f"{place}.{inner}", own
+
     def buffers(self, prefix: str = "") -> dict[str, Tensor]:
         """The same of the buffers.
 

@@ -84,6 +84,24 @@ class _Layers(Module):
             x = self._joined(kept[0])
         return kept
 
+    def step(self, x: Tensor, before: Sequence[Sequence[Tensor]]) -> list[States]:
+        """One step of all layers: for each kind of memory the states after x, given those before it.
+
+        >>> import polyrhythm as pr
+        >>> [[h]] = GRU(3, 4).step(pr.ones((2, 3)), [[pr.zeros((2, 4))]])
+        >>> h.shape
+        (2, 4)
+        """
+        kept: list[States] = [[] for _ in range(self.memories)]
+        for layer in range(self.layers):
+            seen = self.dropout(x) if layer else x
+            own = [states[layer] for states in before]
+            after = self._after(self._linear(seen, f"ih_l{layer}"), f"l{layer}", own)
+            for states, state in zip(kept, after, strict=True):
+                states.append(state)
+            x = after[0]
+        return kept
+
     def _joined(self, states: States) -> Tensor:
         """The output of the last layer: both directions side by side."""
         return concat(states[-2:], -1) if self.bidirectional else states[-1]

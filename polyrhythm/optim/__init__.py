@@ -17,7 +17,7 @@ from polyrhythm.optim.clipping import clip_by_global_norm, global_norm
 from polyrhythm.optim.foreign import optax
 from polyrhythm.optim.schedules import cosine, exponential, linear, staircase, warmup
 from polyrhythm.optim.states import over
-from polyrhythm.optim.updates import adam, adamw, lion, rmsprop, sgd
+from polyrhythm.optim.updates import adam, adamw, lamb, lion, rmsprop, sgd
 
 __all__ = [
     "adam",
@@ -26,6 +26,7 @@ __all__ = [
     "cosine",
     "exponential",
     "global_norm",
+    "lamb",
     "linear",
     "lion",
     "optax",

@@ -34,9 +34,7 @@ def optax(i: Dim, params: Any, gradients: Any, transformation: Any) -> Any:
         from jax.tree_util import tree_map
         from optax import apply_updates  # type: ignore[import-untyped]
     except ImportError as error:
-        raise DeclarationError(
-            f"optax and JAX are needed: {error}", fix='install them, pip install "polyrhythm[jax,optax]"'
-        ) from error
+        raise DeclarationError(f"optax and JAX are needed: {error}", fix="pip install 'polyrhythm[optax]'") from error
     keys: dict[int, Any] = {}  # which leaves of the state are random keys, and of which kind
 
     def stored(state: Any) -> Any:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from polyrhythm.language.functions import TensorLike, expm1, sign, sqrt, value
+from polyrhythm.language.functions import TensorLike, expm1, maximum, norm, sign, sqrt, value, where
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.optim.states import bound_of, mapped, zeros_like
+from polyrhythm.optim.states import bound_of, mapped, over, zeros_like
 
 
 def sgd(
@@ -95,8 +95,11 @@ def adam(
     epsilon: float = 1e-8,
     weight_decay: float = 0.0,
     outer: Dim | None = None,
+    skip: Tensor | None = None,
 ) -> dict[str, Any]:
     """Adam (Kingma and Ba, 2015); weight decay is added to the gradient.
+
+    Where `skip` holds there is no update: parameters, means and the count of updates stay as they are.
 
     >>> import polyrhythm as pr
     >>> from polyrhythm import optim
@@ -106,7 +109,7 @@ def adam(
     >>> pr.evaluate(p, bounds={I: 2}).round(3).tolist()
     [8.0, 7.5, 7.000999927520752]
     """
-    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, False, outer)
+    return _adam(i, params, gradients, rate, betas, epsilon, weight_decay, False, outer, skip)
 
 
 def adamw(
@@ -142,18 +145,20 @@ def _adam(
     weight_decay: float,
     decoupled: bool,
     outer: Dim | None = None,
+    skip: Tensor | None = None,
 ) -> dict[str, Any]:
     firsts, seconds = zeros_like(params, "first", i, outer), zeros_like(params, "second", i, outer)
+    updates = _updates_so_far(i, outer) if skip is None else _counted(i, outer, skip)
 
     def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
         gradient = g + weight_decay * p if weight_decay and not decoupled else g
-        m[i + 1] = betas[0] * m + (1 - betas[0]) * gradient
-        v[i + 1] = betas[1] * v + (1 - betas[1]) * gradient * gradient
-        count = _updates_so_far(i, outer).cast(p.dtype)
+        m[i + 1] = _unless(skip, m, betas[0] * m + (1 - betas[0]) * gradient)
+        v[i + 1] = _unless(skip, v, betas[1] * v + (1 - betas[1]) * gradient * gradient)
+        count = updates.cast(p.dtype)
         first = m[i + 1] / _weight_so_far(count, betas[0])
         second = v[i + 1] / _weight_so_far(count, betas[1])
         kept = p - weight_decay * p * rate if weight_decay and decoupled else p
-        p[i + 1] = kept - rate * first / (sqrt(second) + epsilon)
+        p[i + 1] = _unless(skip, p, kept - rate * first / (sqrt(second) + epsilon))
 
     mapped(update, params, gradients, firsts, seconds)
     return {"first": firsts, "second": seconds}
@@ -162,6 +167,17 @@ def _adam(
 def _updates_so_far(i: Dim, outer: Dim | None) -> Tensor:
     """How many updates there have been after this one, those of earlier iterations included."""
     return value(i + 1) if outer is None else value(i + 1) + value(outer) * value(bound_of(i))
+
+
+def _counted(i: Dim, outer: Dim | None, skip: Tensor) -> Tensor:
+    """How many updates there have been after this one, without those that were skipped; 1 before the first."""
+    count = over(i, 0, outer)
+    count[i + 1] = count + where(skip, 0, 1)
+    return maximum(count[{i: i + 1}], 1)
+
+
+def _unless(skip: Tensor | None, old: Tensor, new: Tensor) -> Tensor:
+    return new if skip is None else where(skip, old, new)
 
 
 def _weight_so_far(count: Tensor, beta: float) -> Tensor:
@@ -197,3 +213,40 @@ def lion(
 
     mapped(update, params, gradients, means)
     return {"mean": means}
+
+
+def lamb(
+    i: Dim,
+    params: Any,
+    gradients: Any,
+    rate: TensorLike = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.0,
+    outer: Dim | None = None,
+) -> dict[str, Any]:
+    """Steps of Adam, each array's scaled to the norm of the array (You et al., 2020), for large batches.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import optim
+    >>> i, I = pr.dim("i")
+    >>> p = optim.over(i, pr.constant(8.0))
+    >>> state = optim.lamb(i, p, pr.grad(0.5 * p * p, p), rate=0.25)
+    >>> pr.evaluate(p, bounds={I: 2}).round(3).tolist()
+    [8.0, 6.0, 4.5]
+    """
+    firsts, seconds = zeros_like(params, "first", i, outer), zeros_like(params, "second", i, outer)
+
+    def update(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
+        m[i + 1] = betas[0] * m + (1 - betas[0]) * g
+        v[i + 1] = betas[1] * v + (1 - betas[1]) * g * g
+        count = _updates_so_far(i, outer).cast(p.dtype)
+        first = m[i + 1] / _weight_so_far(count, betas[0])
+        second = v[i + 1] / _weight_so_far(count, betas[1])
+        step = first / (sqrt(second) + epsilon) + weight_decay * p
+        size, length = norm(p), norm(step)
+        trust = where((size > 0) & (length > 0), size / where(length > 0, length, 1.0), 1.0)
+        p[i + 1] = p - rate * trust * step
+
+    mapped(update, params, gradients, firsts, seconds)
+    return {"first": firsts, "second": seconds}

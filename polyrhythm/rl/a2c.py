@@ -9,6 +9,7 @@ from polyrhythm import optim
 from polyrhythm.language.functions import square
 from polyrhythm.language.gradient import detach, grad
 from polyrhythm.language.index import dim
+from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source, episodes
@@ -33,7 +34,7 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
 
     >>> from polyrhythm import rl
     >>> lamps = rl.Arrays(rl.Synthetic((3,), length=4), 2)
-    >>> training = a2c(lamps, rl.ActorCritic(lamps.observation_shape, lamps.actions, (4,)))
+    >>> training = a2c(lamps, rl.ActorCritic(lamps.observations, lamps.actions, (4,)))
     >>> sorted(training.outputs)
     ['entropy', 'episodes', 'loss', 'return', 'weights']
     """
@@ -43,10 +44,10 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     acting = model.using(weights)
     steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
     whole = {t: slice(0, settings.steps)}
-    policy, value = acting(detach(steps.observation)[whole])
+    policy, value = acting(mapped(lambda seen: detach(seen)[whole], steps.observation))
     ends = steps.terminated, steps.truncated
-    before, after = (acting.get_value(seen) for seen in (steps.observation, steps.following))
-    advantage = detach(gae(t, steps.reward, before, after, *ends, settings.gamma, settings.gae_lambda))[whole]
+    before, then = (acting.get_value(seen) for seen in (steps.observation, steps.following))
+    advantage = detach(gae(t, steps.reward, before, then, *ends, settings.gamma, settings.gae_lambda))[whole]
     target = advantage + detach(before)[whole]
     each = -advantage * policy.log_prob(detach(steps.action)[whole])
     each = each + settings.value_coef * 0.5 * square(value - target) - settings.entropy_coef * policy.entropy()
@@ -56,5 +57,6 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     optim.rmsprop(i, weights, gradients, settings.learning_rate, epsilon=1e-5)
     count, score = episodes(i, t, steps)
     outputs: dict[str, Any] = {"return": score, "episodes": count, "loss": loss, "entropy": entropy}
+    after = {name: w[{i: i + 1}] for name, w in weights.items()}
     outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}
-    return Training(i, iterations, outputs, {last: settings.steps}, steps)
+    return Training(i, iterations, outputs, {last: settings.steps}, steps, after)

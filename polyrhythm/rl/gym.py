@@ -15,7 +15,7 @@ episode), whether it was terminated or truncated, and whether the step was one o
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,19 @@ from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import host
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.rl.environments import Continuous, Discrete
+from polyrhythm.optim.states import leaves, mapped
 from polyrhythm.rl.running import Steps, carried
+from polyrhythm.rl.spaces import Box, Space, from_gymnasium
 from polyrhythm.runtime.errors import CheckpointMismatchError
 
 
 class Gym:
-    """A vector environment of Gymnasium, seeded once at the start of every run.
+    """A vector environment of Gymnasium, seeded once at the start of every run; a single one counts as a vector of one.
 
     >>> import gymnasium, polyrhythm as pr
     >>> carts = Gym(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), seed=1)
-    >>> carts.observation_shape, carts.actions
-    ((4,), Discrete(count=2))
+    >>> carts.observations.shape, carts.actions
+    ((4,), Discrete(n=2))
     >>> i, I = pr.dim("i")
     >>> t, T = pr.dim("t")
     >>> steps = carts.run(i, t, lambda seen: (seen.axes[:, 2] > 0).cast("int32"))
@@ -44,6 +45,8 @@ class Gym:
     """
 
     def __init__(self, environments: Any, seed: int = 0, effect: str = "environments") -> None:
+        if not hasattr(environments, "single_observation_space"):
+            environments = _vector_of_one(environments)
         self.environments, self.seed, self.effect = environments, seed, effect
         mode = environments.metadata.get("autoreset_mode")
         self.mode = str(getattr(mode, "value", mode) or "NextStep").replace("_", "").lower()
@@ -52,61 +55,85 @@ class Gym:
                 f"the vector environment resets itself in the unknown way {mode!r}",
                 fix="make it with one of gymnasium.vector.AutoresetMode",
             )
-        from gymnasium import spaces  # environments of arrays do without
-
-        space = environments.single_observation_space
-        if not isinstance(space, spaces.Box):
-            raise DeclarationError(
-                f"the observations of the environment are {space}, not arrays of numbers",
-                fix="wrap the environment in gymnasium.wrappers.FlattenObservation",
-            )
-        self.observation_shape: tuple[int, ...] = tuple(int(n) for n in space.shape)
-        self.dtype = np.dtype(space.dtype)
+        self.observations = from_gymnasium(environments.single_observation_space)
         self.actions = _actions(environments.single_action_space)
         self.count = int(environments.num_envs)
+        self._starts = mapped(np.asarray, _starts(environments.single_observation_space))
         self._resetting = np.zeros(self.count, bool)
+        spec = getattr(environments, "spec", None)
+        self.limit = int(getattr(spec, "max_episode_steps", None) or 10_000)
+        """The most steps of an episode, where Gymnasium knows it."""
 
-    def reset(self) -> np.ndarray:
-        """Begin all environments, seeded; what is seen first."""
+    def reset(self) -> list[np.ndarray]:
+        """Begin all environments, seeded; what is seen first, the parts of a dict or tuple one by one."""
         observation, _ = self.environments.reset(seed=self.seed)
         self._resetting = np.zeros(self.count, bool)
-        return np.array(observation, self.dtype)
+        return self._parts(observation)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, ...]:
+    def step(self, action: np.ndarray) -> list[np.ndarray]:
         """One step of all: what to act on next, what the action led to, reward, terminated, truncated, valid."""
-        space = self.environments.single_action_space
-        action = np.asarray(action)
-        if isinstance(self.actions, Continuous):
-            action = np.clip(action.reshape(self.count, *space.shape), space.low, space.high)
-        else:
-            action = action + space.start
-        observation, reward, terminated, truncated, infos = self.environments.step(action.astype(space.dtype))
-        following = np.array(observation, self.dtype)
+        stepped = self.environments.step(self._action(np.asarray(action)))
+        observation, reward, terminated, truncated, infos = stepped
+        following = self._parts(observation)
         ended, valid = np.asarray(terminated) | np.asarray(truncated), ~self._resetting
-        observation = following
+        seen = following
         if self.mode == "samestep" and ended.any():
-            following = following.copy()
+            following = [part.copy() for part in following]
             for number in np.flatnonzero(ended):
-                following[number] = infos["final_obs"][number]
+                for part, final in zip(following, self._parts(infos["final_obs"][number]), strict=True):
+                    part[number] = final
         elif self.mode == "disabled" and ended.any():
-            observation = np.array(self.environments.reset(options={"reset_mask": ended})[0], self.dtype)
+            seen = self._parts(self.environments.reset(options={"reset_mask": ended})[0])
         elif self.mode == "nextstep":
             self._resetting = ended
-        return observation, following, np.asarray(reward, np.float32), terminated, truncated, valid
+        return [*seen, *following, np.asarray(reward, np.float32), terminated, truncated, valid]
 
-    def run(self, i: Dim, t: Dim, act: Callable[[Tensor], Tensor]) -> Steps:
+    def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
         """Act in all of them: episodes go on from one iteration to the next."""
-        shape, flag = (self.count, *self.observation_shape), (self.count,)
-        first = host(self.reset, [], shape, self.dtype, (), effect=self.effect)
-        observation = carried(i, t, first)
-        action = act(observation)
-        shapes, kinds = [shape, shape, flag, flag, flag, flag], [self.dtype, self.dtype, "float32", *["bool"] * 3]
-        after, following, reward, terminated, truncated, valid = host(
-            self.step, [action], shapes, kinds, (i, t), effect=self.effect
+        spaces, flag = leaves(self.observations), (self.count,)
+        shapes = [(self.count, *space.shape) for space in spaces]
+        kinds: list[Any] = [np.dtype(space.dtype) for space in spaces]
+        first = host(self.reset, [], shapes, kinds, (), effect=self.effect)
+        seen = [carried(i, t, part) for part in first]
+        action = act(self._tree(seen))
+        found = host(
+            self.step,
+            [action],
+            [*shapes, *shapes, *[flag] * 4],
+            [*kinds, *kinds, "float32", *["bool"] * 3],
+            (i, t),
+            effect=self.effect,
         )
-        observation[i, t + 1] = after
+        for part, after in zip(seen, found, strict=False):
+            part[i, t + 1] = after
+        following = self._tree(found[len(seen) : 2 * len(seen)])
+        reward, terminated, truncated, valid = found[2 * len(seen) :]
         used = valid if self.mode == "nextstep" else None
-        return Steps(observation, action, following, reward, terminated, truncated, used)
+        return Steps(self._tree(seen), action, following, reward, terminated, truncated, used)
+
+    def _action(self, action: np.ndarray) -> np.ndarray:
+        """An action as the environments take it: numbers of a Box within its limits, choices from its first."""
+        space = self.environments.single_action_space
+        if isinstance(self.actions, Box):
+            action = np.clip(action.reshape(self.count, *space.shape), space.low, space.high)
+        else:
+            action = action + getattr(space, "start", 0)
+        return action.astype(space.dtype)
+
+    def _parts(self, observation: Any) -> list[np.ndarray]:
+        """The leaves of an observation, as arrays that are not overwritten; choices count from 0."""
+        parts = mapped(
+            lambda space, start, part: np.array(part, space.dtype) - start.astype(space.dtype),
+            self.observations,
+            self._starts,
+            observation,
+        )
+        return leaves(parts)
+
+    def _tree(self, parts: Sequence[Any]) -> Any:
+        """Leaves as the dict or tuple that they are of."""
+        rest = iter(parts)
+        return mapped(lambda space: next(rest), self.observations)
 
     def save(self) -> Mapping[str, Any]:
         """The state of all environments, for checkpoints. They must be such that Python can pickle them."""
@@ -142,18 +169,38 @@ class Gym:
         return f"{self.count} of {name!r}, {self.mode}, seed {self.seed}"
 
 
-def _actions(space: Any) -> Discrete | Continuous:
-    """The kind of actions that a space has."""
+def _actions(space: Any) -> Space:
+    """What an action is; one of several parts is refused."""
+    actions = from_gymnasium(space)
+    if isinstance(actions, (dict, tuple)):
+        raise DeclarationError(
+            f"the actions of the environment are {space}; known are Box, Discrete, MultiDiscrete and MultiBinary",
+            fix="wrap the environment so that an action is one of several, several choices, bits, or numbers",
+        )
+    return actions
+
+
+def _starts(space: Any) -> Any:
+    """The number of the first choice of each part of a space; 0 of arrays."""
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, spaces.Box):
-        return Continuous(int(np.prod(space.shape)))
-    raise DeclarationError(
-        f"the actions of the environment are {space}; known are Discrete and Box",
-        fix="wrap the environment so that an action is one of several, or a vector of numbers",
-    )
+    if isinstance(space, spaces.Dict):
+        return {name: _starts(part) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_starts(part) for part in space.spaces)
+    return getattr(space, "start", 0)
+
+
+def _vector_of_one(environment: Any) -> Any:
+    """One environment, not of a vector, as a vector of one."""
+    if not hasattr(environment, "observation_space"):
+        raise DeclarationError(
+            f"{type(environment).__name__} is not an environment of Gymnasium",
+            fix='give gymnasium.make_vec("CartPole-v1", 8), or gymnasium.make("CartPole-v1")',
+        )
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    return SyncVectorEnv([lambda: environment], autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def _not_saved(what: str, why: str) -> UnsupportedError:

@@ -1,107 +1,35 @@
-"""Policies: networks that say how to act and what a state is worth, and the distributions actions are drawn from."""
+"""Policies: networks that say how to act and what a state is worth."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from polyrhythm.language.functions import (
-    as_tensor,
-    categorical,
-    exp,
-    log_softmax,
-    normal,
-    one_hot,
-    reshape,
-    square,
-    tanh,
-)
-from polyrhythm.language.index import Dim
+from polyrhythm.errors import DeclarationError
+from polyrhythm.language.functions import as_tensor, tanh
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.nn.layers import MLP
 from polyrhythm.nn.module import Module, Weight
-from polyrhythm.rl.environments import Continuous, Discrete
+from polyrhythm.nn.recurrent import GRU, LSTM
+from polyrhythm.rl.distributions import Distribution, distribution, head_size
+from polyrhythm.rl.memory import Along, Cells, Memory, Transformer
+from polyrhythm.rl.networks import Encoder, linear, mlp
+from polyrhythm.rl.spaces import Box, Space, Spaces, as_spaces
 
-
-class Distribution(Protocol):
-    """What actions are drawn from: one per leading index."""
-
-    def sample(self, dims: Sequence[Dim], name: str | None = None) -> Tensor:
-        """Actions, drawn anew at each step of the dims."""
-
-    def log_prob(self, action: Tensor) -> Tensor:
-        """The logarithm of how likely an action is."""
-
-    def entropy(self) -> Tensor:
-        """How open the choice is."""
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """One of several actions.
-
-    >>> import polyrhythm as pr
-    >>> coin = Categorical(pr.zeros((2,)))
-    >>> pr.evaluate(coin.log_prob(pr.constant(1))).round(4), pr.evaluate(coin.entropy()).round(4)
-    (np.float32(-0.6931), np.float32(0.6931))
-    """
-
-    logits: Tensor
-
-    def sample(self, dims: Sequence[Dim], name: str | None = None) -> Tensor:
-        """By one uniform number each."""
-        return categorical(self.logits, dims=dims, name=name)
-
-    def log_prob(self, action: Tensor) -> Tensor:
-        """The entry of the action, taken by a product with zeros and a one, which has a cheap gradient."""
-        chosen = one_hot(action, int(self.logits.shape[-1]))
-        return (log_softmax(self.logits, -1) * chosen).sum(-1)
-
-    def entropy(self) -> Tensor:
-        """`-sum(p log p)`."""
-        logarithms = log_softmax(self.logits, -1)
-        return -(exp(logarithms) * logarithms).sum(-1)
-
-
-@dataclass(frozen=True)
-class Normal:
-    """A vector of independent normal numbers.
-
-    >>> import polyrhythm as pr
-    >>> bell = Normal(pr.zeros((2,)), pr.zeros((2,)))
-    >>> pr.evaluate(bell.log_prob(pr.zeros((2,)))).round(4), pr.evaluate(bell.entropy()).round(4)
-    (np.float32(-1.8379), np.float32(2.8379))
-    """
-
-    mean: Tensor
-    log_std: Tensor
-
-    def sample(self, dims: Sequence[Dim], name: str | None = None) -> Tensor:
-        """The mean and some noise."""
-        return self.mean + exp(self.log_std) * normal(self.mean.shape, dims=dims, name=name)
-
-    def log_prob(self, action: Tensor) -> Tensor:
-        """The sum over the vector."""
-        scaled = (action - self.mean) * exp(-self.log_std)
-        return (-0.5 * square(scaled) - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-    def entropy(self) -> Tensor:
-        """It depends on the deviations only; one number per leading index."""
-        return (self.log_std + 0.0 * self.mean + 0.5 * (1 + math.log(2 * math.pi))).sum(-1)
+MEMORIES = ("lstm", "gru", "transformer")
 
 
 class ActorCritic(Module):
-    """Two networks of one shape: one for the policy, one for the value.
+    """A policy and a value: two networks, or heads on one trunk.
 
-    Weights are orthogonal, as PPO is commonly begun: the last layer of the policy small, so that at first all actions
-    are about as likely.
+    Observations may be of any space, see `Encoder`. Weights are orthogonal, as PPO is commonly begun: the last layer
+    of the policy small, so that at first all actions are about as likely. `shared` makes both heads of one trunk, and
+    so does `memory`, which remembers between the trunk and the heads: "lstm", "gru", "transformer" or a module.
 
     >>> import polyrhythm as pr
-    >>> model = ActorCritic((4,), Discrete(2), (8,))
+    >>> from polyrhythm import rl
+    >>> model = ActorCritic((4,), rl.Discrete(2), (8,))
     >>> policy, value = model(pr.zeros((5, 4)))
     >>> policy.logits.shape, value.shape
     ((5, 2), (5,))
@@ -109,54 +37,78 @@ class ActorCritic(Module):
 
     def __init__(
         self,
-        observation_shape: Sequence[int],
-        actions: Discrete | Continuous,
+        observations: Spaces,
+        actions: Space,
         hidden: Sequence[int] = (64, 64),
         rng: np.random.Generator | None = None,
+        *,
+        shared: bool = False,
+        memory: str | Memory | None = None,
+        context: int = 32,
     ) -> None:
-        self.size, self.discrete = math.prod(observation_shape), isinstance(actions, Discrete)
-        self.axes = len(observation_shape)
-        outputs = actions.count if isinstance(actions, Discrete) else actions.size
-        self.policy = _network([self.size, *hidden, outputs], 0.01, rng)
-        self.value = _network([self.size, *hidden, 1], 1.0, rng)
-        if not self.discrete:
+        self.actions: Space = as_spaces(actions)
+        outputs = head_size(self.actions)
+        self.encoder = Encoder(observations, rng)
+        sizes = [self.encoder.size, *hidden]
+        self.memory = _memory(memory, sizes[-1], context, rng)
+        self.trunk: Any = None
+        self.policy: Any
+        self.value: Any
+        if shared or self.memory is not None:
+            self.trunk = mlp(sizes, tanh, 2**0.5, rng)
+            size = sizes[-1] if self.memory is None else self.memory.size
+            self.policy, self.value = linear(size, outputs, 0.01, rng), linear(size, 1, 1.0, rng)
+        else:
+            self.policy, self.value = mlp([*sizes, outputs], tanh, 0.01, rng), mlp([*sizes, 1], tanh, 1.0, rng)
+            self.value_encoder = Encoder(observations, rng)
+        if isinstance(self.actions, Box):
             self.log_std: Weight = np.zeros(outputs, np.float32)
 
-    def __call__(self, observation: Tensor) -> tuple[Distribution, Tensor]:
+    @property
+    def remembers(self) -> bool:
+        """Whether the policy has a memory."""
+        return self.memory is not None
+
+    def __call__(self, observation: Any, along: Along | None = None) -> tuple[Distribution, Tensor]:
         """The distribution of actions and the value, for each leading index of the observations."""
-        seen = self._flat(observation)
-        outputs = self.policy(seen)
-        policy: Distribution = Categorical(outputs) if self.discrete else Normal(outputs, as_tensor(self.log_std))
-        return policy, self.value(seen).axes[..., 0]
+        if self.trunk is None:
+            return self._policy(self.policy(self.encoder(observation))), self.get_value(observation)
+        features = self._features(observation)
+        if self.memory is not None:
+            if along is None:
+                raise DeclarationError("a policy that remembers needs to know its steps", fix="give it along=")
+            features = self.memory(features, along)
+        return self._policy(self.policy(features)), self.value(features).axes[..., 0]
 
-    def get_value(self, observation: Tensor) -> Tensor:
-        """The value alone."""
-        return self.value(self._flat(observation)).axes[..., 0]
+    def act(self, observation: Any, along: Along | None = None) -> Tensor:
+        """The likeliest action."""
+        return self(observation, along)[0].mode()
 
-    def _flat(self, observation: Tensor) -> Tensor:
-        if self.axes == 1:
-            return observation
-        leading = observation.shape[: len(observation.shape) - self.axes]
-        return reshape(observation, (*leading, self.size))
+    def get_value(self, observation: Any, along: Along | None = None) -> Tensor:
+        """The value alone; of a policy that remembers: of an observation that follows the current step."""
+        if self.trunk is None:
+            return self.value(self.value_encoder(observation)).axes[..., 0]
+        features = self._features(observation)
+        if self.memory is not None:
+            assert along is not None
+            assert along.peek is not None
+            features = along.peek(features)
+        return self.value(features).axes[..., 0]
+
+    def _features(self, observation: Any) -> Tensor:
+        features = self.encoder(observation)
+        return tanh(self.trunk(features)) if self.trunk.layers else features
+
+    def _policy(self, outputs: Tensor) -> Distribution:
+        return distribution(self.actions, outputs, as_tensor(self.log_std) if isinstance(self.actions, Box) else None)
 
 
-def _network(sizes: Sequence[int], last: float, rng: np.random.Generator | None) -> MLP:
-    network = MLP(sizes, tanh, rng=rng)
-    for layer in network.layers:
-        gain = last if layer is network.layers[-1] else math.sqrt(2)
-        layer.weight = orthogonal(tuple(layer.weight.shape), gain, rng)
-        layer.bias = np.zeros(layer.weight.shape[0], np.float32)
-    return network
-
-
-def orthogonal(shape: tuple[int, int], gain: float, rng: np.random.Generator | None = None) -> np.ndarray:
-    """A matrix with orthogonal rows, or columns if it has more rows (Saxe et al., 2014), times a number.
-
-    >>> w = orthogonal((2, 3), 2.0)
-    >>> bool(np.allclose(w @ w.T, 4 * np.eye(2), atol=1e-5))
-    True
-    """
-    drawn = (rng or np.random.default_rng()).normal(size=(max(shape), min(shape)))
-    q, r = np.linalg.qr(drawn)
-    q *= np.sign(np.diag(r))
-    return (gain * (q if shape[0] >= shape[1] else q.T)).astype(np.float32)
+def _memory(kind: str | Memory | None, size: int, context: int, rng: np.random.Generator | None) -> Any:
+    """A memory by its name."""
+    if isinstance(kind, str):
+        if kind not in MEMORIES:
+            raise DeclarationError(f"there is no memory {kind!r}", fix=f"use one of {', '.join(MEMORIES)}")
+        if kind == "transformer":
+            return Transformer(size, context=context, rng=rng)
+        return Cells((LSTM if kind == "lstm" else GRU)(size, size, rng=rng))
+    return kind

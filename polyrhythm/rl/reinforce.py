@@ -13,6 +13,7 @@ from polyrhythm import optim
 from polyrhythm.language.functions import maximum, square
 from polyrhythm.language.gradient import detach, grad
 from polyrhythm.language.index import dim
+from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import monte_carlo, n_step
 from polyrhythm.rl.running import Source, episodes
@@ -36,7 +37,7 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
 
     >>> from polyrhythm import rl
     >>> lamps = rl.Arrays(rl.Synthetic((3,), length=4), 2)
-    >>> training = reinforce(lamps, rl.ActorCritic(lamps.observation_shape, lamps.actions, (4,)), Settings(steps=8))
+    >>> training = reinforce(lamps, rl.ActorCritic(lamps.observations, lamps.actions, (4,)), Settings(steps=8))
     >>> sorted(training.outputs)
     ['episodes', 'return', 'weights']
     """
@@ -45,7 +46,7 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     weights = optim.over(i, model.parameters())
     acting = model.using(weights)
     steps = source.run(i, t, lambda seen: acting(seen)[0].sample((i, t), name="actions"))
-    policy, value = acting(detach(steps.observation))
+    policy, value = acting(mapped(detach, steps.observation))
     ends = steps.terminated, steps.truncated
     if settings.n is None:
         gain = monte_carlo(t, steps.reward, *ends, settings.gamma)
@@ -60,5 +61,6 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     optim.adam(i, weights, grad(loss, weights), settings.learning_rate)
     count, score = episodes(i, t, steps)
     outputs: dict[str, Any] = {"return": score, "episodes": count}
+    after = {name: w[{i: i + 1}] for name, w in weights.items()}
     outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}
-    return Training(i, iterations, outputs, {last: settings.steps}, steps)
+    return Training(i, iterations, outputs, {last: settings.steps}, steps, after)

@@ -10,7 +10,9 @@ its final observation, elsewhere `value[t + 1]`. Nothing is ever taken from the 
 
 from __future__ import annotations
 
-from polyrhythm.language.functions import TensorLike, as_tensor, where
+from typing import NamedTuple
+
+from polyrhythm.language.functions import TensorLike, as_tensor, minimum, where
 from polyrhythm.language.index import Dim
 from polyrhythm.language.recurrent import Recurrent
 from polyrhythm.language.tensor import Tensor, union
@@ -100,6 +102,76 @@ def gae(
     """
     error = reward + gamma * _weight(terminated, reward) * following - value
     return backwards(t, error, gamma * gae_lambda * _weight(_ended(terminated, truncated), reward))
+
+
+class VTrace(NamedTuple):
+    """What V-trace gives: targets for the value, and advantages for the policy gradient."""
+
+    target: Tensor
+    advantage: Tensor
+
+
+def vtrace(
+    t: Dim,
+    reward: Tensor,
+    value: Tensor,
+    following: Tensor,
+    ratio: Tensor,
+    terminated: TensorLike,
+    truncated: TensorLike,
+    gamma: float,
+    lambda_: float = 1.0,
+    rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+) -> VTrace:
+    """V-trace (Espeholt et al., 2018): returns of a policy other than the one that acted.
+
+    `ratio` is how much likelier the learning policy makes the action than the acting one: `exp(log pi - log mu)`.
+    It is clipped to `rho_clip` in the errors and in the advantages, and to `c_clip` in the trace.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> r, v, rho = (pr.input(name, (), (t,)) for name in ("r", "v", "rho"))
+    >>> given = {"r": [1, 2], "v": [0, 0], "rho": [0.5, 4]}
+    >>> pr.evaluate(vtrace(t, r, v, v, rho, False, False, 1.0).target, given).tolist()
+    [1.5, 2.0]
+    """
+    alive, lasting = _weight(terminated, reward), _weight(_ended(terminated, truncated), reward)
+    rho, c = minimum(ratio, rho_clip), lambda_ * minimum(ratio, c_clip)
+    error = rho * (reward + gamma * alive * following - value)
+    correction = backwards(t, error, gamma * lasting * c)
+    # The advantage looks one step ahead to the corrected value, where the episode goes on to one.
+    ahead = where(t < bound_of(t) - 1, lasting * lambda_ * correction[{t: t + 1}], 0.0)
+    return VTrace(value + correction, error + rho * gamma * ahead)
+
+
+def retrace(
+    t: Dim,
+    reward: Tensor,
+    q: Tensor,
+    following: Tensor,
+    ratio: Tensor,
+    terminated: TensorLike,
+    truncated: TensorLike,
+    gamma: float,
+    lambda_: float = 1.0,
+) -> Tensor:
+    """Retrace(λ) (Munos et al., 2016): targets for the action value `q` of what was done.
+
+    `following` is the expected action value of where a step led, under the policy that learns; `ratio` as in `vtrace`.
+
+    >>> import polyrhythm as pr
+    >>> t, T = pr.dim("t")
+    >>> r, q, v, rho = (pr.input(name, (), (t,)) for name in ("r", "q", "v", "rho"))
+    >>> given = {"r": [1, 2], "q": [0, 1], "v": [4, 4], "rho": [0, 0.5]}
+    >>> pr.evaluate(retrace(t, r, q, v, rho, False, False, 1.0), given).tolist()
+    [7.5, 6.0]
+    """
+    own = reward + gamma * _weight(terminated, reward) * following
+    lasting, c = _weight(_ended(terminated, truncated), reward), lambda_ * minimum(ratio, 1.0)
+    inside = t < bound_of(t) - 1
+    trace = gamma * lasting * where(inside, c[{t: t + 1}], 0.0)
+    return backwards(t, own - trace * where(inside, q[{t: t + 1}], 0.0), trace, own)
 
 
 def backwards(t: Dim, own: Tensor, factor: TensorLike, last: Tensor | None = None) -> Tensor:

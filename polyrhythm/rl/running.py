@@ -4,47 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from polyrhythm.language.functions import maximum, where, zeros
 from polyrhythm.language.index import Dim
 from polyrhythm.language.recurrent import Recurrent, recurrent
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
-from polyrhythm.rl.environments import Continuous, Discrete, Environment, advance, begin
+from polyrhythm.rl.environments.base import Environment, advance, begin
+from polyrhythm.rl.spaces import Space, Spaces
 
 
 class Steps(NamedTuple):
     """What acting gives, over iterations and steps; the first axis of each tensor counts the environments."""
 
-    observation: Tensor
-    """What the agent saw."""
+    observation: Any
+    """What the agent saw: a tensor, or a dict or tuple of tensors."""
     action: Tensor
-    following: Tensor
+    following: Any
     """What the action led to: at the end of an episode its final observation, never the first of the next."""
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
     valid: Tensor | None = None
     """Where the step was one of an episode; None if all are."""
+    raw_reward: Tensor | None = None
+    """Rewards as the environment gave them, where `reward` is something else."""
 
 
 class Source(Protocol):
     """Several environments to act in."""
 
     @property
-    def observation_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
+    def observations(self) -> Spaces:
+        """What an agent sees of one environment."""
 
     @property
-    def actions(self) -> Discrete | Continuous:
-        """The kind of actions."""
+    def actions(self) -> Space:
+        """What an action is."""
 
     @property
     def count(self) -> int:
         """How many environments there are."""
 
-    def run(self, i: Dim, t: Dim, act: Callable[[Tensor], Tensor]) -> Steps:
+    def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
         """Act in all of them: episodes go on from the last step of an iteration to the first of the next."""
 
 
@@ -65,16 +68,16 @@ class Arrays:
     count: int
 
     @property
-    def observation_shape(self) -> tuple[int, ...]:
+    def observations(self) -> Spaces:
         """The environment's."""
-        return self.environment.observation_shape
+        return self.environment.observations
 
     @property
-    def actions(self) -> Discrete | Continuous:
+    def actions(self) -> Space:
         """The environment's."""
         return self.environment.actions
 
-    def run(self, i: Dim, t: Dim, act: Callable[[Tensor], Tensor]) -> Steps:
+    def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
         """Act in all of them."""
         first = begin(self.environment, self.count, name="first episodes")
         state = {name: carried(i, t, value, name) for name, value in first.items()}
@@ -84,7 +87,9 @@ class Arrays:
         done = advance(self.environment, state, action, fresh)  # type: ignore[arg-type]
         for name, tensor in state.items():
             tensor[i, t + 1] = done.state[name]
-        return Steps(observation, action, done.following, done.reward, done.terminated, done.truncated)
+        # What an environment gives at every step alike is a tensor over the steps too, as others read it there.
+        reward, terminated = (where((i >= 0) & (t >= 0), x, x) for x in (done.reward, done.terminated))
+        return Steps(observation, action, done.following, reward, terminated, done.truncated)
 
 
 def carried(i: Dim, t: Dim, first: Tensor, name: str | None = None) -> Recurrent:
@@ -120,8 +125,9 @@ def episodes(i: Dim, t: Dim, steps: Steps) -> tuple[Tensor, Tensor]:
     """
     whole = slice(0, bound_of(t))
     ended = steps.terminated | steps.truncated
-    so_far = carried(i, t, zeros(steps.reward.shape, steps.reward.dtype))
-    total = so_far + steps.reward
+    reward = steps.reward if steps.raw_reward is None else steps.raw_reward
+    so_far = carried(i, t, zeros(reward.shape, reward.dtype))
+    total = so_far + reward
     so_far[i, t + 1] = where(ended, 0.0, total)
     count = ended.cast("float32")[{t: whole}].sum()
     return count, where(ended, total, 0.0)[{t: whole}].sum() / maximum(count, 1.0)

@@ -1,4 +1,4 @@
-"""`polyrhythm train`: learn to act in an environment, with live progress, logs, and checkpoints that go on exactly.
+"""Training by name: algorithm, environments, model and settings, with logs, evaluation and checkpoints.
 
 The training is one program. At the end of each iteration a host function is told its figures, prints them and
 writes them down; the environment, if it is one of the host, is another. Both say how to be saved, so that a run
@@ -7,10 +7,8 @@ that was stopped goes on as if it had not been.
 
 from __future__ import annotations
 
-import csv
-import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,117 +17,94 @@ import numpy as np
 from polyrhythm.errors import DeclarationError
 from polyrhythm.language.functions import value
 from polyrhythm.language.inputs import host
+from polyrhythm.nn.files import save
 from polyrhythm.rl.a2c import Settings as A2CSettings
 from polyrhythm.rl.a2c import a2c
-from polyrhythm.rl.environments import CartPole, Environment, Pendulum
+from polyrhythm.rl.distributional import c51, qr_dqn
+from polyrhythm.rl.dqn import Settings as DQNSettings
+from polyrhythm.rl.dqn import dqn
+from polyrhythm.rl.evaluation import Evaluator
 from polyrhythm.rl.gym import Gym
+from polyrhythm.rl.impala import Settings as ImpalaSettings
+from polyrhythm.rl.impala import impala
+from polyrhythm.rl.logs import File, Log, Row, Sink
+from polyrhythm.rl.normalization import Normalized
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.ppo import Settings as PPOSettings
 from polyrhythm.rl.ppo import ppo
 from polyrhythm.rl.reinforce import Settings as ReinforceSettings
 from polyrhythm.rl.reinforce import reinforce
-from polyrhythm.rl.running import Arrays, Source
+from polyrhythm.rl.running import Source
+from polyrhythm.rl.sac import Settings as SACSettings
+from polyrhythm.rl.sac import SoftActorCritic, sac
+from polyrhythm.rl.settings import made
+from polyrhythm.rl.td3 import DDPGSettings, DeterministicActorCritic, ddpg, td3
+from polyrhythm.rl.td3 import Settings as TD3Settings
 from polyrhythm.rl.training import Training
+from polyrhythm.rl.values import QNetwork
 from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.program import compile
 
-COMPILED: dict[str, Callable[[], Environment]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
-"""The environments that can be part of the program, by Gymnasium's names."""
+Random = np.random.Generator | None
 
-ALGORITHMS: dict[str, tuple[Callable[..., Training], Callable[..., Any]]] = {
-    "ppo": (ppo, PPOSettings),
-    "a2c": (a2c, A2CSettings),
-    "reinforce": (reinforce, ReinforceSettings),
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What makes a training, what it can be told, and what it trains."""
+
+    make: Callable[..., Training]
+    settings: type
+    model: Callable[..., Any]
+
+
+def _critics(count: int) -> Callable[..., Any]:
+    def made(*spaces: Any, **options: Any) -> DeterministicActorCritic:
+        return DeterministicActorCritic(*spaces, **{"critics": count, **options})
+
+    return made
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "a2c": Algorithm(a2c, A2CSettings, ActorCritic),
+    "c51": Algorithm(
+        c51, DQNSettings, lambda *spaces, **options: QNetwork(*spaces, atoms=51, support=(0.0, 100.0), **options)
+    ),
+    "ddpg": Algorithm(ddpg, DDPGSettings, _critics(1)),
+    "dqn": Algorithm(dqn, DQNSettings, QNetwork),
+    "impala": Algorithm(impala, ImpalaSettings, ActorCritic),
+    "ppo": Algorithm(ppo, PPOSettings, ActorCritic),
+    "qr-dqn": Algorithm(qr_dqn, DQNSettings, lambda *spaces, **options: QNetwork(*spaces, atoms=51, **options)),
+    "reinforce": Algorithm(reinforce, ReinforceSettings, ActorCritic),
+    "sac": Algorithm(sac, SACSettings, SoftActorCritic),
+    "td3": Algorithm(td3, TD3Settings, _critics(2)),
 }
 
 
-def source(name: str, count: int, compiled: bool, seed: int = 0) -> Source:
-    """So many environments of a name: part of the program, or Gymnasium's.
+def algorithm_of(name: str) -> Algorithm:
+    """An algorithm by its name.
 
-    >>> source("CartPole-v1", 3, compiled=True).observation_shape
-    (4,)
+    >>> algorithm_of("ppo").settings().clip_range
+    0.2
     """
-    if compiled:
-        if name not in COMPILED:
-            raise DeclarationError(
-                f"there is no array environment {name!r}; there are {', '.join(COMPILED)}",
-                fix="use Gymnasium's: leave --compiled out",
-            )
-        return Arrays(COMPILED[name](), count)
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise DeclarationError(f"Gymnasium is needed: {error}", fix="install it, or use --compiled") from error
-    try:
-        mode = gymnasium.vector.AutoresetMode.SAME_STEP
-        made = gymnasium.make_vec(name, count, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode})
-    except (gymnasium.error.Error, ImportError) as error:
-        raise DeclarationError(f"Gymnasium has no environment {name!r}: {error}", fix="check the name") from error
-    return Gym(made, seed)
+    if name not in ALGORITHMS:
+        raise DeclarationError(f"there is no algorithm {name!r}", fix=f"use one of {', '.join(map(repr, ALGORITHMS))}")
+    return ALGORITHMS[name]
 
 
-Row = dict[str, float | None]
-"""The figures of an iteration by name; the return is None if no episode ended in it."""
+def model_for(algorithm: str, environments: Source, hidden: Sequence[int], rng: Random = None, **options: Any) -> Any:
+    """The model that an algorithm trains in some environments; `options` such as memory="lstm" are the model's.
 
-
-class Log:
-    """The figures of every iteration so far, in a file and on the screen.
-
-    >>> log = Log(["return", "episodes"], None, print)
-    >>> log.note(np.float32(0), np.float32(20.5), np.float32(2))
-    {'iteration': 0, 'return': 20.5, 'episodes': 2.0}
-    array(0., dtype=float32)
-    >>> log.note(np.float32(1), np.float32(0), np.float32(0))
-    {'iteration': 1, 'return': None, 'episodes': 0.0}
-    array(0., dtype=float32)
+    >>> from polyrhythm import rl
+    >>> type(model_for("dqn", rl.Arrays(rl.CartPole(), 1), (4,))).__name__
+    'QNetwork'
     """
-
-    def __init__(self, names: list[str], path: str | None, show: Callable[[Row], None]) -> None:
-        self.names, self.path, self.show = names, None if path is None else Path(path), show
-        self.rows: list[list[float]] = []
-        if self.path is not None and not self.path.absolute().parent.is_dir():
-            raise DeclarationError(
-                f"there is no folder {str(self.path.parent)!r} for the log", fix="make it, or name another"
-            )
-
-    def note(self, iteration: np.ndarray, *figures: np.ndarray) -> np.ndarray:
-        """One iteration is over."""
-        self.rows.append([float(figure) for figure in figures])
-        self.show(self._last())
-        self._write()
-        return np.zeros((), np.float32)
-
-    def _last(self) -> Row:
-        """The last row, with its number."""
-        row: Row = dict(zip(self.names, self.rows[-1], strict=True))
-        if row.get("episodes") == 0:
-            row["return"] = None
-        return {"iteration": len(self.rows) - 1, **row}
-
-    def _write(self) -> None:
-        """Append a row to a CSV file, which is begun with the names; a JSON file has one object per line."""
-        if self.path is None:
-            return
-        row = self._last()
-        with self.path.open("a" if row["iteration"] else "w", newline="") as file:
-            if self.path.suffix in (".json", ".jsonl"):
-                file.write(json.dumps(row) + "\n")
-                return
-            writer = csv.writer(file)
-            if not row["iteration"]:
-                writer.writerow(row)
-            writer.writerow(row.values())
-
-    def save(self) -> dict[str, np.ndarray]:
-        """All rows."""
-        return {"rows": np.array(self.rows, np.float64).reshape(len(self.rows), len(self.names))}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Begin with the rows of a checkpoint: the file is written anew without what came after it."""
-        kept, self.rows = np.asarray(state["rows"]).tolist(), []
-        for row in kept:
-            self.rows.append(row)
-            self._write()
+    try:
+        spaces = environments.observations, environments.actions, tuple(hidden)
+        return algorithm_of(algorithm).model(*spaces, rng=rng, **options)
+    except TypeError as error:
+        raise DeclarationError(
+            f"the model of {algorithm} does not know {', '.join(options)}", fix="leave it out, or use ppo"
+        ) from error
 
 
 class Outside:
@@ -149,63 +124,96 @@ class Outside:
             part.restore({key.removeprefix(start): a for key, a in state.items() if key.startswith(start)})
 
 
+@dataclass
+class Judge:
+    """Evaluates now and then, and keeps the best weights in a file."""
+
+    evaluator: Evaluator
+    names: Sequence[str]
+    every: int
+    best_path: Path | None = None
+    best: float = -np.inf
+
+    def __call__(self, iteration: np.ndarray, *weights: np.ndarray) -> np.ndarray:
+        """The mean return after an iteration, or NaN where there is no evaluation."""
+        if (int(iteration) + 1) % self.every:
+            return np.array(np.nan, np.float32)
+        named = dict(zip(self.names, weights, strict=True))
+        score = float(self.evaluator(named).mean())
+        if score > self.best:
+            self.best = score
+            if self.best_path is not None:
+                save({name: np.asarray(weight) for name, weight in named.items()}, self.best_path)
+        return np.array(score, np.float32)
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The best so far."""
+        return {"best": np.array(self.best)}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from it."""
+        self.best = float(state["best"])
+
+
 def train(
     algorithm: str,
     environments: Source,
     iterations: int,
     *,
-    hidden: tuple[int, ...] = (64, 64),
+    hidden: Sequence[int] = (64, 64),
+    model: Mapping[str, Any] | None = None,
     seed: int = 0,
     log: str | None = None,
+    sinks: Sequence[Sink] = (),
     checkpoint: str | None = None,
     every: int = 10,
+    evaluation: Source | None = None,
+    evaluate_every: int = 10,
+    best: str | None = None,
     backend: str = "jax",
     show: Callable[[Row], None] = lambda row: None,
+    stop: Callable[[], bool] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train, and return the figures of all iterations and the last weights.
 
-    `checkpoint` is a folder: a run with a checkpoint in it goes on from there. `show` is told the figures of
-    each iteration as soon as it is over.
+    `checkpoint` is a folder: a run with a checkpoint in it goes on from there. `show`, a callback, is told the figures
+    of each iteration as soon as it is over; what it raises ends the run. `evaluation` are environments of their own, in
+    which every so many iterations one greedy episode each is played; `best` is a file for the weights that did best.
     """
-    if algorithm not in ALGORITHMS:
-        raise DeclarationError(
-            f"there is no algorithm {algorithm!r}", fix=f"use one of {', '.join(map(repr, ALGORITHMS))}"
-        )
-    make, settings_of = ALGORITHMS[algorithm]
-    model = ActorCritic(environments.observation_shape, environments.actions, hidden, np.random.default_rng(seed))
-    training = make(environments, model, settings_of(**settings))
+    chosen = algorithm_of(algorithm)
+    agent = model_for(algorithm, environments, hidden, np.random.default_rng(seed), **(model or {}))
+    training = chosen.make(environments, agent, made(chosen.settings, settings))
     figures = {name: tensor for name, tensor in training.outputs.items() if name != "weights"}
-    noted = Log(list(figures), log, show)
+    outputs, parts = dict(training.outputs), savable(environments)
+    if isinstance(environments, Normalized):
+        outputs["statistics"] = environments.final()
+    if evaluation is not None:
+        names = list(training.weights)
+        judge = Judge(
+            Evaluator(evaluation, agent, backend=backend), names, evaluate_every, None if best is None else Path(best)
+        )
+        given = [value(training.i), *(training.weights[name] for name in names)]
+        figures["evaluation"] = host(judge, given, (), "float32", effect="evaluation")
+        parts["judge"] = judge
+    noted = Log(list(figures), [*([File(log)] if log is not None else []), *sinks], show)
     note = host(noted.note, [value(training.i), *figures.values()], effect="log")
-    program = compile(training.outputs, training.bounds, effects=[note], backend=backend, progress=False)
+    program = compile(outputs, training.bounds, effects=[note], backend=backend, progress=False)
     saved = None
     if checkpoint is not None:
         # Environments first: what is not theirs is refused before the log is written anew.
-        parts = ({"environments": environments} if isinstance(environments, Gym) else {}) | {"log": noted}
-        Outside(parts).save()  # what cannot be saved is told now, not after some iterations
-        saved = Checkpoints(checkpoint, over=training.i, every=every, outside=Outside(parts))
-    result: dict[str, Any] = program(bounds={training.iterations: iterations}, seed=seed, checkpoint=saved)
+        outside = Outside(parts | {"log": noted})
+        outside.save()  # what cannot be saved is told now, not after some iterations
+        saved = Checkpoints(checkpoint, over=training.i, every=every, outside=outside, stop=stop)
+    try:
+        result: dict[str, Any] = program(bounds={training.iterations: iterations}, seed=seed, checkpoint=saved)
+    finally:
+        for sink in noted.sinks:
+            sink.close()
     return result
 
 
-class Lines:
-    """Lines of progress; the steps per second are those of this process, which may go on from a checkpoint.
-
-    >>> lines = Lines(100)
-    >>> lines({"iteration": 4, "return": 31.5, "episodes": 8.0}).split()[:6]
-    ['iteration', '5', 'return', '31.50', 'episodes', '8.00']
-    >>> lines({"iteration": 5, "return": None, "episodes": 0.0}).split()[:4]
-    ['iteration', '6', 'return', '-']
-    """
-
-    def __init__(self, steps: int) -> None:
-        self.steps, self.shown, self.began = steps, 0, time.perf_counter()
-
-    def __call__(self, row: Row) -> str:
-        """One line, for an iteration that is over."""
-        self.shown += 1
-        rate = self.shown * self.steps / max(time.perf_counter() - self.began, 1e-9)
-        figures = {name: row[name] for name in ("return", "episodes", "entropy") if name in row}
-        parts = [f"{name} {'-' if figure is None else f'{figure:.2f}'}" for name, figure in figures.items()]
-        return f"iteration {int(row['iteration'] or 0) + 1:5d}  {'  '.join(parts)}  {rate:.0f} steps/s"
+def savable(environments: Source) -> dict[str, Any]:
+    """What checkpoints have to keep of environments besides the program."""
+    inner = environments.source if isinstance(environments, Normalized) else environments
+    return {"environments": inner} if isinstance(inner, Gym) else {}

@@ -23,6 +23,10 @@ class Training:
     outputs: dict[str, Any]
     bounds: dict[Bound, int]
     steps: Steps
+    weights: dict[str, Tensor]
+    """The weights after each iteration, over i."""
+    mesh: Any = None
+    """The devices that it is spread over, for `pr.compile(..., mesh=training.mesh)`."""
 
 
 def mean_of(x: Tensor, weight: Tensor | None) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from polyrhythm.compiler.analysis.calls import Ragged
 from polyrhythm.errors import UnsupportedError
 
 Kind = Literal["numpy", "jax", "torch"]
@@ -51,13 +50,8 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
-def stand_in(name: str, value: Any) -> Any:
+def stand_in(value: Any) -> Any:
     """Something with the shape and dtype of an input, to be checked; nothing is copied."""
-    if isinstance(value, Ragged):
-        raise UnsupportedError(
-            f"compiled programs cannot take ragged inputs yet, and {name!r} is one",
-            fix="run it with pr.evaluate, or pad to the longest and mask",
-        )
     found = library(value)
     if found is None or found == "numpy":
         return value
@@ -113,8 +107,8 @@ def given(backend: str, value: Any, dtype: np.dtype) -> Any:
 def like(kind: Kind, value: Any) -> Any:
     """A result as an array of the library the inputs came from; it shares the memory of the result."""
     found = library(value)
-    if found == kind:
-        return value
+    if found == kind or (not getattr(value, "is_fully_addressable", True) and not value.sharding.is_fully_replicated):
+        return value  # what other processes have stays where it is
     if kind == "numpy":
         return as_numpy(value)
     if kind == "jax":

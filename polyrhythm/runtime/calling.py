@@ -16,13 +16,15 @@ from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import output_shapes
 from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedError
+from polyrhythm.extras import needs
 from polyrhythm.language.index import Bound, Dim
-from polyrhythm.runtime import nans
+from polyrhythm.runtime import nans, processes
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
-from polyrhythm.runtime.checkpoints import Checkpoints, Saved, identity
+from polyrhythm.runtime.checkpoints import Checkpoints, Saved, fingerprint, identity
 from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
 from polyrhythm.runtime.memory import check_budget
-from polyrhythm.runtime.progress_bar import Reporter, elapsed
+from polyrhythm.runtime.progress_bar import Reporter
+from polyrhythm.runtime.rows import prepared, rebuilt, step_rows, unpacked
 from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, steps
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 MOST_SOLVED = 1000
 """For how many combinations of shapes the bounds are kept."""
+
+
+SHORT = 0.02
+"""A run on JAX that took fewer seconds is not watched the next time: waiting for it would cost more than it tells."""
 
 
 class Caller:
@@ -42,6 +48,8 @@ class Caller:
         self.library = program.options.backend
         self._params: dict[str, tuple[Any, Any]] = {}
         self._solved: dict[Any, dict[str, int]] = {}
+        self._agreed = False
+        self._short: set[tuple[int, ...]] = set()
 
     def call(
         self,
@@ -51,14 +59,15 @@ class Caller:
         checkpoints: Checkpoints | None = None,
     ) -> Any:
         """The results of a whole run."""
-        kind = kind_of(inputs.values())
+        kind = kind_of([*inputs.values(), *([seed] if is_traced(seed) else [])])
         values = {**self.program.params, **inputs}
         for name, value in values.items():
             if is_iterator(value) and name in self.graph.inputs:
                 values[name] = collected(name, value, self.graph.inputs[name])
-        known = self._bounds(values, bounds)
+        values, bounds = self._rows(values, bounds)
+        self.program.stats.bounds = known = self._bounds(values, bounds)
         check_budget(self.loops, known, self.library == "jax")
-        if any(is_traced(value) for value in values.values()):
+        if is_traced(seed) or any(is_traced(value) for value in values.values()):
             if checkpoints is not None:
                 raise UnsupportedError(
                     "a program that is part of a function that JAX traces cannot write checkpoints",
@@ -66,14 +75,26 @@ class Caller:
                 )
             results = self._inlined(values, known, seed)
         else:
-            results = self._run(self._given(values), known, seed, checkpoints)
-        return self._returned(kind, results)
+            arrays = self._given(values)
+            self._agree(arrays, known, seed)
+            results = self._run(arrays, known, seed, checkpoints)
+        return self._returned(kind, results, known)
+
+    def _rows(
+        self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None
+    ) -> tuple[dict[str, Any], Mapping[Any, int] | None]:
+        """The inputs as arrays, cut to the longest rows, and the bounds with those."""
+        rows = self.compiled.rows
+        arrays = unpacked(self.graph, rows, values)
+        if rows is None or not rows.longest:
+            return arrays, bounds
+        return prepared(self.graph, rows, arrays, bounds, self.program.lengths)
 
     def _bounds(self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
         """The value of every bound; solved once for each combination of shapes."""
         key = _signature(values, bounds or {})
         if key is None or key not in self._solved:
-            known = solve_bounds(self.graph, {n: stand_in(n, v) for n, v in values.items()}, bounds)
+            known = solve_bounds(self.graph, {n: stand_in(v) for n, v in values.items()}, bounds)
             named = {symbol.name: value for symbol, value in known.items()}
             if key is None:
                 return named
@@ -91,17 +112,20 @@ class Caller:
                 arrays[name] = given(self.library, value, dtype)
                 continue
             if name not in self._params or self._params[name][0] is not value:
-                self._params[name] = value, self._placed(given(self.library, value, dtype))
+                placed = given(self.library, value, dtype)
+                self._params[name] = value, self.backend.kept(name, placed) if self.library == "jax" else placed
             arrays[name] = self._params[name][1]
         return arrays
 
-    def _placed(self, value: Any) -> Any:
-        """A parameter where the backend computes, so that it is moved there once."""
-        if self.library != "jax" or value.dtype.itemsize == 8:
-            return value
-        import jax
+    def _shows(self) -> bool:
+        """Whether progress is shown: by one process, if it is wanted."""
+        return self.program.options.progress and processes.is_first()
 
-        return jax.device_put(value)
+    def _agree(self, arrays: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> None:
+        """At the first call, see that all processes of a mesh do the same."""
+        if self.program.options.mesh is not None and not self._agreed and processes.count() > 1:
+            processes.check_agreement(fingerprint(self.compiled), bounds, seed, arrays)
+        self._agreed = True
 
     def _run(
         self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
@@ -114,20 +138,39 @@ class Caller:
 
         def run() -> list[Any]:
             if checkpoints is not None:
-                return self._run_stepwise(arrays, bounds, seed, checkpoints)
-            with elapsed(self.program.options.progress):
-                results: list[Any] = self.backend.run(arrays, bounds, seed)[0]
-            return results
+                from polyrhythm.compiler.backends.jax.run.watch import watched
+
+                with watched(lambda unit, following: None):
+                    return self._run_stepwise(arrays, bounds, seed, checkpoints)
+            return self._run_watched(arrays, bounds, seed)
 
         if self.program.options.check_nan:
             return nans.run_on_jax(self.compiled, run, arrays, bounds, seed)
         return run()
 
+    def _run_watched(self, arrays: dict[str, Any], bounds: dict[str, int], seed: int) -> list[Any]:
+        """A run on JAX that reports how far it is and can be interrupted, unless such a run is known to be short."""
+        from polyrhythm.compiler.backends.jax.run.watch import watched
+
+        key = tuple(bounds.values())
+        if key in self._short:
+            results: list[Any] = self.backend.run(arrays, bounds, seed)[0]
+            return results
+        reporter, started = Reporter(self.backend.program, bounds, self._shows()), perf_counter()
+        try:
+            with watched(reporter.at):
+                results = self.backend.run(arrays, bounds, seed)[0]
+        finally:
+            reporter.close()
+        if perf_counter() - started < SHORT and len(self._short) < MOST_SOLVED:
+            self._short.add(key)
+        return results
+
     def _run_stepwise(
         self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
     ) -> list[Any]:
         """A run that reports its positions, and is saved if asked for."""
-        reporter = Reporter(self.loops, bounds, self.program.options.progress)
+        reporter = Reporter(self.loops, bounds, self._shows())
         if checkpoints is None:
             run, positions = self._start(arrays, bounds, seed, lambda unit: None)
             reporter.following(positions)
@@ -159,17 +202,23 @@ class Caller:
             )
         from polyrhythm.compiler.backends.jax.run.inline import inline
 
-        return inline(self.backend, self._given(values), bounds, seed)
+        # Nothing is kept for later calls: what is placed while JAX traces belongs to that trace.
+        arrays = {n: given(self.library, value, self.graph.inputs[n].dtype) for n, value in values.items()}
+        return inline(self.backend, arrays, bounds, seed)
 
-    def _returned(self, kind: Kind, results: list[Any]) -> Any:
+    def _returned(self, kind: Kind, results: list[Any], known: Mapping[str, int]) -> Any:
         """The results as the caller's arrays; an output that is an input is copied."""
         inputs = set(self.loops.inputs.values())
         pairs = zip(self.loops.outputs, results, strict=True)
-        return self.program.wanted.rebuild([like(kind, copied(r) if n in inputs else r) for n, r in pairs])
+        found = [like(kind, copied(r) if n in inputs else r) for n, r in pairs]
+        if self.compiled.rows is not None:
+            found = rebuilt(self.compiled.rows, found, known)
+        return self.program.wanted.rebuild(found)
 
     def first_steps(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, dim: Symbol) -> int:
         """How many steps of the outputs along a dim are made at once."""
-        known, _ = self._fed_bounds({**self.program.params, **inputs}, {}, bounds)
+        values, bounds = self._rows({**self.program.params, **inputs}, bounds)
+        known, _ = self._fed_bounds(values, {}, bounds)
         ready = Readiness(self.loops, self.graph, dim, known)
         parallel = (u for n, u in enumerate(ready.units) if u.loop is not None and u.loop.parallel and ready.touched(n))
         return max((len(unit.iterations(lambda symbol: known[symbol.name])) for unit in parallel), default=0)
@@ -190,6 +239,8 @@ class Caller:
         values = {**self.program.params, **inputs}
         dims = {name: node.dims for name, node in self.graph.inputs.items()}
         fed = {n: v for n, v in values.items() if is_iterator(v) and dims.get(n)}
+        whole_values, bounds = self._rows({n: v for n, v in values.items() if n not in fed}, bounds)
+        values = {**whole_values, **fed}
         known, shapes = self._fed_bounds(values, fed, bounds)
         check_budget(self.loops, known, self.library == "jax")
         whole = {n: np.zeros(shapes[n], self.graph.inputs[n].dtype) for n in fed}
@@ -197,6 +248,7 @@ class Caller:
         if self.program.options.check_nan:
             nans.check_inputs(self.graph, arrays)
         arrays |= {name: given(self.library, array, array.dtype) for name, array in whole.items()}
+        self._agree(arrays, known, seed)
         ready = Readiness(self.loops, self.graph, dim, known)
         feeders: list[Feeder] = []
 
@@ -211,7 +263,7 @@ class Caller:
             taken = Prefetch(items, prefetch) if prefetch else iter(items)
             write = _writer(run, name, whole[name], self.library)
             feeders.append(feeder(self.loops, name, taken, shapes[name], write))
-        reporter = Reporter(self.loops, known, self.program.options.progress)
+        reporter = Reporter(self.loops, known, self._shows())
         each = chunk_of if self.library == "jax" else lambda unit: 1
         numbers = steps(self._timed(positions), ready, feeders, lambda: run.found, each, reporter.at)
 
@@ -227,7 +279,7 @@ class Caller:
                 numbers.close()  # type: ignore[attr-defined]
                 reporter.close()
 
-        return Stream(values_of(), lambda: self._returned(kind, self._cut(run.outputs, {**known, **run.found})))
+        return Stream(values_of(), lambda: self._returned(kind, self._cut(run.outputs, {**known, **run.found}), known))
 
     def _start(
         self,
@@ -271,6 +323,8 @@ class Caller:
                 if self.program.options.check_nan and self.library == "jax":
                     nans.check_step(self.graph[self.loops.outputs[number]], value, ready.dim, step)
                 values[number] = like(kind, value if self.library == "jax" else copied(value))
+        if self.compiled.rows is not None:
+            values = step_rows(self.compiled.rows, values, ready.axes)
         return self.program.wanted.rebuild(values)
 
     def dim(self, over: Dim) -> Symbol:
@@ -300,7 +354,7 @@ class Caller:
         inputs = {name: node.name for name, node in self.graph.inputs.items()}
         hidden = {inputs[n] for n in fed if n not in rest}
         graph = replace(self.graph, nodes={n: node for n, node in self.graph.nodes.items() if n not in hidden})
-        solved = solve_bounds(graph, {n: stand_in(n, v) for n, v in rest.items()}, bounds)
+        solved = solve_bounds(graph, {n: stand_in(v) for n, v in rest.items()}, bounds)
         shapes = {}
         for name in fed:
             node = self.graph.inputs[name]
@@ -363,6 +417,7 @@ _WRITABLE = _Writable()
 
 def as_torch(program: Program) -> Callable[..., Any]:
     """The program as an opaque torch function; asking for gradients through it is an error."""
+    needs("torch", "torch", "as_torch")
     import torch
 
     class Opaque(torch.autograd.Function):

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +29,7 @@ from polyrhythm.compiler.loops.units import units
 from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.index import Dim
-from polyrhythm.runtime import snapshots
+from polyrhythm.runtime import processes, snapshots
 from polyrhythm.runtime.arrays import as_numpy
 from polyrhythm.runtime.checkpoint_liveness import crossing, loop_of, steps_along
 from polyrhythm.runtime.errors import CheckpointMismatchError
@@ -79,6 +81,8 @@ class Checkpoints:
     every: int = 100
     keep: int = 2
     outside: Outside | None = None
+    stop: Callable[[], bool] | None = None
+    """Asked about twice a second: once it says so the run is saved where it is, and ends with `KeyboardInterrupt`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.over, Dim):
@@ -123,6 +127,7 @@ class Saved:
     count: int = 0
     written: int = 0
     _kept: dict[int, set[str]] = field(default_factory=dict)
+    _pace: int = 1
 
     def __post_init__(self) -> None:
         self.units = units(self.compiled.loops.body)
@@ -132,23 +137,35 @@ class Saved:
 
     def run(self, start: Starter) -> Any:
         """Run from the latest checkpoint, or from the beginning, to the end."""
-        with self.checkpoints.held():
+        with self.checkpoints.held() if processes.is_first() else nullcontext():
+            processes.barrier("checkpoints begin")
             begin, self.count = self._latest()
             self.written = self.count
             run, positions = start(begin, self._chunk)
             at = begin.position
+            began = time.perf_counter()
             for unit, after in positions:
-                self.count += self._done(at, (unit, after))
+                done = self._done(at, (unit, after))
+                self.count += done
+                now = time.perf_counter()
+                self._pace = max(1, int(0.5 * done / max(now - began, 1e-6))) if done else self._pace
+                began = now
                 at = (unit, after)
                 self.observe(unit, after)
                 ended = unit == len(self.units)
-                if self.count - self.written >= self.checkpoints.every or (ended and at != begin.position):
+                stopped = self.checkpoints.stop is not None and self.checkpoints.stop() and not ended
+                if self.count - self.written >= self.checkpoints.every or ((ended or stopped) and at != begin.position):
                     self._write(run, at)
+                if stopped:
+                    raise KeyboardInterrupt
             return run
 
     def _chunk(self, unit: int) -> int | None:
-        """How many iterations there are until the next checkpoint."""
-        return self.checkpoints.every - (self.count - self.written) if self.followed[unit] else None
+        """How many iterations there are until the next checkpoint, or until one has to ask whether to stop."""
+        if not self.followed[unit]:
+            return None
+        left = self.checkpoints.every - (self.count - self.written)
+        return left if self.checkpoints.stop is None else min(left, self._pace)
 
     def _done(self, before: tuple[int, int], now: tuple[int, int]) -> int:
         """The iterations along the dim between two positions."""
@@ -171,15 +188,33 @@ class Saved:
             outputs = set(self.compiled.loops.outputs) & _stored(self.compiled)
             self._kept[unit] = outputs if ended else crossing(self.compiled, self.units[unit])
         held = run.kept()
-        arrays = {name: as_numpy(held[name]) for name in sorted(self._kept[unit]) if held[name] is not None}
+        kept = {name: held[name] for name in sorted(self._kept[unit]) if held[name] is not None}
+        elsewhere = {name: array for name, array in kept.items() if processes.is_elsewhere(array)}
+        arrays = {name: as_numpy(array) for name, array in kept.items() if name not in elsewhere}
         if self.checkpoints.outside is not None:
             arrays |= {OUTSIDE + name: np.asarray(a) for name, a in self.checkpoints.outside.save().items()}
         facts = {**self.identity, "iterations": str(self.count), "unit": str(unit), "next": str(after)}
         facts["found"] = json.dumps(run.found, sort_keys=True)
-        snapshots.write(self.checkpoints.folder, self.count, Snapshot(arrays, facts))
+        if elsewhere:
+            self._write_part(elsewhere)
+            shapes = {name: [str(array.dtype), list(array.shape)] for name, array in elsewhere.items()}
+            facts |= {"parts": str(processes.count()), "shapes": json.dumps(shapes, sort_keys=True)}
+        processes.barrier(f"checkpoint {self.count} of {self.checkpoints.folder}")  # all parts are there
+        if processes.is_first():
+            snapshots.write(self.checkpoints.folder, self.count, Snapshot(arrays, facts))
+            for old in list(snapshots.found(self.checkpoints.folder).values())[: -self.checkpoints.keep]:
+                snapshots.remove(old)
         self.written = self.count
-        for old in list(snapshots.found(self.checkpoints.folder).values())[: -self.checkpoints.keep]:
-            old.unlink()
+
+    def _write_part(self, arrays: Mapping[str, Any]) -> None:
+        """Write what this process has of arrays that are spread over several."""
+        pieces = {}
+        for name, array in arrays.items():
+            for shard in (shard for shard in array.addressable_shards if shard.replica_id == 0):
+                start = [entry.start or 0 for entry in shard.index]
+                pieces[snapshots.piece_name(name, start)] = np.asarray(shard.data)
+        part = snapshots.part_name(processes.index(), processes.count())
+        snapshots.write(self.checkpoints.folder, self.count, Snapshot(pieces, {}), part)
 
     def _latest(self) -> tuple[Begin, int]:
         """Where to begin, and how many iterations that is."""
@@ -205,7 +240,7 @@ def identity(
     facts = {"format": FORMAT, "program": fingerprint(compiled), "backend": backend, "over": str(dim)}
     facts |= {"seed": str(seed), "bounds": json.dumps(dict(bounds), sort_keys=True)}
     for name in sorted(inputs):
-        facts[f"input {name}"] = snapshots.digest({name: as_numpy(inputs[name])}, {})
+        facts[f"input {name}"] = snapshots.digest({name: processes.whole(inputs[name])}, {})
     return facts
 
 

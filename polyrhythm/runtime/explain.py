@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.terms import ZERO
-from polyrhythm.compiler.loops.notes import notes_of
+from polyrhythm.compiler.loops import notes as loop_notes
 from polyrhythm.compiler.loops.pseudo_code import pseudo_code
 from polyrhythm.compiler.passes import Note
 from polyrhythm.compiler.pipeline import Compiled
@@ -19,12 +19,17 @@ MOST_LINES = {"outputs": 6, "needs": 3, "passes": 10, "order": 4, "storage": 6}
 
 
 def explain(
-    compiled: Compiled, compiled_loops: bool, kernels: Sequence[str] = (), tuned: Sequence[str] = (), level: int = 1
+    compiled: Compiled,
+    compiled_loops: bool,
+    kernels: Sequence[str] = (),
+    tuned: Sequence[str] = (),
+    level: int = 1,
+    devices: Sequence[str] = (),
 ) -> str:
     """Outputs, loops, storage and order, each with its reason, and the lines they come from.
 
     `compiled_loops` says that the backend compiles loops, and so may vectorise them; `kernels` what it does with code
-    of its own. Level 1 has the largest and the first of everything, level 2 all of it.
+    of its own; `devices` what it spreads over them. Level 1 has the largest and the first of everything, level 2 all.
     """
     short = level < 2
     seconds = {phase: f"{phase} {seconds * 1000:.1f} ms" for phase, seconds in compiled.seconds.items()}
@@ -37,6 +42,7 @@ def explain(
         "order": list(_loops(compiled, compiled.schedule)),
         "kernels": kernels,
         "tuned": tuned,
+        "devices": devices,
         "lines": [] if short else _lines(compiled),
         "compiled in": [", ".join(seconds.values())],
     }
@@ -69,14 +75,19 @@ def _outputs(compiled: Compiled) -> list[str]:
     return lines
 
 
+def notes_of(compiled: Compiled, compiled_loops: bool) -> tuple[Note, ...]:
+    """What every pass did or refused, those after the graph included."""
+    fused = fusion_notes.notes_of(compiled.graph, compiled.blocks)
+    tiled = fusion_notes.tile_notes(compiled.graph, compiled.schedule)
+    return (*compiled.notes, *fused, *tiled, *loop_notes.notes_of(compiled.loops, compiled_loops))
+
+
 def _passes(compiled: Compiled, compiled_loops: bool, most: int | None) -> list[str]:
     """What each pass did where and what that saved, then what it refused; the same at one place is counted.
 
     With more lines than `most`, the same at any place is counted.
     """
-    fused = fusion_notes.notes_of(compiled.graph, compiled.blocks)
-    tiled = fusion_notes.tile_notes(compiled.graph, compiled.schedule)
-    notes = (*compiled.notes, *fused, *tiled, *notes_of(compiled.loops, compiled_loops))
+    notes = notes_of(compiled, compiled_loops)
     lines = _counted(notes, lambda note: note.at.shown if note.at is not None else "")
     return lines if most is None or len(lines) <= most else _counted(notes, lambda note: "")
 

@@ -2,13 +2,13 @@
 
 A place takes its slots times the bytes of one. Besides, a block needs memory for the values it computes: each lives
 from its computation to its last use. The largest sum over all blocks is what the program needs on top of its
-places, for blocks run one after the other, as NumPy and torch do. What a backend that compiles loops allocates is
-planned by the backend itself, from what it is going to compile (`backends/jax/run/footprint.py`).
+places, for blocks run one after the other, as NumPy and torch do. What a backend that compiles loops allocates it says
+itself of the compiled program (`backends/jax/run/executor.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from polyrhythm.compiler.loops.ir import (
     Place,
     Steps,
 )
-from polyrhythm.errors import MemoryBudgetError
+from polyrhythm.errors import MemoryBudgetError, MissingBoundError
 
 Lookup = Callable[[Symbol], int]
 
@@ -74,18 +74,24 @@ class Memory:
     def temporary(self, bounds: Mapping[Any, int]) -> int:
         """What is allocated beside inputs, outputs and, step by step, places: values alive at one time."""
         if self.planned is not None:
-            return int(self.planned(_named(bounds)).largest.temporaries)
+            return int(self.planned(self._given(bounds)).largest.temporaries)
         return max((size for _, size in self._blocks(bounds)), default=0)
 
     def peak(self, bounds: Mapping[Any, int]) -> int:
         """Everything that a run allocates at the time when it needs most, inputs included.
 
-        On JAX it is planned for the capacities of the bounds, and is an upper bound on CPU: at most a tenth and a
-        megabyte above what XLA allocates.
+        On JAX it is what XLA says of the program for the capacities of the bounds, which is compiled for that.
         """
         if self.planned is not None:
-            return int(self.planned(_named(bounds)).peak)
+            return int(self.planned(self._given(bounds)).peak)
         return self.bytes(bounds) + self.temporary(bounds)
+
+    def _given(self, bounds: Mapping[Any, int]) -> dict[str, int]:
+        """The bounds by name, all of which have to be there."""
+        named = _named(bounds)
+        for symbol in self.program.bounds:
+            _value(named, symbol)
+        return named
 
     def _blocks(self, bounds: Mapping[Any, int]) -> list[tuple[str, int]]:
         """The bytes that the values of each block take."""
@@ -130,14 +136,23 @@ class Memory:
     def __rich__(self) -> str:
         return str(self)
 
+    def rows(self) -> Iterator[tuple[Place, TensorType, Term]]:
+        """Every place with its type and its bytes, the largest first."""
+        for place in sorted(self.program.places.values(), key=_nominal_bytes, reverse=True):
+            yield place, TensorType(place.whole, place.type.dtype), _size(place)
+
     def __str__(self) -> str:
         lines = []
-        for place in sorted(self.program.places.values(), key=_nominal_bytes, reverse=True):
+        for place, kind, size in self.rows():
             folded = f" ({'; '.join(place.folded)})" if place.folded else ""
             why = f": {place.why}" if place.why else ""
-            kind = TensorType(place.whole, place.type.dtype)
-            lines.append(f"{place.kind:8} {place.name:20} {kind}, {_size(place)} bytes{folded}{why}")
+            lines.append(f"{place.kind:8} {place.name:20} {kind}, {size} bytes{folded}{why}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from polyrhythm.runtime.picture import memory_html
+
+        return memory_html(self)
 
 
 def _size(place: Place) -> Term:
@@ -242,4 +257,12 @@ def _named(bounds: Mapping[Any, int]) -> dict[str, int]:
 
 def _lookup(bounds: Mapping[Any, int]) -> Lookup:
     values = _named(bounds)
-    return lambda symbol: values[symbol.name]
+    return lambda symbol: _value(values, symbol)
+
+
+def _value(values: Mapping[str, int], symbol: Symbol) -> int:
+    if symbol.name not in values:
+        raise MissingBoundError(
+            f"how much memory is needed depends on {symbol}, which was not given", fix=f"give it: {{{symbol}: 1000}}"
+        )
+    return values[symbol.name]

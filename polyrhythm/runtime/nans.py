@@ -17,7 +17,7 @@ from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import Compute, blocks_of
 from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import NotFiniteError
-from polyrhythm.runtime.arrays import as_numpy
+from polyrhythm.runtime.processes import whole
 
 
 class Checker:
@@ -103,7 +103,7 @@ def run_on_jax(
         results = run()
         if all(floats is None or np.isfinite(floats).all() for floats in map(_floats, results)):
             return results
-    arrays = {name: as_numpy(value) for name, value in inputs.items()}
+    arrays = {name: whole(value) for name, value in inputs.items()}
     checked = NumpyBackend(compiled.loops, checked=True)
     begun, positions = checked.start(arrays, bounds, seed, Checker(compiled.graph))
     for _ in positions:
@@ -114,7 +114,7 @@ def run_on_jax(
 
 def _floats(value: Any) -> np.ndarray | None:
     """The value as NumPy floats; None if it has no floats."""
-    array = as_numpy(value)
+    array = whole(value)
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
         return array.astype(np.float32)
-    return array if array.dtype.kind == "f" else None
+    return array if array.dtype.kind in "fc" else None

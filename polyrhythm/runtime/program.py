@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from polyrhythm.compiler.analysis.calls import by_name
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.pseudo_code import pseudo_code
+from polyrhythm.compiler.loops.sharding import aligned
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors, gc_paused, limited, streamed
+from polyrhythm.compiler.ragged import Longest
 from polyrhythm.errors import DeclarationError, UnsupportedError
+from polyrhythm.extras import needs
 from polyrhythm.language.chunks import Chunk
-from polyrhythm.language.index import Bound, Dim
+from polyrhythm.language.index import Bound, Dim, extent_of
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.language.trees import flattened, names_of
-from polyrhythm.runtime import calling, probing
+from polyrhythm.runtime import calling, exporting, probing
 from polyrhythm.runtime.arrays import Kind
 from polyrhythm.runtime.checkpoint_liveness import follows, hands_out
 from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.feeding import is_iterator
+from polyrhythm.runtime.lowered import Lowered, lowered
 from polyrhythm.runtime.memory import Memory
+from polyrhythm.runtime.progress_bar import compiling
+from polyrhythm.runtime.sharding import check_mesh, check_precision, mesh_of, sharding_of, spread_dims
 from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
+
+if TYPE_CHECKING:
+    from polyrhythm.runtime.picture import Picture
+    from polyrhythm.runtime.profiling import Profile
 
 BACKENDS = ("jax", "numpy", "torch")
 
 MANY_STEPS = 16
 """Leading steps: a stream batches them if a call would batch at least this many."""
 
-RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "library", "at")
+RESERVED = ("bounds", "seed", "checkpoint", "over", "chunk", "prefetch", "library", "at", "trace")
 """Arguments of calls, streams and probes, which no input may be named like."""
 
 
@@ -48,6 +61,9 @@ class Options:
     memory_budget: int | str | None = None
     schedule: Mapping[Dim, Chunk] = field(default_factory=dict)
     tune: bool = False
+    mesh: Any = None
+    shard: Mapping[Any, Any] = field(default_factory=dict)
+    precision: str = "float32"
 
 
 def compile(
@@ -62,6 +78,10 @@ def compile(
     memory_budget: int | str | None = None,
     schedule: Mapping[Dim, Chunk] | None = None,
     tune: bool = False,
+    mesh: Any = None,
+    shard: Mapping[Any, Any] | None = None,
+    device: Any = None,
+    precision: str = "float32",
 ) -> Program:
     """Compile some outputs into a program.
 
@@ -75,7 +95,11 @@ def compile(
     what a run may take: fewer steps run at once, or the tensor that needs too much is named. `schedule` says how many
     steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.chunk(256)`, and is refused where they depend on each
     other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
-    bounds of a size, which then takes longer; what it finds is kept for later processes.
+    bounds of a size, which then takes longer; what it finds is kept for later processes. `mesh`, a mesh of JAX,
+    runs the program on several devices, and `shard` says what is spread over its axes: dims with independent steps, as
+    `{b: "data"}`, and axes of inputs by name, as `{"w": (None, "model")}`. `device`, one of `jax.devices()`, is where
+    it runs instead of the first. `precision` is that of products of float32 on accelerators: "float32",
+    "tensorfloat32", "bfloat16" or "default", which is JAX's.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -90,7 +114,24 @@ def compile(
     tensors, rebuild = flattened(outputs)
     chunks = dict(schedule or {})
     backend, _, compiler = backend.partition(":")
-    options = Options(backend, check_nan, progress, tuple(without), compiler or None, memory_budget, chunks, tune)
+    check_mesh(mesh, shard or {}, backend)
+    check_precision(precision)
+    mesh = mesh if device is None else mesh_of(device, mesh, backend)
+    if mesh is not None:
+        chunks |= spread_dims(mesh, shard or {}, chunks)
+    options = Options(
+        backend,
+        check_nan,
+        progress,
+        tuple(without),
+        compiler or None,
+        memory_budget,
+        chunks,
+        tune,
+        mesh,
+        dict(shard or {}),
+        precision,
+    )
     names = tuple(names_of(outputs))
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects), names)
     return Program(wanted, options)
@@ -116,6 +157,7 @@ class Program:
     """
 
     def __init__(self, wanted: Wanted, options: Options) -> None:
+        self._process: int | None = None  # in which it ran first
         if options.backend not in BACKENDS:
             raise UnsupportedError(f"there is no backend {options.backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
         if options.torch_compile is not None and (options.backend != "torch" or options.check_nan):
@@ -146,16 +188,47 @@ class Program:
                 compiled_loops,
                 options.schedule,
                 wanted.names,
+                options.memory_budget is not None,
             )
+        if options.mesh is not None:
+            sharding = sharding_of(options.mesh, options.shard, self.compiled.graph)
+            loops = replace(self.compiled.loops, sharding=sharding)
+            loops = replace(loops, sharding=replace(sharding, aligned=aligned(loops)))
+            self.compiled = replace(self.compiled, loops=loops)
+        if options.check_nan and self.compiled.rows is not None:
+            raise UnsupportedError(
+                "check_nan cannot tell what a row makes of finite values from what is computed beyond its end",
+                fix="compile it without check_nan, or run it with pr.evaluate",
+            )
+        if options.precision != "float32":
+            loops = replace(self.compiled.loops, precision=options.precision)
+            self.compiled = replace(self.compiled, loops=loops)
         self.compiled = limited(self.compiled, options.memory_budget, machine_of(options))
         _check_names(self.compiled)
         self.stats = Stats(dict(self.compiled.seconds))
         with self.stats.timed("code"):
-            self.backend = make_backend(self.compiled, options, self.stats.compilations)
+            self.backend = self._made(self.compiled)
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._streamers: dict[Symbol, calling.Caller] = {}
         self._probes: dict[int, tuple[Tensor, Program]] = {}
+        self.profiled: Profile | None = None
+        self._lengths: dict[Symbol, Program] = {}
+
+    def __reduce__(self) -> str:
+        raise UnsupportedError(
+            "a program cannot be pickled: it holds what the compiler and XLA made for this process",
+            fix="compile it in the other process, or program.save(folder) here and pr.load(folder) there",
+        )
+
+    def _check_process(self) -> None:
+        """Refuse to run in a forked process what has run in its parent: without the threads of XLA it would hang."""
+        if self.options.backend == "jax" and self._process not in (None, os.getpid()):
+            raise UnsupportedError(
+                "the program has run in the process that this one was forked from, and JAX does not survive a fork",
+                fix='start processes by multiprocessing.get_context("spawn"), or use backend="numpy" in forked ones',
+            )
+        self._process = os.getpid()
 
     def __call__(
         self,
@@ -173,6 +246,8 @@ class Program:
         goes, and the same call goes on from where it was stopped.
         """
         self.stats.calls += 1
+        self._check_process()
+        inputs = dict(by_name(self._caller.graph.inputs, inputs))
         if checkpoint is not None:
             caller = self._outermost(self._caller.declared(checkpoint.over))
             with self.stats.timed("run"):
@@ -205,6 +280,8 @@ class Program:
                 fix=f"choose one of {', '.join(get_args(Kind))}, or leave it out",
             )
         self.stats.calls += 1
+        self._check_process()
+        inputs = dict(by_name(self._caller.graph.inputs, inputs))
         dim = self._caller.dim(over)
         fed = any(is_iterator(value) for value in inputs.values())
         hands = not fed and hands_out(self.compiled, dim)
@@ -229,9 +306,17 @@ class Program:
                 variant = streamed(self.compiled, dim)
                 backend = self.backend
                 if variant is not self.compiled:
-                    backend = make_backend(variant, self.options, self.stats.compilations)
+                    backend = self._made(variant)
                 self._streamers[dim] = calling.Caller(self, variant, backend)
         return self._streamers[dim]
+
+    def _made(self, compiled: Compiled) -> Any:
+        """The backend of a program, which announces long compilations."""
+        backend = make_backend(compiled, self.options, self.stats.compilations)
+        if self.options.backend == "jax":
+            names = [str(name) for name in self.wanted.names if name]
+            backend.executor.compile = compiling(", ".join(names[:3]) or "a program", self.options.progress)
+        return backend
 
     def probe(
         self,
@@ -257,6 +342,16 @@ class Program:
         """
         return probing.probe(self, self._probed, tensor, at or {}, inputs, bounds, seed)
 
+    def lengths(self, bound: Longest, inputs: Mapping[str, Any]) -> np.ndarray:
+        """The lengths of a ragged dim that the program computes, by a program of their own, compiled once."""
+        (declared,) = (old for old, new in self.compiled.graph.declared.items() if new is bound.bound)
+        if declared not in self._lengths:
+            wanted = replace(self.wanted, outputs=(extent_of[declared],), rebuild=lambda r: r[0], effects=(), names=())
+            self._lengths[declared] = Program(replace(wanted, until={}), replace(self.options, schedule={}))
+        program = self._lengths[declared]
+        given = {n: v for n, v in inputs.items() if n in program.compiled.graph.inputs}
+        return np.asarray(program(**given))
+
     def _probed(self, tensor: Tensor) -> Program:
         """The program with a tensor as its result, compiled once."""
         if id(tensor) not in self._probes:
@@ -278,12 +373,92 @@ class Program:
             return Memory(self.compiled.loops)
         return Memory(self.compiled.loops, self.backend.planned)
 
+    @property
+    def graph(self) -> Picture:
+        """The dependence graph as a picture: `.dot`, `.svg`, `.save(path)`; a notebook shows it."""
+        from polyrhythm.runtime.picture import picture
+
+        return picture(self.compiled.graph)
+
+    def _repr_html_(self) -> str:
+        from polyrhythm.runtime.picture import program_html
+
+        return program_html(self)
+
     def explain(self, level: int = 1) -> str:
         """What the compiler made of the program, and why, as text: the most important of it, at level 2 all."""
         if self.options.backend != "jax":
             return explain(self.compiled, False, level=level)
         tuned = self.backend.explained() if self.options.tune else []
-        return explain(self.compiled, True, self.backend.kernels(), tuned, level)
+        return explain(self.compiled, True, self.backend.kernels(), tuned, level, self.backend.devices())
+
+    def profile(
+        self, *, bounds: Mapping[Any, int] | None = None, seed: int = 0, trace: str | Path | None = None, **inputs: Any
+    ) -> Profile:
+        """Run the program and say where its time goes, by block and loop, and how its memory grows.
+
+        Print it for a table; `results` are those of the run. With `trace="run.json"` what was seen is written for
+        Perfetto. `report` shows the last profile.
+        """
+        from polyrhythm.runtime import profiling
+
+        given = {"bounds": bounds, "seed": seed, **inputs}
+        self.profiled = profiling.profile(self, given)
+        if trace is not None:
+            self.profiled.save(trace)
+        return self.profiled
+
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML page that shows everything that was decided about the program, and needs no network.
+
+        It has the source lines, the dependence graph, the loops, what every pass changed, the storage plan over the
+        schedule for bounds chosen by sliders, and compile times; after `profile` also the time of each block and loop.
+
+        >>> import polyrhythm as pr, tempfile, pathlib
+        >>> t, T = pr.dim("t")
+        >>> program = pr.compile(pr.input("x", (), (t,)) * 2, backend="numpy")
+        >>> page = program.report(pathlib.Path(tempfile.mkdtemp()) / "report.html")
+        >>> "<!doctype html>" in page.read_text()
+        True
+        """
+        from polyrhythm.runtime.report import gather, write
+
+        return write(gather(self), path)
+
+    def save(self, path: str | Path, bounds: Mapping[Any, int | Sequence[int]] | None = None) -> None:
+        """Write the program to a folder with everything compiled, for `pr.load` on this machine.
+
+        `bounds` has the largest value of every bound that sizes arrays, or several values: a call uses the smallest
+        that hold it. The folder also has the program itself, for machines on which the compiled one is of no use.
+        """
+        exporting.write(self, path, bounds or {}, None)
+
+    def export(
+        self,
+        path: str | Path,
+        bounds: Mapping[Any, int | Sequence[int]] | None = None,
+        platforms: Sequence[str] = ("cpu",),
+    ) -> None:
+        """Write the program to a folder that runs with JAX and NumPy alone, on any of some platforms.
+
+        `bounds` is as in `save`. `platforms` are of "cpu", "cuda", "rocm" and "tpu". In the folder `run.py` runs it:
+        `from run import load; load(folder)(x=..., bounds={"T": 9})`.
+        """
+        exporting.write(self, path, bounds or {}, tuple(platforms))
+
+    def lowered(self, bounds: Mapping[Any, int] | None = None, platform: str | None = None) -> Lowered:
+        """The program at the capacities of some bounds as XLA gets it: StableHLO, costs, memory, collectives.
+
+        With `platform`, as "cuda" or "tpu", it is lowered for that one, which need not be here.
+
+        >>> import polyrhythm as pr
+        >>> t, T = pr.dim("t")
+        >>> x = pr.input("x", (), (t,))
+        >>> lowered = pr.compile(x[0:T].sum(0)).lowered({T: 100})
+        >>> "stablehlo.reduce" in lowered.text, lowered.memory.arguments
+        (True, 516)
+        """
+        return lowered(self, {str(key): value for key, value in (bounds or {}).items()}, platform)
 
     def as_torch(self) -> Callable[..., Any]:
         """The program as a torch function: tensors by name in, tensors out, no gradients through it."""
@@ -314,6 +489,7 @@ def make_backend(compiled: Compiled, options: Options, compilations: list[Compil
 
         return NumpyBackend(compiled.loops, options.check_nan)
     if options.backend == "torch":
+        needs("torch", "torch", 'backend="torch"')
         from polyrhythm.compiler.backends.torch.backend import TorchBackend
 
         return TorchBackend(compiled.loops, options.check_nan, options.torch_compile)

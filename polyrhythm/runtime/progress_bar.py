@@ -1,7 +1,7 @@
 """Progress of long runs: a bar on a terminal, plain lines elsewhere, and nothing at all for short runs.
 
-A run that reports its position shows how far it is. A single XLA call cannot report; for such a call one thread of
-the process shows how long it has taken.
+A run reports its position, also from inside of XLA (`backends/jax/run/watch.py`): the iterations done, their rate and
+the time left. Where it cannot, for lack of a C compiler, the seconds are shown. Long compilations are announced.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from polyrhythm.compiler.loops.ir import LoopProgram
@@ -22,6 +21,9 @@ DELAY = 2.0
 INTERVAL = 5.0
 """Seconds between plain lines."""
 
+ANNOUNCED = 1.0
+"""Seconds after which a compilation is announced."""
+
 
 class Reporter:
     """Shows how far a run is, once it has taken `DELAY` seconds."""
@@ -30,6 +32,7 @@ class Reporter:
         self.wanted = wanted
         self._program, self._bounds = program, bounds
         self._started = time.monotonic()
+        self._running = 0.0
         self._due = self._started + DELAY
         self._before: list[int] = []
         self._first: list[int] = []
@@ -38,10 +41,15 @@ class Reporter:
 
     def at(self, unit: int, after: int) -> None:
         """The run is at a position. Called often, so it does nothing most of the time."""
+        if not self._running:
+            self._running = time.monotonic()  # what was compiled before is no part of the rate
         if self.wanted and time.monotonic() >= self._due:
             self._show(unit, after)
 
     def _show(self, unit: int, after: int) -> None:
+        if unit < 0:
+            self._show_seconds()
+            return
         if not self._before:
             self._measure()
         last = len(self._before) - 1
@@ -51,13 +59,23 @@ class Reporter:
             self._due = time.monotonic() + 0.1
             if self._bar is None:
                 self._bar = _bar()
-                self._task = self._bar.add_task("running", total=total)
+                self._task = self._bar.add_task("running", total=total, rate="")
                 self._bar.start()
-            self._bar.update(self._task, completed=done)
+            self._bar.update(self._task, completed=done, rate=_rate(done, self._seconds))
         else:
-            seconds = time.monotonic() - self._started
             self._due = time.monotonic() + INTERVAL
-            print(f"polyrhythm: {done} of {total} iterations after {seconds:.0f} s", file=sys.stderr, flush=True)
+            left = (total - done) * self._seconds / max(1, done)
+            told = f"{done} of {total} iterations after {self._seconds:.0f} s"
+            rest = f"{_rate(done, self._seconds)}, {left:.0f} s left"
+            print(f"polyrhythm: {told}, {rest}", file=sys.stderr, flush=True)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - (self._running or self._started)
+
+    def _show_seconds(self) -> None:
+        self._due = time.monotonic() + INTERVAL
+        print(f"polyrhythm: running for {self._seconds:.0f} s", file=sys.stderr, flush=True)
 
     def _measure(self) -> None:
         total = 0
@@ -83,6 +101,16 @@ class Reporter:
             self.close()
 
 
+def _rate(done: int, seconds: float) -> str:
+    """Iterations a second, or the seconds of one.
+
+    >>> _rate(5000, 2.0), _rate(3, 6.0)
+    ('2,500/s', '2.0 s each')
+    """
+    each = seconds / max(1, done)
+    return f"{1 / each:,.0f}/s" if each < 1 else f"{each:.1f} s each"
+
+
 def _bar() -> Any:
     from rich.console import Console
     from rich.progress import (
@@ -94,53 +122,40 @@ def _bar() -> Any:
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
 
-class _Watch:
-    """One thread that shows how long calls take that cannot report themselves."""
+def compiling(title: str, wanted: bool = True) -> Callable[[Any, Mapping[str, int]], Any]:
+    """How a backend compiles: in a thread, so that an interrupt is heard; what takes long is announced."""
 
-    def __init__(self) -> None:
-        self.active: dict[int, tuple[float, float]] = {}
-        self._thread: threading.Thread | None = None
+    def compile(lowered: Any, capacities: Mapping[str, int]) -> Any:
+        made: list[Any] = []
+        failed: list[BaseException] = []
 
-    def begin(self) -> int:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="polyrhythm-progress", daemon=True)
-            self._thread.start()
-        now = time.monotonic()
-        key = threading.get_ident()
-        self.active[key] = (now, now + DELAY)
-        return key
+        def work() -> None:
+            try:
+                made.append(lowered.compile())
+            except BaseException as error:
+                failed.append(error)
 
-    def end(self, key: int) -> None:
-        shown = self.active.pop(key, (0.0, 0.0))
-        if shown[1] > shown[0] + DELAY and sys.stderr.isatty():
-            print(file=sys.stderr)
+        thread = threading.Thread(target=work, name="polyrhythm-compile", daemon=True)
+        started = time.monotonic()
+        thread.start()
+        thread.join(ANNOUNCED)
+        told = wanted and thread.is_alive()
+        if told:
+            sizes = ", ".join(f"{name} up to {size:,}" for name, size in capacities.items())
+            said = f"polyrhythm: compiling {title}{', capacity ' + sizes if sizes else ''} ..."
+            print(said, end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
+        try:
+            while thread.is_alive():
+                thread.join(0.2)  # an interrupt that another thread hears must not wait for the end
+        finally:
+            if told and sys.stderr.isatty():
+                print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        if failed:
+            raise failed[0]
+        return made[0]
 
-    def _look(self) -> None:
-        while True:
-            time.sleep(0.5)
-            now = time.monotonic()
-            for key, (started, due) in list(self.active.items()):
-                if now >= due and key in self.active:
-                    self.active[key] = (started, now + (1.0 if sys.stderr.isatty() else INTERVAL))
-                    start, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
-                    print(f"{start}polyrhythm: running for {now - started:.0f} s", end=end, file=sys.stderr, flush=True)
-
-
-_watch = _Watch()
-
-
-@contextmanager
-def elapsed(wanted: bool) -> Iterator[None]:
-    """Show how long something takes that cannot report its progress."""
-    if not wanted:
-        yield
-        return
-    key = _watch.begin()
-    try:
-        yield
-    finally:
-        _watch.end(key)
+    return compile

@@ -2,8 +2,10 @@
 
 A file is written under another name, forced to the disk, and then renamed, so a process that is killed at any moment
 leaves either the whole file or none under its name. The metadata carry a digest of everything in the file; a file
-that was cut short or changed is refused. The folder is held by a lock while a run writes to it; the system lets go of
-it when the process ends, however it ends.
+that was cut short or changed is refused. With several processes each writes the pieces of arrays that it has to a file
+of its own, and then the first writes the file of the snapshot, which counts them: any number of processes can read
+them. The folder is held by a lock while a run writes to it; the system lets go of it when the process ends, however it
+ends.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -50,9 +52,9 @@ def found(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in named if match))
 
 
-def write(folder: Path, number: int, snapshot: Snapshot) -> Path:
-    """Write a snapshot; when this returns it is on the disk."""
-    target = folder / f"iteration-{number:09}.safetensors"
+def write(folder: Path, number: int, snapshot: Snapshot, part: str = "") -> Path:
+    """Write a snapshot, or a part of one; when this returns it is on the disk."""
+    target = folder / f"iteration-{number:09}{part}.safetensors"
     arrays = {name: np.asarray(array, order="C") for name, array in snapshot.arrays.items()}
     facts = {**snapshot.facts, "digest": digest(arrays, snapshot.facts)}
     partial = target.with_name(f".{target.name}{PARTIAL}")
@@ -63,8 +65,53 @@ def write(folder: Path, number: int, snapshot: Snapshot) -> Path:
     return target
 
 
+def part_name(process: int, processes: int) -> str:
+    """What the name of a part has behind that of the snapshot.
+
+    >>> part_name(1, 4)
+    '.part-1-of-4'
+    """
+    return f".part-{process}-of-{processes}"
+
+
+def piece_name(name: str, start: Sequence[int]) -> str:
+    """The name of a piece of an array that begins somewhere."""
+    return f"{name}@{','.join(map(str, start))}"
+
+
+def remove(path: Path) -> None:
+    """Remove a snapshot, then its parts: without the first they mean nothing."""
+    path.unlink()
+    for part in path.parent.glob(f"{path.stem}.part-*.safetensors"):
+        part.unlink()
+
+
 def read(path: Path) -> Snapshot:
-    """The snapshot in a file, checked."""
+    """The snapshot in a file, checked; one of several processes is put together from its parts."""
+    manifest = _read(path)
+    if "parts" not in manifest.facts:
+        return manifest
+    count = int(manifest.facts["parts"])
+    arrays: dict[str, np.ndarray] = dict(manifest.arrays)
+    filled: dict[str, int] = {}
+    for name, (dtype, shape) in json.loads(manifest.facts["shapes"]).items():
+        arrays[name], filled[name] = np.zeros(shape, np.dtype(dtype)), 0
+    for process in range(count):
+        part = _read(path.with_name(f"{path.stem}{part_name(process, count)}.safetensors"))
+        for key, piece in part.arrays.items():
+            name, _, start = key.rpartition("@")
+            begins = [int(n) for n in start.split(",") if n]
+            arrays[name][tuple(slice(b, b + n) for b, n in zip(begins, piece.shape, strict=True))] = piece
+            filled[name] += piece.size
+    for name, size in filled.items():
+        if size != arrays[name].size:
+            raise _damaged(path, f"pieces of {name} are missing")
+    facts = {key: value for key, value in manifest.facts.items() if key not in ("parts", "shapes")}
+    return Snapshot(arrays, facts)
+
+
+def _read(path: Path) -> Snapshot:
+    """What is in one file, checked."""
     try:
         with safe_open(path, "numpy") as file:
             facts = dict(file.metadata() or {})

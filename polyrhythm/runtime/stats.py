@@ -10,12 +10,11 @@ from typing import Protocol
 
 
 class Compilation(Protocol):
-    """One compilation by the backend: for which capacities, why, how long it took; bytes planned and allocated."""
+    """One compilation by the backend: for which capacities, why, how long it took; bytes allocated."""
 
     capacities: dict[str, int]
     reason: str
     seconds: float
-    planned: int
     allocated: int
 
 
@@ -23,7 +22,7 @@ class Compilation(Protocol):
 class Stats:
     """Compilations with their reasons, seconds of each phase, and the number of calls.
 
-    NumPy and torch compile nothing.
+    NumPy and torch compile nothing. `bounds` are those of the last call.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -39,6 +38,7 @@ class Stats:
     phases: dict[str, float] = field(default_factory=dict)
     calls: int = 0
     compilations: list[Compilation] = field(default_factory=list)
+    bounds: dict[str, int] = field(default_factory=dict)
 
     @property
     def seconds(self) -> Mapping[str, float]:

@@ -4,7 +4,7 @@ Build a program from streams and operators, ask for its traffic and memory as fo
 for timing alone. See docs/streams.md.
 """
 
-from polyrhythm.stream.bottlenecks import Bottleneck, bottleneck, roofline_svg, utilisation_over_time
+from polyrhythm.stream.bottlenecks import Bottleneck, bottleneck, utilisation_over_time
 from polyrhythm.stream.deadlock import lint
 from polyrhythm.stream.dims import Dim, dynamic, ragged, static
 from polyrhythm.stream.directives import parallelize, tile, time_multiplex
@@ -38,7 +38,9 @@ from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream,
 from polyrhythm.stream.operators.shapes import expand, flatten, promote, repeat, reshape, zip_streams
 from polyrhythm.stream.operators.structure import feedback, replicate, restate, source, stack, unstack
 from polyrhythm.stream.operators.window import window
+from polyrhythm.stream.pictures import program_svg, roofline_svg
 from polyrhythm.stream.simulate import Run, simulate
+from polyrhythm.stream.timeline import report, timeline_svg, write_chrome_trace
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import BF16, BOOL, F16, F32, F64, U32, U64, Buffer, DynTile, Selector, Tile, Tuple
 
@@ -105,6 +107,7 @@ __all__ = [
     "parallelize",
     "parallelize_stream",
     "partition",
+    "program_svg",
     "promote",
     "ragged",
     "random_load",
@@ -112,6 +115,7 @@ __all__ = [
     "reassemble",
     "repeat",
     "replicate",
+    "report",
     "reshape",
     "restate",
     "roofline_svg",
@@ -126,8 +130,10 @@ __all__ = [
     "symbol",
     "tile",
     "time_multiplex",
+    "timeline_svg",
     "unstack",
     "utilisation_over_time",
     "window",
+    "write_chrome_trace",
     "zip_streams",
 ]

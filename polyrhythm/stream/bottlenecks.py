@@ -8,7 +8,6 @@ was slow, until it meets a process that was mostly busy, or one that it has met 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log10
 
 from polyrhythm.stream.metrics import measure
 from polyrhythm.stream.operators.offchip import OffChip
@@ -130,42 +129,3 @@ def utilisation_over_time(run: Run, parts: int = 20) -> dict[str, list[float]]:
         if report.intervals:
             found[report.name] = [round(share, 4) for share in shares]
     return found
-
-
-def roofline_svg(runs: dict[str, Run]) -> str:
-    """Runs of one accelerator under its roofline: FLOPs a cycle over FLOPs a byte, both logarithmic.
-
-    >>> from polyrhythm.stream import OffChip, Program, linear_load, map_tiles, simulate
-    >>> run = simulate(Program(map_tiles("exp", linear_load(OffChip("x", 4, 64), (1, 64), (4,)))))
-    >>> roofline_svg({"exp": run}).count("<circle")
-    1
-    """
-    points = {name: (run.flops / max(run.bytes_moved, 1), run.flops / max(run.cycles, 1)) for name, run in runs.items()}
-    first = next(iter(runs.values()))
-    peak = max(run.allocated_flops for run in runs.values()) or 1
-    ridge = peak / first.hardware.memory_bandwidth
-    low, high = (
-        min([ridge, *(x for x, _ in points.values() if x)]) / 4,
-        max([ridge, *(x for x, _ in points.values())]) * 4,
-    )
-    floor = min([peak, *(y for _, y in points.values() if y)]) / 10
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        across = log10(max(x, low) / low) / log10(high / low)
-        up = log10(max(y, floor) / floor) / log10(2 * peak / floor)
-        return round(60 + 480 * across, 1), round(330 - 300 * up, 1)
-
-    roof = " ".join(
-        f"{x},{y}" for x, y in (at(low, low * first.hardware.memory_bandwidth), at(ridge, peak), at(high, peak))
-    )
-    shapes = [f'<polyline points="{roof}" fill="none" stroke="#4c78a8" stroke-width="2"/>']
-    for name, (intensity, speed) in points.items():
-        x, y = at(intensity, speed)
-        shapes.append(f'<circle cx="{x}" cy="{y}" r="4" fill="#e45756"><title>{name}</title></circle>')
-        shapes.append(f'<text x="{x + 7}" y="{y + 4}" font-size="11">{name}: {speed:,.0f} FLOPs a cycle</text>')
-    shapes.append(
-        f'<text x="300" y="352" font-size="11" text-anchor="middle">FLOPs a byte, {low:.3g} to {high:.3g}</text>'
-    )
-    size = 'width="600" height="360" font-family="sans-serif"'
-    shapes.append(f'<text x="62" y="24" font-size="11">peak {peak:,} FLOPs a cycle</text>')
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(shapes)}</svg>'

@@ -6,9 +6,9 @@ dim into tiles, `time_multiplex` lets several branches share a region, `parallel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
@@ -34,7 +34,7 @@ class On:
         return hash(tuple(map(id, self.tensors)))
 
     def __str__(self) -> str:
-        lines = ", ".join(dict.fromkeys(str(tensor.at.line) for tensor in self.tensors))
+        lines = ", ".join(dict.fromkeys(str(tensor.line.line) for tensor in self.tensors))
         return f", on=line {lines}" if self.tensors else ""
 
 
@@ -81,7 +81,6 @@ class ParallelizeDirective:
 
 
 Directive = TileDirective | TimeMultiplexDirective | ParallelizeDirective
-DirectiveKind = TypeVar("DirectiveKind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
 
 
 def tile(
@@ -150,15 +149,3 @@ def _check_count(directive: Directive, what: str, count: object) -> None:
         )
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise DirectiveMismatch(f"{directive}: the {what} is {count!r}", fix="give a whole number of at least 1")
-
-
-def find(directives: Iterable[Directive], kind: type[DirectiveKind], dim: str) -> DirectiveKind | None:
-    """The directive of one kind for a dim, or None.
-
-    >>> find([tile("token", 16)], TileDirective, "token").size
-    16
-    """
-    for directive in directives:
-        if isinstance(directive, kind) and directive.dim == dim:
-            return directive
-    return None

@@ -32,27 +32,8 @@ class Channel:
     2
     """
 
-    __slots__ = (
-        "capacity",
-        "closed_at",
-        "credit",
-        "frees",
-        "gets",
-        "items",
-        "log",
-        "name",
-        "puts",
-        "reader",
-        "reader_gone",
-        "reader_waits",
-        "stalled",
-        "starved",
-        "writer",
-        "writer_waits",
-    )
-
-    def __init__(self, name: str, capacity: int) -> None:
-        self.name = name
+    def __init__(self, name: str, capacity: int, latency: int = 0) -> None:
+        self.name, self.latency = name, latency
         self.capacity = capacity
         self.credit = capacity
         self.items: deque[tuple[Any, int, int]] = deque()
@@ -95,26 +76,6 @@ class Process:
 
     `inputs` and `outputs` list, for every stream of the node, the channels that belong to this copy.
     """
-
-    __slots__ = (
-        "busy",
-        "clock",
-        "compute",
-        "copy",
-        "decided",
-        "engine",
-        "finished",
-        "hardware",
-        "inputs",
-        "name",
-        "node",
-        "outputs",
-        "queued",
-        "record",
-        "steps",
-        "waits_for",
-        "work_done",
-    )
 
     def __init__(self, engine: Engine, name: str, node: Any, copy: int) -> None:
         self.engine = engine
@@ -181,7 +142,7 @@ class Process:
                 self.clock = freed
         else:
             return self._put_later(channel, value, level)
-        channel.items.append((value, level, self.clock + self.hardware.fifo_latency))
+        channel.items.append((value, level, self.clock + channel.latency))
         if channel.log is not None:
             channel.log.append((value if value is EMPTY else 0, level))
         if channel.puts is not None:
@@ -346,7 +307,7 @@ class Engine:
         process.finished = True
         for group in process.outputs:
             for channel in group:
-                channel.closed_at = process.clock + self.hardware.fifo_latency
+                channel.closed_at = process.clock + channel.latency
                 if channel.reader_waits:
                     channel.reader_waits = False
                     self.wake(channel.reader)

@@ -19,16 +19,19 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from polyrhythm.language.trees import flattened
+from polyrhythm.runtime.report.drawing import scatter
 from polyrhythm.stream.bottlenecks import bottleneck
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
-from polyrhythm.stream.errors import Deadlock, DirectiveMismatch, StreamError, UnboundSymbol
+from polyrhythm.stream.errors import DataMismatch, Deadlock, DirectiveMismatch, StreamError, UnboundSymbol
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import lowered_streams
@@ -106,18 +109,10 @@ class Exploration:
         """The first two objectives of all simulated points; the front is filled."""
         across, up = self.objective[0], self.objective[-1]
         done = [point for point in self.points if point.status == "simulated"]
-        most = [max((p.figures[name] for p in done), default=1) or 1 for name in (across, up)]
         front = {point.schedule for point in self.front}
-        shapes = [
-            f'<circle cx="{60 + 500 * p.figures[across] / most[0]:.1f}" cy="{330 - 300 * p.figures[up] / most[1]:.1f}" '
-            f'r="4" stroke="#e45756" fill="{"#e45756" if p.schedule in front else "none"}"><title>{p.schedule}: '
-            f"{p.figures[across]:,.0f} {across}, {p.figures[up]:,.0f} {up}</title></circle>"
-            for p in done
-        ]
-        shapes.append(f'<text x="310" y="352" font-size="11" text-anchor="middle">{across}, 0 to {most[0]:,.0f}</text>')
-        shapes.append(f'<text x="60" y="20" font-size="11">{up}, 0 to {most[1]:,.0f}</text>')
-        size = 'width="600" height="360" font-family="sans-serif"'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(shapes)}</svg>'
+        names = [f"{p.schedule}: {p.figures[across]:,.0f} {across}, {p.figures[up]:,.0f} {up}" for p in done]
+        points = [(p.figures[across], p.figures[up], n, p.schedule in front) for p, n in zip(done, names, strict=True)]
+        return scatter(points, across, up)
 
 
 def explore(
@@ -131,7 +126,7 @@ def explore(
     objective: Sequence[str] = ("cycles", "on_chip_bytes"),
     limits: Mapping[str, float] | None = None,
     most: int = 500,
-    jobs: int = 1,
+    jobs: int | None = None,
     path: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Exploration:
@@ -139,7 +134,8 @@ def explore(
 
     `space` lists, for every choice, its alternatives: directives, or None for none; by default those that make sense
     for the program, of which at most `most` combinations are drawn. `objective` and `limits` name figures: cycles,
-    on_chip_bytes, off_chip_bytes, fifo_bytes, energy, area. With a `path`, points that are there already are not run.
+    on_chip_bytes, off_chip_bytes, fifo_bytes, energy, area. `jobs` processes work on it, all cores by default. With a
+    `path`, points that are there already are not run.
 
     >>> import numpy as np, polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -162,7 +158,11 @@ def explore(
     search = _Search(problem, hardware, tuple(objective), limits)
     found = {point.schedule: point for point in store.points}
     waiting = [schedule for schedule in schedules if _text(schedule) not in found]
-    started, width = time.monotonic(), max(1, jobs) * 4
+    jobs = jobs or os.cpu_count() or 1
+    started, width = time.monotonic(), jobs * 4
+    # What may be best by its bounds comes first: then it prunes most of the rest.
+    search.known.update((point.schedule, point) for point in _shared(search.bounded, waiting, jobs))
+    waiting.sort(key=lambda schedule: prod(search.bounded(schedule).figures.get(name, inf) for name in objective))
     for first in range(0, len(waiting), width):
         batch = waiting[first : first + width]
         seen = [point.figures for point in found.values() if point.status == "simulated"]
@@ -170,9 +170,15 @@ def explore(
             found[point.schedule] = point
         store.write(found.values())
         if progress:
-            done = min(first + width, len(waiting))
-            print(f"explore: {done} of {len(waiting)} after {time.monotonic() - started:.0f} s", file=sys.stderr)
+            _show(min(first + width, len(waiting)), len(waiting), time.monotonic() - started)
     return Exploration(tuple(found[_text(schedule)] for schedule in schedules), tuple(objective))
+
+
+def _show(done: int, total: int, seconds: float) -> None:
+    """A bar on a terminal, lines elsewhere."""
+    bar = f"explore [{'#' * (30 * done // total):<30}] {done} of {total} schedules, {seconds:.0f} s"
+    ends = done == total or not sys.stderr.isatty()
+    print(f"\r{bar}", end="\n" if ends else "", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -181,10 +187,27 @@ class _Search:
     hardware: Hardware
     objective: tuple[str, ...]
     limits: Mapping[str, float]
+    known: dict[str, Point] = field(default_factory=dict)
 
     def run(self, schedule: Sequence[Directive], seen: Sequence[Mapping[str, float]]) -> Point:
         """One schedule: lowered, measured, and simulated if it may be among the best."""
+        bounded = self.bounded(schedule)
+        if bounded.status != "bounded":
+            return bounded
+        name, known = bounded.schedule, bounded.figures
+        comparable = all(figure in known for figure in self.objective)
+        if comparable and any(_beats(other, known, self.objective) for other in seen):
+            return Point(name, "pruned", known, reason="a simulated point is better than its lower bounds")
+        return self._simulated(name, lowered_streams(self.problem.scheduled(schedule))[0])
+
+    def bounded(self, schedule: Sequence[Directive]) -> Point:
+        """One schedule, lowered and measured: its lower bounds, or why it is no candidate."""
         name = _text(schedule)
+        if name not in self.known:
+            self.known[name] = self._bounded(name, schedule)
+        return self.known[name]
+
+    def _bounded(self, name: str, schedule: Sequence[Directive]) -> Point:
         try:
             program, _ = lowered_streams(self.problem.scheduled(schedule))
         except StreamError as error:
@@ -193,17 +216,18 @@ class _Search:
         for figure, limit in self.limits.items():
             if known.get(figure, 0) > limit:
                 return Point(name, "over a limit", known, reason=f"{figure} {known[figure]:,.0f} > {limit:,.0f}")
-        comparable = all(figure in known for figure in self.objective)
-        if comparable and any(_beats(other, known, self.objective) for other in seen):
-            return Point(name, "pruned", known, reason="a simulated point is better than its lower bounds")
-        return self._simulated(name, program)
+        return Point(name, "bounded", known)
 
     def _simulated(self, name: str, program: Program) -> Point:
-        hardware = self.hardware
+        hardware, functional = self.hardware, False
         while True:
             try:
-                run = simulate(program, hardware, functional=False)
+                run = simulate(program, hardware, functional=functional)
                 break
+            except DataMismatch:
+                if functional:
+                    raise
+                functional = True  # what is computed decides what is read
             except Deadlock as error:
                 if hardware.fifo_depth >= DEEPEST:
                     return Point(name, "deadlock", fifo_depth=hardware.fifo_depth, reason=error.what.splitlines()[0])
@@ -246,7 +270,9 @@ def schedule_space(problem: Problem) -> Space:
                 [None, tile(str(symbol), dynamic=True), *(tile(str(symbol), n) for n in powers if 1 < n < size)]
             )
     policies: tuple[Policy, ...] = ("coarse", "interleave", "dynamic")
-    entries = {node.symbols[0] for node in inputs if node.symbols} - branches - routed
+    entries = [
+        s for s in dict.fromkeys(node.symbols[0] for node in inputs if node.symbols) if s not in branches | routed
+    ]
     dealt = [
         parallelize(str(symbol), regions, policy, -(-sizes[symbol] // regions))
         for symbol in entries
@@ -279,7 +305,10 @@ def _beats(one: Mapping[str, float], other: Mapping[str, float], objective: Sequ
 
 
 def _known_figures(program: Program, hardware: Hardware) -> dict[str, float]:
-    """Figures that need no run, as far as the counts are known: memory, traffic, and the cycles that traffic takes."""
+    """Figures that need no run, as far as the counts are known: memory, traffic, and the least cycles.
+
+    Traffic takes the time of the whole bandwidth; each loader and each unit the time of what it does alone.
+    """
     metrics, bindings = measure(program, hardware), _known_counts(program)
     found: dict[str, float] = {}
     for name, expression in (
@@ -293,6 +322,13 @@ def _known_figures(program: Program, hardware: Hardware) -> dict[str, float]:
             continue
     if "off_chip_bytes" in found:
         found["cycles"] = found["off_chip_bytes"] / hardware.memory_bandwidth
+        for node in program.nodes:
+            with suppress(UnboundSymbol):
+                moved = node.operator.off_chip(node, hardware.burst).evaluate(bindings)
+                done = node.operator.flops(node).evaluate(bindings)
+                compute = hardware.compute_of.get(node.name, hardware.compute)
+                alone = max(np.max(moved) / hardware.loader_bandwidth, np.max(done) / compute)
+                found["cycles"] = max(found["cycles"], float(alone))
     return found
 
 

@@ -7,8 +7,9 @@ memory. `write_latency` is the one number calibrated here, on the coarse B=16 at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isqrt
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Hardware:
     `fifo_depth` by the name of a stream, or by the role that it was given when it was built. A run that needs more
     than `on_chip_capacity` bytes is refused. `costs` has the energy and the area of things.
 
+    Four effects are off by default. With `row_cycles`, every row of `row_bytes` that a transfer touches has to be
+    opened, those in different `dram_banks` at the same time. With `sram_banks`, a unit reads that many operands at
+    the same time. `hop_cycles` is the time between neighbours on a square of processes, in the order of the program.
+    `reconfigure_cycles` pass in the loaders of a shared region when it goes over to another branch.
+
     >>> Hardware().memory_bandwidth
     1024
     >>> Hardware(channels=8).memory_bandwidth
@@ -59,6 +65,12 @@ class Hardware:
     switch_cycles: int = 1
     element_cycles: int = 1
     on_chip_capacity: int | None = None
+    dram_banks: int = 16
+    row_bytes: int = 1024
+    row_cycles: int = 0
+    sram_banks: int = 1
+    hop_cycles: int = 0
+    reconfigure_cycles: int = 0
     costs: Costs = field(default_factory=Costs)
 
     @property
@@ -78,6 +90,36 @@ class Hardware:
         262144
         """
         return rows * -(-row_bytes // self.burst) * self.burst
+
+    def row_latency(self, nbytes: int) -> int:
+        """Cycles to open the rows that a transfer touches.
+
+        >>> Hardware().row_latency(65536), Hardware(row_cycles=30).row_latency(65536)
+        (0, 120)
+        """
+        return self.row_cycles * -(-nbytes // (self.row_bytes * self.dram_banks))
+
+    def read_cycles(self, operands: Sequence[int]) -> int:
+        """Cycles to read operands that take so many cycles each, from as many banks as there are.
+
+        >>> Hardware().read_cycles([4, 3, 2]), Hardware(sram_banks=2).read_cycles([4, 3, 2])
+        (9, 5)
+        """
+        if self.sram_banks == 1:
+            return sum(operands)
+        banks = [0] * self.sram_banks
+        for cycles in sorted(operands, reverse=True):
+            banks[banks.index(min(banks))] += cycles
+        return max(banks)
+
+    def distance(self, one: int, other: int, processes: int) -> int:
+        """Hops between two processes by their numbers, on a square that is filled row by row.
+
+        >>> Hardware().distance(0, 5, processes=9)
+        3
+        """
+        side = isqrt(max(processes - 1, 0)) + 1
+        return abs(one // side - other // side) + abs(one % side - other % side)
 
     def depth(self, role: str, name: str = "") -> int:
         """The FIFO depth of a stream with this role and this name.

@@ -83,6 +83,7 @@ class Run:
     arrays: Mapping[str, np.ndarray]
     bindings: Mapping[str, Any]
     fifos: tuple[FifoReport, ...] = ()
+    given: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
     _drained: Mapping[Stream, list[list[Token]]] = field(repr=False, default_factory=dict)
 
     @property
@@ -156,7 +157,7 @@ class _Wiring:
     def _create(self, stream: Stream) -> None:
         depth = self.hardware.depth(stream.role, stream.name)
         names = [stream.name] if stream.copies == 1 else [f"{stream.name}[{i}]" for i in range(stream.copies)]
-        self.written[stream] = [Channel(name, depth) for name in names]
+        self.written[stream] = [Channel(name, depth, self.hardware.fifo_latency) for name in names]
 
     def of(self, stream: Stream) -> list[Channel]:
         """The channels of a stream; virtual nodes only rename those of their inputs."""
@@ -185,9 +186,14 @@ class _Wiring:
 
 
 def simulate(
-    program: Program, hardware: Hardware | None = None, *, functional: bool = True, tracing: bool = False
+    program: Program,
+    hardware: Hardware | None = None,
+    *,
+    functional: bool = True,
+    tracing: bool = False,
+    arrays: Mapping[str, np.ndarray] | None = None,
 ) -> Run:
-    """Run a program on simulated hardware.
+    """Run a program on simulated hardware; `arrays` are contents of off-chip tensors, by name, for this run.
 
     >>> from polyrhythm.stream import map_tiles, source, static
     >>> numbers = source("numbers", [1.0, 2.0], (static(2),))
@@ -204,8 +210,7 @@ def simulate(
     for node in program.nodes:
         if node.operator.virtual:
             continue
-        if functional:
-            _load_arrays(engine, node)
+        _load_arrays(engine, node, arrays or {})
         if isinstance(node.operator, Source):
             check_source(node)
         for copy in range(node.copies):
@@ -221,13 +226,24 @@ def simulate(
     logs = _log_channels(program, wiring)
     for channel in (c for channels in wiring.written.values() for c in channels if tracing):
         channel.puts, channel.gets = [], []
+    if hardware.hop_cycles:
+        _place(engine, wiring)
     if not engine.run():
         raise report_deadlock(engine)
     _check_left_over(wiring)
-    run = _result(program, hardware, engine, drained, logs, wiring)
+    run = _result(program, hardware, engine, drained, logs, wiring, arrays or {})
     if hardware.on_chip_capacity is not None:
         _check_capacity(run, hardware.on_chip_capacity)
     return run
+
+
+def _place(engine: Engine, wiring: _Wiring) -> None:
+    """Let tokens take the time of the way between the processes of their FIFO."""
+    number = {process: place for place, process in enumerate(engine.processes)}
+    for channel in (channel for channels in wiring.written.values() for channel in channels):
+        if channel.writer is not None and channel.reader is not None:
+            hops = engine.hardware.distance(number[channel.writer], number[channel.reader], len(number))
+            channel.latency += engine.hardware.hop_cycles * hops
 
 
 def _check_capacity(run: Run, capacity: int) -> None:
@@ -263,12 +279,13 @@ def _check_left_over(wiring: _Wiring) -> None:
                 )
 
 
-def _load_arrays(engine: Engine, node: Node) -> None:
+def _load_arrays(engine: Engine, node: Node, given: Mapping[str, np.ndarray]) -> None:
+    """The contents of off-chip memory; without values, only whole numbers, which may steer."""
     tensor = getattr(node.operator, "tensor", None)
-    if isinstance(tensor, OffChip) and tensor.key not in engine.arrays:
+    if isinstance(tensor, OffChip) and tensor.key not in engine.arrays and (engine.functional or tensor.steers):
         shape = (tensor.rows, tensor.cols) if tensor.slabs == 1 else (tensor.slabs, tensor.rows, tensor.cols)
-        initial = np.zeros(shape) if tensor.data is None else np.array(tensor.data).reshape(shape)
-        engine.arrays[tensor.key] = initial
+        data = np.moveaxis(given[tensor.name], tensor.slab_axis, 0) if tensor.name in given else tensor.data
+        engine.arrays[tensor.key] = np.zeros(shape) if data is None else np.array(data).reshape(shape)
 
 
 def _add_process(engine: Engine, wiring: _Wiring, node: Node, copy: int) -> None:
@@ -312,6 +329,7 @@ def _result(
     drained: dict[Stream, list[list[Token]]],
     logs: list[tuple[Stream, list[Channel]]],
     wiring: _Wiring,
+    given: Mapping[str, np.ndarray],
 ) -> Run:
     working = [process for process in engine.processes if not process.name.startswith("drain ")]
     reports = tuple(NodeReport(p.node, p.copy, p.busy, p.work_done, p.clock, tuple(p.record or ())) for p in working)
@@ -332,5 +350,6 @@ def _result(
             for c in channels
             if c.reader is not None and c.writer is not None and c.capacity < _UNBOUNDED
         ),
+        given,
         drained,
     )

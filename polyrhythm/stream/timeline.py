@@ -1,7 +1,7 @@
-"""What a run looked like: a Chrome/Perfetto trace, and a timeline as SVG or HTML.
+"""What a run looked like: a Chrome/Perfetto trace, a timeline, and one HTML page with everything.
 
-Needs a run with `tracing=True`. One line is one copy of a node; a bar is a time when it was busy. The SVG merges bars
-that a pixel cannot tell apart, so its size does not grow with the length of the run.
+Needs a run with `tracing=True`. A line of the timeline is a copy of a node; the copies of a node that has many are one
+line, the darker the more of them are busy.
 """
 
 from __future__ import annotations
@@ -12,20 +12,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from polyrhythm.runtime.report.drawing import Lane, page, table, timeline
+from polyrhythm.stream.bottlenecks import bottleneck
 from polyrhythm.stream.errors import StreamError
+from polyrhythm.stream.metrics import measure
+from polyrhythm.stream.pictures import program_svg, roofline_svg
 from polyrhythm.stream.simulate import NodeReport, Run
 
-_LINE, _LEFT, _TOP = 16, 170, 30
-_COLOURS = {
-    "linear_load": "#4c78a8",
-    "random_load": "#4c78a8",
-    "linear_store": "#54a24b",
-    "random_store": "#54a24b",
-    "map": "#f58518",
-    "accum": "#e45756",
-    "scan": "#e45756",
-}
-_OTHER = "#b0a8b9"
+_KINDS = {"linear_load": "load", "random_load": "load", "linear_store": "store", "random_store": "store"}
+_KINDS |= {"map": "compute", "accum": "compute", "scan": "compute"}
+_COLOURS = {"load": "#4c78a8", "store": "#54a24b", "compute": "#f58518", "route": "#b0a8b9"}
+_COPIES = 8
 
 
 def chrome_trace(run: Run) -> dict[str, Any]:
@@ -36,25 +33,13 @@ def chrome_trace(run: Run) -> dict[str, Any]:
     >>> chrome_trace(run)["traceEvents"][-1]["dur"]
     1
     """
-    events: list[dict[str, Any]] = []
-    groups: dict[str, int] = {}
-    for report in run.reports:
-        if report.node.name not in groups:
-            groups[report.node.name] = len(groups)
-            named = {"name": report.node.name}
-            events.append({"ph": "M", "name": "process_name", "pid": groups[report.node.name], "args": named})
-    for report in _traced(run):
-        for start, end in report.intervals:
-            events.append(
-                {
-                    "ph": "X",
-                    "name": report.node.operator.label,
-                    "pid": groups[report.node.name],
-                    "tid": report.copy,
-                    "ts": start,
-                    "dur": end - start,
-                }
-            )
+    number = {name: place for place, name in enumerate(dict.fromkeys(r.node.name for r in run.reports))}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": place, "args": {"name": name}} for name, place in number.items()
+    ]
+    for r in _traced(run):
+        own = {"ph": "X", "name": r.node.operator.label, "pid": number[r.node.name], "tid": r.copy}
+        events.extend({**own, "ts": start, "dur": end - start} for start, end in r.intervals)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
@@ -64,83 +49,64 @@ def write_chrome_trace(run: Run, path: Path) -> None:
 
 
 def timeline_svg(run: Run, *, width: int = 1000, most_lines: int = 60) -> str:
-    """The run as a picture: one line a busy copy of a node, the busiest `most_lines` of them.
+    """The run as a picture: one line a copy of a node, or a node of many copies; the busiest of each kind.
 
     >>> from polyrhythm.stream import Program, map_tiles, simulate, source, static
     >>> run = simulate(Program(map_tiles("exp", source("x", [1.0], (static(1),)))), tracing=True)
     >>> timeline_svg(run).startswith("<svg")
     True
     """
-    reports = [report for report in _traced(run) if report.intervals]
-    kept = set(sorted(range(len(reports)), key=lambda i: -reports[i].busy)[:most_lines])
-    shown = [report for index, report in enumerate(reports) if index in kept]
-    scale = (width - _LEFT - 60) / max(run.cycles, 1)
-    height = _TOP + _LINE * len(shown) + 24
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-        f'font-size="10">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="4" y="16" font-size="12">{run.cycles:,} cycles, compute utilisation {run.utilisation:.1%}</text>',
-    ]
-    for line, report in enumerate(shown):
-        parts.extend(_line(report, _TOP + line * _LINE, scale, run.cycles, width))
-    for tenth in range(0, 11, 2):
-        x = _LEFT + tenth / 10 * run.cycles * scale
-        parts.append(f'<text x="{x:.0f}" y="{height - 6}" text-anchor="middle">{run.cycles * tenth // 10:,}</text>')
-    parts.append("</svg>")
-    return "\n".join(parts)
+    groups: dict[int, list[NodeReport]] = {}
+    for report in _traced(run):
+        if report.intervals:
+            groups.setdefault(report.node.order, []).append(report)
+    lanes = []
+    for reports in groups.values():
+        node = reports[0].node
+        kind = _KINDS.get(node.operator.label, "route")
+        grouped = len(reports) > _COPIES
+        for part in [reports] if grouped else [[report] for report in reports]:
+            share = sum(report.busy for report in part) / (len(part) * max(run.cycles, 1))
+            name = f"{node.name} ×{len(part)}" if grouped else part[0].name
+            lanes.append(Lane(name, kind, [report.intervals for report in part], share))
+    title = f"{run.cycles:,} cycles, compute utilisation {run.utilisation:.1%}"
+    return timeline(lanes, run.cycles, title, _COLOURS, most_lines, width)
 
 
-def _line(report: NodeReport, y: int, scale: float, cycles: int, width: int) -> list[str]:
-    colour = _COLOURS.get(report.node.operator.label, _OTHER)
-    parts = [
-        f'<text x="{_LEFT - 6}" y="{y + 11}" text-anchor="end">{escape(report.name)}</text>',
-        f'<text x="{width - 4}" y="{y + 11}" text-anchor="end">{report.busy / max(cycles, 1):.0%}</text>',
-    ]
-    for start, end in merged_intervals(report.intervals, 1 / scale):
-        bar = max((end - start) * scale, 0.5)
-        parts.append(
-            f'<rect x="{_LEFT + start * scale:.1f}" y="{y + 2}" width="{bar:.1f}" height="{_LINE - 4}" '
-            f'fill="{colour}"><title>{escape(report.name)}: {start} to {end}</title></rect>'
-        )
-    return parts
-
-
-def merged_intervals(intervals: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:
-    """Intervals in order, those closer than `gap` joined.
-
-    >>> merged_intervals([(0, 2), (3, 5), (20, 21)], gap=4)
-    [(0, 5), (20, 21)]
-    """
-    joined: list[tuple[int, int]] = []
-    for start, end in intervals:
-        if joined and start - joined[-1][1] < gap:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def timeline_html(run: Run, *, title: str = "Stream program") -> str:
-    """The timeline, and a table of the utilisation of every node, as one HTML page.
+def report(run: Run, title: str = "Stream program") -> str:
+    """A run as one HTML page: what bounds it, timeline, metrics, roofline, graph, nodes and FIFOs.
 
     >>> from polyrhythm.stream import Program, map_tiles, simulate, source, static
     >>> run = simulate(Program(map_tiles("exp", source("x", [1.0], (static(1),)))), tracing=True)
-    >>> "<table>" in timeline_html(run)
+    >>> '<section id="roofline">' in report(run)
     True
     """
-    rows = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{copies}</td><td>{busy:.1%}</td><td>{flops:,}</td></tr>"
-        for name, copies, busy, flops in node_utilisation(run)
-    )
-    return (
-        f"<!doctype html><meta charset='utf-8'><title>{escape(title)}</title>"
-        "<style>body{font-family:sans-serif}td,th{padding:2px 10px;text-align:right}"
-        "td:first-child{text-align:left}</style>"
-        f"<h1>{escape(title)}</h1>{timeline_svg(run)}"
-        "<h2>Nodes</h2><table><tr><th>node</th><th>copies</th><th>busy</th><th>FLOPs</th></tr>"
-        f"{rows}</table>"
-    )
+    metrics = measure(run.program, run.hardware)
+    values = metrics.evaluate(run.bindings)
+    fifos = sorted(run.fifos, key=lambda fifo: -fifo.stalled)[:40]
+    sections = {
+        "bottleneck": f"<pre>{escape(str(bottleneck(run)))}</pre>",
+        "timeline": timeline_svg(run),
+        "metrics": table(
+            ("metric", "value", "formula"), [(n, f"{v:,}", str(getattr(metrics, n))) for n, v in values.items()]
+        ),
+        "roofline": roofline_svg({title: run}),
+        "graph": program_svg(run.program),
+        "nodes": table(
+            ("node", "copies", "busy", "FLOPs"),
+            [(name, copies, f"{busy:.1%}", f"{flops:,}") for name, copies, busy, flops in node_utilisation(run)],
+        ),
+        "fifos": table(
+            ("FIFO", "depth", "high water", "writer waited", "reader waited"),
+            [(f.name, f.depth, f.high_water, f"{f.stalled:,}", f"{f.starved:,}") for f in fifos],
+        )
+        + (
+            f"<p>{len(run.fifos) - len(fifos)} FIFOs whose writers waited less are left out.</p>"
+            if len(run.fifos) > 40
+            else ""
+        ),
+    }
+    return page(title, sections)
 
 
 def node_utilisation(run: Run) -> list[tuple[str, int, float, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Lane = Literal["passes", "numpy", "torch", "jax", "gradients", "slopes"]
+Lane = Literal["passes", "numpy", "torch", "jax", "gradients", "slopes", "rows"]
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,8 @@ class Bug:
     """In `module` the text `old`, which occurs there once, becomes `new`.
 
     `lane` is where it can be seen: in the graph after the passes, which the oracle evaluates, on a backend, in
-    gradients, whose graphs the passes change most, or in the slopes of random programs by finite differences.
+    gradients, whose graphs the passes change most, in the slopes of random programs by finite differences, or where
+    rows have different lengths.
     """
 
     name: str
@@ -92,6 +93,24 @@ BUGS: tuple[Bug, ...] = (
         "return found.end - 1",
     ),
     Bug(
+        "ranges: weights relative to a maximum are not adjusted",
+        "polyrhythm.compiler.passes.weights",
+        "before = renamed(peak, {self.symbol: Term.of(self.symbol) + by})",
+        "before = peak",
+    ),
+    Bug(
+        "windows: a run of powers of two is combined with itself",
+        "polyrhythm.compiler.passes.windows",
+        "moved = run.substitute({own: Term.of(own) + size * found.way})",
+        "moved = run",
+    ),
+    Bug(
+        "windows: an element before the first step counts",
+        "polyrhythm.compiler.passes.windows",
+        "inside = lt(Term(tap), found.length)",
+        "inside = lt(Term(tap), found.length + 1)",
+    ),
+    Bug(
         "accumulate: the last step is not added",
         "polyrhythm.compiler.passes.accumulate",
         "end = simplified_term(steps.start + length, known)",
@@ -122,6 +141,13 @@ BUGS: tuple[Bug, ...] = (
         "condition = simplified(other.domain, node.points)",
         "condition = simplified(one.domain, node.points)",
         "jax",
+    ),
+    Bug(
+        "align: an operand is read at the step where it was computed before",
+        "polyrhythm.compiler.passes.align",
+        "shifted = nodes.seen_through(access)",
+        "shifted = source.only",
+        "gradients",
     ),
     Bug(
         "tiles: a reader is a tile ahead of what it reads",
@@ -300,5 +326,41 @@ BUGS: tuple[Bug, ...] = (
         "conditions += [ge(remainder, 0), lt(remainder, divisor)]",
         "conditions += [ge(remainder, 0), lt(remainder, divisor - 1)]",
         "slopes",
+    ),
+    # Rows of different lengths.
+    Bug(
+        "ragged: a mask is one position too long",
+        "polyrhythm.compiler.ragged.lengths",
+        'return space.apply("iota", length=size).apply("lt", self.value(space, length))',
+        'return space.apply("iota", length=size).apply("le", self.value(space, length))',
+        "rows",
+    ),
+    Bug(
+        "ragged: a sum is not masked",
+        "polyrhythm.compiler.ragged.operations",
+        'if role is not None and role.kind == "reduce":',
+        'if role is not None and role.kind == "none":',
+        "rows",
+    ),
+    Bug(
+        "ragged: the position in a row is off by one",
+        "polyrhythm.compiler.ragged.rewrite",
+        'value = value.apply("take", self.lengths.value(space, step), axis=axis)',
+        'value = value.apply("take", self.lengths.value(space, step + 1), axis=axis)',
+        "rows",
+    ),
+    Bug(
+        "ragged: the first of two cases is taken for all rows",
+        "polyrhythm.compiler.ragged.rewrite",
+        "chosen = space.current(value).where(self.lengths.truth(space, condition), chosen)",
+        "chosen = space.current(value)",
+        "rows",
+    ),
+    Bug(
+        "until: a row lives on at the step it ends",
+        "polyrhythm.compiler.ragged.stopping",
+        'space.read(Access(done.name, before)).apply("not"))',
+        "space.read(Access(done.name, before)))",
+        "rows",
     ),
 )

@@ -28,11 +28,11 @@ def main() -> int:
     from tests.compiler.gradients.test_random import check_slopes
     from tests.fuzz.mutate import rightly_refused
     from tests.fuzz.programs import programs
-    from tests.fuzz.special import paired
+    from tests.fuzz.special import paired, ragged, stopped
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.process_time(), 0
-    lanes = {"numpy": (1, 0, 0), "torch": (0, 1, 0), "jax": (0, 0, 1), CONTROL: (1, 4, 6)}
+    lanes = {"numpy": (1, 0, 0), "torch": (0, 1, 0), "jax": (0, 0, 1), "rows": (1, 0, 0), CONTROL: (1, 4, 6)}
     seen_in = CONTROL if bug is None else bug.lane
 
     def examples(case: Case) -> None:
@@ -55,6 +55,8 @@ def main() -> int:
     while time.process_time() - began < limit:
         number += 1
         lane = "float" if seen_in in ("gradients", "slopes") else ("int", "float")[number % 2]
+        drawn = st.one_of(programs(lane), programs(lane), paired()) if seen_in == "jax" else programs(lane)
+        drawn = st.one_of(ragged(), stopped()) if seen_in == "rows" else drawn
         run = settings(
             max_examples=12,
             deadline=None,
@@ -65,7 +67,7 @@ def main() -> int:
         )(
             given(
                 st.tuples(
-                    st.one_of(programs(lane), programs(lane), paired()) if seen_in == "jax" else programs(lane),
+                    drawn,
                     subsets() if bug is None else st.just(()),
                 )
             )(examples)

@@ -7,6 +7,7 @@ pushed through derivatives, so that cancellation and steep functions do not coun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -135,6 +136,12 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sigmoid": (_sigmoid, lambda v: _sigmoid(v) * (1 - _sigmoid(v))),
     "relu": (lambda v: np.maximum(v, 0), lambda v: np.ones_like(v)),
     "square": (np.square, lambda v: 2 * np.abs(v)),
+    "atan": (np.arctan, lambda v: 1 / (1 + v * v)),
+    "softsign": (lambda v: v / (1 + np.abs(v)), lambda v: 1 / (1 + np.abs(v)) ** 2),
+    "elu": (lambda v: np.where(v > 0, v, np.expm1(np.minimum(v, 0))), lambda v: np.ones_like(v)),
+    "mish": (lambda v: v * np.tanh(np.logaddexp(0, v)), lambda v: 2 * np.ones_like(v)),
+    "log_sigmoid": (lambda v: -np.logaddexp(0, -v), lambda v: 1 + np.abs(v)),
+    "lgamma": (np.vectorize(math.lgamma, otypes=[float]), lambda v: 3 * np.ones_like(v)),
 }
 
 
@@ -296,6 +303,13 @@ def apply(op: str, args: tuple[Val, ...], options: tuple[Any, ...]) -> Val:
             return _joined(args, lambda arrays: np.concatenate(arrays, options[0]))
         if op == "stack":
             return _joined(args, lambda arrays: np.stack(arrays, options[0]))
+        if op == "spectrum":
+            total = x.scale.sum(0, keepdims=True) + np.abs(x.v).sum(0, keepdims=True)
+            return real(np.abs(np.fft.fft(x.v, axis=0)) if len(x.v) else x.v, np.broadcast_to(total, x.v.shape))
+        if op == "put":
+            return _put(x, *options)
+        if op == "ridge":
+            return _ridge(x)
         simple: dict[str, Callable[..., Val]] = {"where": _where, "take": _take, "clip": _clip, "cast": cast}
         if op in simple:
             return simple[op](*args, *options)
@@ -311,6 +325,23 @@ def apply(op: str, args: tuple[Val, ...], options: tuple[Any, ...]) -> Val:
             "transpose": lambda a: a.transpose(options[0]),
         }
         return moved(x, rearranged[op])
+
+
+def _put(x: Val, mode: str, places: tuple[int, ...], number: float) -> Val:
+    """`x.at[places].set(number)` and the like, one place after the other; what lies outside is not written."""
+    value, scale = x.v.copy(), None if x.e is None else x.e.copy()
+    for place in places:
+        if 0 <= place < len(value):
+            combine = {"set": lambda _: number, "add": lambda v: v + number, "max": lambda v: np.maximum(v, number)}
+            value[place] = combine[mode](value[place])
+    return exact(value, x.dtype) if x.e is None else Val(value, x.dtype, scale)
+
+
+def _ridge(x: Val) -> Val:
+    """`solve(x.T @ x + 1, 1)`, whose inverse is at most 1: errors of the matrix come through as they are."""
+    matrix = x.v.T @ x.v + np.eye(x.v.shape[1])
+    error = (np.abs(x.v) * x.scale).sum() * 4 + 4 * np.abs(matrix).sum()
+    return real(np.linalg.solve(matrix, np.ones(len(matrix))), np.full(len(matrix), error))
 
 
 def _matmul(x: Val, y: Val) -> Val:

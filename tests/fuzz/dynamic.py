@@ -115,8 +115,16 @@ class Dynamic(Reader):
         x, dtype = rows.expr, tensor.dtype
         whole = dtype != "float32"
         kind = self.pick(
-            ["plus", "cumsum", "flip", "stride", "concat", "pad", "tail", "times", "order", "mask", "squash"]
+            ["plus", "cumsum", "flip", "stride", "concat", "pad", "tail", "times", "order", "mask", "squash", "put"]
         )
+        if kind == "put":
+            places = tuple(self.number(0, 3) for _ in range(self.number(1, 3)))
+            return replace(
+                rows, expr=Apply("put", (x,), (self.pick(["set", "add", "max"]), places, 2 if whole else 0.5))
+            )
+        if not whole and kind in ("mask", "order"):
+            return replace(rows, expr=self.squashed(Apply("spectrum", (x,)), dtype))
+
         if kind == "plus":
             return replace(rows, expr=Apply("+", (x, self.expr(scope, dtype, (), min(depth - 1, 1)))))
         if kind == "times":
@@ -153,6 +161,8 @@ class Dynamic(Reader):
     def reduced(self, scope: Scope, rows: Rows, dtype: str, shape: Shape) -> Expr:
         """The first axis reduced away."""
         x, needs = rows.expr, rows.needs
+        if dtype == "float32" and len(shape) == 1 and self.chance(15):
+            return self.finish(scope, Apply("ridge", (Apply("clip", (x,), (-2.0, 2.0)),)), needs, dtype, shape)
         if dtype == "float32":
             op = self.pick(["sum", "mean", "max", "logsumexp", "min"])
             if op != "sum":

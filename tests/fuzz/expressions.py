@@ -164,6 +164,9 @@ class Expressions(Dynamic):
             op = self.pick(["neg", "abs", "sign", "square", "relu", "invert", "clip"])
             return Apply(op, (inner,), (-2, 3)) if op == "clip" else Apply(op, (inner,))
         op = self.pick(["neg", "tanh", "sin", "cos", "sigmoid", "abs", "relu", "exp"])
+        op = self.pick(["atan", "softsign", "elu", "mish", "log_sigmoid", "lgamma"]) if self.chance(25) else op
+        if op == "lgamma":
+            return Apply("lgamma", (Apply("clip", (inner,), (0.5, 4.0)),))
         return Apply("exp", (Apply("clip", (inner,), (-3.0, 2.0)),)) if op == "exp" else Apply(op, (inner,))
 
     def condition(self, scope: Scope) -> Condition:

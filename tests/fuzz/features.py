@@ -45,6 +45,9 @@ AXIS = (
     "flip",
     "take",
     "one_hot",
+    "spectrum",
+    "put",
+    "ridge",
 )
 
 

@@ -61,6 +61,8 @@ def _result_dtype(op: str, args: list[str], options: tuple[Any, ...]) -> str:
         return str(options[0])
     if op == "one_hot":
         return str(options[1])
+    if op in ("atan", "softsign", "elu", "mish", "log_sigmoid", "lgamma", "spectrum", "ridge"):
+        return "float32"
     if op in ("tanh", "sin", "cos", "exp", "sigmoid", "softmax", "logsumexp", "mean", "/"):
         return "float32"
     if op in ("sum", "prod") and args[0] == "bool":

@@ -64,6 +64,12 @@ METHODS = {
     "var",
 }
 LISTS = {"concat", "stack"}
+COMPOSED = {
+    "spectrum": "pr.abs(pr.fft.fft({x}, 0))",
+    "put": "({x}).at[pr.constant({options[1]})].{options[0]}({options[2]})",
+    "ridge": "(lambda x: pr.linalg.solve(x.mT @ x + pr.eye(x.shape[1]), pr.ones((x.shape[1],))))({x})",
+}
+"""Several functions under one name."""
 
 _numbers = count()
 
@@ -134,6 +140,8 @@ def _applied(op: str, args: list[str], options: list[str]) -> str:
     if op in METHODS:
         receiver = f"({args[0]})" if args[0].startswith("-") else args[0]
         return f"{receiver}.{op}({', '.join(options)})"
+    if op in COMPOSED:
+        return COMPOSED[op].format(x=args[0], options=[option.strip("'") for option in options])
     if op in LISTS:
         return f"pr.{op}([{', '.join(args)}], {', '.join(options)})"
     if op == "einsum":

@@ -24,6 +24,7 @@ from tests.fuzz.program import (
     Choose,
     Compare,
     Expr,
+    Extremum,
     Index,
     InputDecl,
     Int,
@@ -124,6 +125,33 @@ def twins(program: Program) -> Program:
     return replace(program, outputs=outputs, recurrents=(*program.recurrents, *recurrents))
 
 
+def sliding(program: Program) -> Program:
+    """The program with outputs over a few steps: products at a later step, windows and convolutions, both ways."""
+    sizes = dict(program.bounds)
+    more: list[tuple[str, Expr]] = []
+    for number, x in enumerate(program.inputs):
+        if len(x.spans) != 1 or x.dtype == "bool" or sizes.get(x.spans[0].dim.upper(), 0) < 2:
+            continue
+        here, step, end = Name(x.name), Sym(x.spans[0].dim), x.spans[0].extent
+        taps = 2 + (number + len(program.lets)) % 5
+        square = Apply("*", (here, here))
+        later = Choose(Compare("<", add(step, 1), end), Read(square, (add(step, 1),)), here)
+        past = Slice(Extremum("max", Int(0), add(step, 1 - taps)), add(step, 1))
+        ahead = Slice(step, Extremum("min", end, add(step, taps)))
+        pairs = Apply("*", (Read(square, (past,)), here))
+        monoid = ("sum", "max", "min", "prod")[number % 4]
+        more += [
+            (f"{x.name}_later", Apply("*", (later, here))),
+            (f"{x.name}_past", Apply(monoid, (Read(square, (past,)),), (0,))),
+            (f"{x.name}_ahead", Apply(monoid, (Read(here, (ahead,)),), (0,))),
+            (f"{x.name}_pairs", Apply("sum", (pairs,), (0,))),
+        ]
+        if x.dtype == "float32":
+            so_far = Read(here, (Slice(Int(0), add(step, 1)),))
+            more.append((f"{x.name}_online", Apply("logsumexp", (so_far,), (0,))))
+    return replace(program, outputs=(*program.outputs, *more))
+
+
 def _accumulated(
     x: InputDecl, name: str, op: str, backwards: bool = False, factor: Literal | None = None
 ) -> RecurrentDecl:
@@ -140,22 +168,28 @@ def _accumulated(
     return RecurrentDecl(name, x.shape, x.spans, x.dtype, pieces)
 
 
+def _is_small(program: Program) -> bool:
+    """Whether the gradient of a gradient stays small enough to be evaluated point by point."""
+    return len(definition(program)) < 900
+
+
 def check_gradients(case: Case) -> str:
-    """The passes keep the meaning of a program with gradients: the oracle on both graphs; raises Mismatch.
+    """The passes keep the meaning of a program with gradients: the oracle on both graphs, and NumPy; raises Mismatch.
 
     The verdict is "compared", "nothing" where there is nothing to differentiate, or "not shown to progress", of the
     program or its gradient.
     """
-    program, without = wide(case[0]), case[1]
+    program, without = wide(sliding(case[0])), case[1]
     variables, inputs = build(program), widened(data(program))
     leaves = [variables[name] for name, value in inputs.items() if value.dtype == np.float64 and value.size]
     losses = [y for y in variables["outputs"].values() if str(y.dtype) == "float64"]
     if not leaves or not losses:
         return "nothing"
     # Every input is an output, so that bounds are known whatever the gradient needs.
-    wanted = [g for y in losses for g in pr.grad((y * y + y).sum(), leaves)] + [
-        variables[d.name] for d in program.inputs
-    ]
+    first = [g for y in losses for g in pr.grad((y * y + y).sum(), leaves)]
+    # Second derivatives of small programs: by one leaf, through its own gradient.
+    twice = [pr.grad((first[0] * first[0]).sum(), leaves[0])] if _is_small(program) else []
+    wanted = [*first, *twice, *(variables[d.name] for d in program.inputs)]
     try:
         graph = completed(trace(wanted))
         verify(graph)
@@ -166,13 +200,15 @@ def check_gradients(case: Case) -> str:
         raise Mismatch(program, what, f"# {what}\n{definition(program)}") from error
     bounds = {variables[name]: size for name, size in program.bounds}
     changed = _passed(program, graph, without)
-    before, after = run(graph, inputs, bounds), run(changed, inputs, bounds)
-    for number, (one, other) in enumerate(zip(before, after, strict=True)):
-        a, b = np.asarray(one), np.asarray(other)
-        scale = np.max(np.abs(a[np.isfinite(a)]), initial=1.0) if a.dtype.kind == "f" else 1.0
-        if not np.allclose(a, b, rtol=1e-6, atol=1e-9 * scale, equal_nan=True):
-            what = f"gradient {number} differs without={without!r}:\n{a}\n{b}"
-            raise Mismatch(program, what, f"# {what}\n{definition(program)}")
+    before = run(graph, inputs, bounds)
+    compiled_too = compiled("numpy", 1, without)(wanted, inputs, bounds, None, 0)
+    for found in (run(changed, inputs, bounds), *([] if compiled_too is None else [compiled_too])):
+        for number, (one, other) in enumerate(zip(before, found, strict=True)):
+            a, b = np.asarray(one), np.asarray(other)
+            scale = np.max(np.abs(a[np.isfinite(a)]), initial=1.0) if a.dtype.kind == "f" else 1.0
+            if not np.allclose(a, b, rtol=1e-6, atol=1e-9 * scale, equal_nan=True):
+                what = f"gradient {number} differs without={without!r}:\n{a}\n{b}"
+                raise Mismatch(program, what, f"# {what}\n{definition(program)}")
     return "compared"
 
 
@@ -182,7 +218,7 @@ def check_subset(case: Case, shares: tuple[int, int, int] = (3, 8, 12)) -> bool:
     The oracle evaluates every graph; a backend compiles one program in its share, none for 0.
     """
     program, without = case
-    program = twins(repeated(program))
+    program = sliding(twins(repeated(program)))
     backends = zip(("numpy", "torch", "jax"), shares, strict=True)
     evaluators = [passed(program, without), *(compiled(name, share, without) for name, share in backends)]
     try:
@@ -217,7 +253,8 @@ def _passed(program: Program, graph: Graph, without: Collection[str]) -> Graph:
             what = f"after {name}: {error}"
             raise Mismatch(program, what, f"# {what}") from error
 
-    changed, notes = optimised(graph, without, legal)
+    # Some passes are for backends that compile loops only.
+    changed, notes = optimised(graph, without, legal, compiled_loops=len(graph.nodes) % 2 == 0)
     FIRED.update(f"{note.by}: {note.rule}" for note in notes if not note.refused)
     return changed
 

@@ -12,7 +12,7 @@ from tests.fuzz.mutate import rightly_refused
 from tests.fuzz.programs import programs
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
 
-EXAMPLES, WITH_GRADIENTS = 25, 20
+EXAMPLES, WITH_GRADIENTS = 25, 16
 
 
 @pytest.mark.parametrize("lane", ["int", "float"])

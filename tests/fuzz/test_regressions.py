@@ -124,3 +124,82 @@ def test_an_empty_range_along_one_dim_and_a_step_of_another(backend: str) -> Non
     y[t + 1, (I - 1) - i] = y[t, (I - 1) - i]
     found = pr.compile(y, backend=backend, progress=False)(bounds={T: 3, I: 2})
     np.testing.assert_array_equal(np.asarray(found), [[1, 2, 3]] * 3)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_definitions_that_read_each_other_at_another_pace(backend: str) -> None:
+    """What ties the odd and the even steps is their place along the dim, not the pace of a read."""
+    t, T = pr.dim("t")
+    y = pr.recurrent((), (t,), "int32")
+    odd = 2 * t + 1
+    following = pr.min(T - 1, odd + 3)
+    twice = pr.where(2 * odd + 1 < T, y[2 * odd + 1], 1)
+    y[odd] = pr.minimum(twice, pr.where(odd + 1 < T, y[odd + 1], 3)) + pr.where(following > odd, y[following], 1)
+    y[2 * t] = pr.where(2 * t < T - 1, y[T - 1] // 2, 2)
+    program = pr.compile(y, backend=backend, progress=False)
+    for steps in range(9):
+        expected = [0] * steps
+        for at in reversed(range(steps)):
+            if at % 2 == 0:
+                expected[at] = expected[-1] // 2 if at < steps - 1 else 2
+                continue
+            found = expected[2 * at + 1] if 2 * at + 1 < steps else 1
+            found = min(found, expected[at + 1] if at + 1 < steps else 3)
+            expected[at] = found + (expected[min(steps - 1, at + 3)] if min(steps - 1, at + 3) > at else 1)
+        np.testing.assert_array_equal(program(bounds={T: steps}), np.array(expected, np.int32))
+
+
+def heap() -> tuple[pr.Tensor, list[int]]:
+    """The depth of each place of a heap: a loop at the pace of the places leaves a circle that no value is in."""
+    i, _ = pr.dim("i")
+    y = pr.recurrent((), (i,), "int32")
+    y[2 * i] = 1 + pr.where((2 * i) // 2 < 2 * i, y[(2 * i) // 2], 1)
+    y[2 * i + 1] = 2 + y[(2 * i + 1) // 2]
+    expected = [2]
+    for at in range(1, 9):
+        expected.append(expected[at // 2] + 1 + at % 2)
+    return y, expected
+
+
+def test_a_read_at_half_the_steps_from_both_halves() -> None:
+    y, expected = heap()
+    for backend in ("numpy", "torch", "jax"):
+        program = pr.compile(y, backend=backend, progress=False)
+        for steps in range(9):
+            np.testing.assert_array_equal(program(bounds={"I": steps}), expected[:steps])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_a_constant_step_that_reads_up_to_the_last(backend: str) -> None:
+    """Counted from the end, the right side of `y[1]` would be in a circle for some lengths."""
+    i, I = pr.dim("i")
+    y = pr.recurrent((), (i,), "int32")
+    y[1] = 2 + pr.where(I >= 4, y[2:4].sum(0) * y[pr.min(I - 1, 3)], 1)
+    y[(i < I - 2) & ~(i == 1)] = pr.where(i + 1 < I, y[i + 1 : pr.min(I, i + 4)].sum(0), 1)
+    y[pr.otherwise] = pr.where(i + 2 <= I, y[i + 1 : i + 2].sum(0), 1) + 1
+    program = pr.compile(y, backend=backend, progress=False)
+    for steps in range(2, 9):
+        found = [0] * steps
+        for at in reversed(range(steps)):
+            if at == 1:
+                found[at] = 2 + (sum(found[2:4]) * found[min(steps - 1, 3)] if steps >= 4 else 1)
+            elif at < steps - 2:
+                found[at] = sum(found[at + 1 : min(steps, at + 4)])
+            else:
+                found[at] = (found[at + 1] if at + 2 <= steps else 1) + 1
+        np.testing.assert_array_equal(program(bounds={I: steps}), np.array(found, np.int32))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_the_gradient_of_a_step_that_all_others_read(backend: str) -> None:
+    """The sum over all other steps has no dim, and belongs to the last step, which alone reads it."""
+    t, T = pr.dim("t")
+    x, y = pr.input("x", (), (t,), "float64"), pr.recurrent((), (t,), "float64")
+    y[t > 1] = pr.tanh(x + pr.where(t < T - 1, y[T - 1], 1.0))
+    y[~(t > 1)] = pr.tanh(x + pr.where(t + 3 < T, y[t + 3], 1.0))
+    loss = y * y
+    value, program = pr.compile(loss, backend="numpy"), pr.compile(pr.grad(loss, x), backend=backend, progress=False)
+    for steps in range(1, 8):
+        given, small = np.linspace(-1, 1, steps), 1e-6
+        moved = [(value(x=given + small * e) - value(x=given - small * e)).sum() for e in np.eye(steps)]
+        np.testing.assert_allclose(program(x=given), np.array(moved) / (2 * small), rtol=1e-5, atol=1e-7)

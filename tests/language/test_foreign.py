@@ -166,10 +166,10 @@ def test_mistakes_show_where_the_function_is_written_down() -> None:
     x = pr.input("x", (2,))
     with pytest.raises(pr.errors.OpaqueError, match=r"dot cannot be called with float32\[2\]"):
         pr.jax_function(jnp.dot, [x])
-    with pytest.raises(pr.errors.OpaqueError, match="complex64"):
-        pr.jax_function(jnp.fft.fft, [x])
-    with pytest.raises(pr.errors.OpaqueError, match="complex64"):
-        pr.torch_function(torch.fft.fft, [x])
+    with pytest.raises(pr.errors.OpaqueError, match="float8"):
+        pr.jax_function(lambda x: x.astype(jnp.float8_e4m3fn), [x])
+    with pytest.raises(pr.errors.OpaqueError, match="float8"):
+        pr.torch_function(lambda x: x.to(torch.float8_e4m3fn), [x])
 
 
 def test_the_graph_prints_and_parses() -> None:

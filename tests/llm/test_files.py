@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from polyrhythm import llm
+from polyrhythm import llm, nn
 from polyrhythm.errors import DTypeError, UnsupportedError
 from polyrhythm.llm.errors import (
     ContextLengthError,
@@ -22,6 +23,7 @@ from polyrhythm.llm.errors import (
 )
 from polyrhythm.llm.read_config import read_config
 from polyrhythm.llm.rope import Rotary
+from polyrhythm.nn.errors import WeightsFileError
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ def test_a_dtype_that_is_given_counts(folder: Path) -> None:
     for dtype in ("float32", "float16", ml_dtypes.bfloat16):
         model = llm.load(folder, dtype, backend="numpy")
         assert {weight.dtype for weight in model.weights.values()} == {np.dtype(dtype)}
-    for dtype in ("int8", "float64", int):
+    for dtype in ("int16", "float64", int):
         with pytest.raises(UnsupportedError, match="weights of"):
             llm.load(folder, dtype)
     with pytest.raises(DTypeError):
@@ -292,3 +294,40 @@ def test_older_files_of_gpt2_leave_the_prefix_out(tmp_path: Path) -> None:
 def test_the_ends_of_the_generation_file_go_first(folder: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
     assert read_config(folder).ends == (5, 6)
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads"])
+@pytest.mark.parametrize("size", [10**8, 10**12])
+def test_sizes_that_the_files_cannot_hold_are_refused_before_allocating(folder: Path, key: str, size: int) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: size}))
+    tracemalloc.start()
+    with pytest.raises(ModelMismatchError, match=f"{key} = {size:,}"):
+        llm.load(folder)
+    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_weights_that_are_not_numbers_are_named(folder: Path, dtype: str) -> None:
+    file = folder / "model.safetensors"
+    arrays = {name: np.array(array) for name, array in nn.load(file).items()}
+    name = sorted(name for name in arrays if "mlp" in name)[0]
+    arrays[name].reshape(-1)[5] = np.inf
+    nn.save(arrays, file)
+    llm.load(folder, dtype=dtype, backend="numpy")
+    arrays[name].reshape(-1)[7] = np.nan
+    nn.save(arrays, file)
+    with pytest.raises(ModelDamagedError, match=f"{name}.*NaN"):
+        llm.load(folder, dtype=dtype, backend="numpy")
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/tmp/outside.safetensors", "a/../../b.safetensors"])
+def test_an_index_names_only_files_of_its_folder(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": name}}))
+    with pytest.raises(ModelDamagedError, match="not inside its folder"):
+        llm.load(folder)
+    with pytest.raises(WeightsFileError, match="not inside its folder"):
+        nn.load(folder)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 import polyrhythm as pr
 from polyrhythm import llm
@@ -193,3 +195,31 @@ def test_other_backends_write_the_same(folder: Path, model: llm.Model, backend: 
     other = llm.load(folder, backend=backend)
     for one, same in zip(model.generate(PROMPTS, 12), other.generate(PROMPTS, 12), strict=True):
         assert one.tokens.tolist() == same.tokens.tolist()
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "bloom", "mamba", "rwkv", "recurrent_gemma"])
+def test_vectors_are_means_of_the_last_hidden_states(tmp_path: Path, family: str) -> None:
+    folder = llm.write_random(tmp_path, family, eos_token_id=None)
+    model = llm.load(folder, backend="numpy")
+    reference = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32)
+    for row in ([1, 2, 3, 4, 5], [7]):
+        with torch.no_grad():
+            states = reference(torch.tensor([row])).last_hidden_state[0].numpy()
+        mean = states.mean(0)
+        np.testing.assert_allclose(model.embed(row), mean / np.linalg.norm(mean), atol=1e-4)
+    assert model.embed([[1, 2, 3], [4]]).shape == (2, model.config.width)
+
+
+def test_keys_and_values_in_half_the_bytes(tmp_path: Path) -> None:
+    folder = llm.write_random(tmp_path, eos_token_id=None)
+    model, half = (llm.load(folder, kv_dtype=kind) for kind in (None, "bfloat16"))
+    for own, kind in ((model, "float32"), (half, "bfloat16")):
+        lines = [line.split() for line in str(own.generating().program.memory).splitlines()]
+        stored = [shape for what, name, shape, *_ in lines if what == "buffer" and "_cache" in name]
+        assert stored
+        assert all(shape.startswith(f"{kind}[") for shape in stored)
+    text = [1, 2, 3, 4, 5, 6]
+    wanted = model.logits(text)
+    np.testing.assert_allclose(half.logits(text), wanted, atol=0.03 * np.abs(wanted).max())
+    assert np.abs(half.logits(text) - wanted).max() > 0
+    assert len(half.generate(text, 5).tokens) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
@@ -16,8 +17,9 @@ from starlette.testclient import TestClient
 
 from polyrhythm import llm
 from polyrhythm.llm.errors import PromptError
-from polyrhythm.llm.serving import Busy, Engine, application
-from polyrhythm.llm.serving.engine import Request
+from polyrhythm.llm.serving import Busy, Engine, application, bodies
+from polyrhythm.llm.serving.requests import Request
+from polyrhythm.llm.serving.slots import STEPS, Slots
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
 HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0}
@@ -111,6 +113,41 @@ def test_bodies_that_are_refused(client: TestClient, path: str, body: Any, messa
     assert message in response.json()["error"]["message"]
 
 
+def test_embeddings(client: TestClient, model: llm.Model) -> None:
+    found = client.post("/v1/embeddings", json={"input": ["hello", "other"], "model": "tiny"}).json()
+    wanted = model.embed(["hello", "other"])
+    np.testing.assert_allclose([entry["embedding"] for entry in found["data"]], wanted, atol=1e-6)
+    assert found["usage"] == {"prompt_tokens": 10, "total_tokens": 10}
+    packed = client.post("/v1/embeddings", json={"input": "hello", "encoding_format": "base64"}).json()
+    np.testing.assert_array_equal(np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), "f4"), wanted[0])
+    wrong: list[Any] = [{}, {"input": []}, {"input": "a", "dimensions": 3}, {"input": [[]]}, {"input": {"a": 1}}]
+    for body in wrong:
+        assert client.post("/v1/embeddings", json=body).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"type": "text"}, {}),
+        ({"type": "json_object"}, {"json_schema": {"type": "object"}}),
+        (
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "null"}}},
+            {"json_schema": {"type": "null"}},
+        ),
+    ],
+)
+def test_response_formats(model: llm.Model, given: Any, options: Any) -> None:
+    asked = bodies.chat(model, {**HELLO, "response_format": given})
+    assert {key: value for key, value in asked.options.items() if key == "json_schema"} == options
+
+
+def test_response_formats_that_are_refused(client: TestClient) -> None:
+    for given in ({}, "json", {"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {}}):
+        answer = client.post("/v1/chat/completions", json={**HELLO, "response_format": given})
+        assert answer.status_code == 400
+        assert "response_format" in answer.json()["error"]["message"]
+
+
 def test_a_key_that_requests_must_bring(model: llm.Model) -> None:
     with TestClient(application(model, "tiny", api_key="secret")) as client:
         assert client.get("/v1/models").status_code == 401
@@ -160,7 +197,7 @@ def wait(condition: Any) -> None:
 
 def test_requests_that_wait_are_one_batch_and_get_what_they_get_alone(model: llm.Model) -> None:
     slow = Slow(model)
-    engine = Engine(slow, rows=4, waiting=8)  # type: ignore[arg-type]
+    engine = Engine(slow, rows=4, waiting=8, context=0)  # type: ignore[arg-type]
     first = collect(engine, [1, 2], 3)
     wait(lambda: engine.running == 1)
     asked = [([5, 6, 7], 4), ([9], 7), ([20, 21], 2)]
@@ -177,7 +214,7 @@ def test_requests_that_wait_are_one_batch_and_get_what_they_get_alone(model: llm
 
 def test_requests_that_are_cancelled_late_or_too_many(model: llm.Model) -> None:
     slow = Slow(model)
-    engine = Engine(slow, rows=4, waiting=2)  # type: ignore[arg-type]
+    engine = Engine(slow, rows=4, waiting=2, context=0)  # type: ignore[arg-type]
     gone, heard = collect(engine, [1, 2], 50)
     wait(lambda: engine.running == 1)
     _, late = collect(engine, [5], 5, deadline=time.monotonic() - 1)
@@ -211,7 +248,7 @@ def test_an_error_of_one_batch_is_told_to_it_alone(tmp_path: Path) -> None:
 
 def test_closing_refuses_those_that_wait(model: llm.Model) -> None:
     slow = Slow(model)
-    engine = Engine(slow, rows=1)  # type: ignore[arg-type]
+    engine = Engine(slow, rows=1, context=0)  # type: ignore[arg-type]
     _, first = collect(engine, [1], 2)
     wait(lambda: engine.running == 1)
     _, second = collect(engine, [2], 2)
@@ -226,6 +263,101 @@ def test_a_number_of_tokens_for_each_prompt(model: llm.Model) -> None:
     found = model.generate(prompts, [2, 6, 4])
     expected = [model.generate(prompt, count).tokens.tolist() for prompt, count in zip(prompts, (2, 6, 4), strict=True)]
     assert [one.tokens.tolist() for one in found] == expected
+
+
+def test_texts_begin_and_end_in_slots_at_steps_of_their_own(model: llm.Model) -> None:
+    """Each gets what it gets alone, whatever was in its slot before, and nobody waits for the longest."""
+    engine = Engine(model, rows=3, context=48)
+    rng = np.random.default_rng(0)
+    asked = [(rng.integers(0, 256, rng.integers(1, 9)).tolist(), int(rng.integers(1, 20))) for _ in range(12)]
+    found = [collect(engine, *each)[1] for each in asked]
+    wait(lambda: all(heard and heard[-1] is None for heard in found))
+    for (tokens, count), heard in zip(asked, found, strict=True):
+        assert [piece.token for _, piece in heard[:-1]] == model.generate(tokens, count).tokens.tolist()
+        assert "".join(piece.text for _, piece in heard[:-1]) == model.generate(tokens, count).text
+    assert engine.counts.batches == 0
+    # Three at a time, one step for each token of prompt and text: far fewer steps than texts one after the other.
+    total = sum(len(tokens) + count for tokens, count in asked)
+    assert engine.counts.steps < total / 2
+    engine.close()
+
+
+def test_what_is_not_for_slots_runs_when_they_are_empty(model: llm.Model) -> None:
+    engine = Engine(model, rows=2, context=32)
+    _, first = collect(engine, [1, 2], 20)
+    other: list[Any] = []
+    engine.submit(Request([3], 4, {"temperature": 0.7, "seed": 1}, other.append))
+    _, long = collect(engine, list(range(30)), 10)
+    _, last = collect(engine, [5], 3)
+    _, wrong = collect_with(engine, [5], 3, {"top_k": 0})
+    heard = [first, other, long, last]
+    wait(lambda: all(h and h[-1] is None for h in heard) and wrong)
+    assert [piece.token for _, piece in other[:-1]] == model.generate([3], 4, temperature=0.7, seed=1).tokens.tolist()
+    assert [piece.token for _, piece in long[:-1]] == model.generate(list(range(30)), 10).tokens.tolist()
+    assert [piece.token for _, piece in last[:-1]] == model.generate([5], 3).tokens.tolist()
+    assert isinstance(wrong[-1], PromptError)
+    engine.close()
+
+
+def collect_with(engine: Engine, tokens: list[int], count: int, options: Any) -> tuple[Request, list[Any]]:
+    found: list[Any] = []
+    request = Request(tokens, count, options, found.append)
+    engine.submit(request)
+    return request, found
+
+
+def test_slots_begin_another_stream_when_theirs_ends(model: llm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyrhythm.llm.serving.slots.STEPS", 12)
+    engine = Engine(model, rows=2, context=12)
+    found = [collect(engine, [n], 6)[1] for n in range(1, 8)]
+    wait(lambda: all(heard and heard[-1] is None for heard in found))
+    for n, heard in enumerate(found, 1):
+        assert [piece.token for _, piece in heard[:-1]] == model.generate([n], 6).tokens.tolist()
+    engine.close()
+    assert STEPS == 4096
+
+
+def test_a_request_in_a_slot_that_goes_away_makes_room(model: llm.Model) -> None:
+    engine = Engine(model, rows=1, context=512)
+    gone, heard = collect(engine, [1, 2], 400)
+    wait(lambda: len(heard) > 2)
+    gone.cancelled = True
+    _, found = collect(engine, [9], 3)
+    wait(lambda: found and found[-1] is None)
+    assert len(heard) < 400
+    assert engine.counts.cancelled == 1
+    assert [piece.token for _, piece in found[:-1]] == model.generate([9], 3).tokens.tolist()
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("family", "known"),
+    [
+        ("llama", True),
+        ("qwen3", True),
+        ("gemma3_text", True),
+        ("mixtral", True),
+        ("gpt2", False),
+        ("mamba", False),
+        ("bloom", False),
+    ],
+)
+def test_families_that_have_slots(tmp_path: Path, family: str, known: bool) -> None:
+    model = llm.load(llm.write_random(tmp_path, family, eos_token_id=None), backend="numpy")
+    slots = Slots(model, 2, 64)
+    assert slots.known is known
+    if not known:
+        return
+    heard: dict[int, list[Any]] = {5: [], 9: []}
+    late = Request([9, 3, 4], 6, {}, heard[9].append)
+    assert slots.begin(Request([5], 9, {}, heard[5].append))
+    for step in range(12):
+        if step == 3:
+            assert slots.begin(late)
+        for request, piece in slots.step():
+            request.deliver(piece.token)
+    assert heard[5] == model.generate([5], 9).tokens.tolist()
+    assert heard[9] == model.generate([9, 3, 4], 6).tokens.tolist()
 
 
 @pytest.mark.slow

@@ -81,3 +81,16 @@ def test_wrong_weights_are_refused() -> None:
         module.using({"weight": np.zeros((1, 2))})
     with pytest.raises(WeightsMismatchError, match="has shape"):
         module.using({"weight": np.zeros((2, 1)), "bias": np.zeros(1)})
+
+
+def test_sequential_has_the_weights_of_torch() -> None:
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    ours = nn.Sequential(nn.Linear(3, 5), pr.tanh, nn.Linear(5, 2))
+    assert list(ours.weights()) == list(theirs.state_dict())
+    weights = {name: pr.constant(value.numpy()) for name, value in theirs.state_dict().items()}
+    x = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
+    found = pr.evaluate(ours.using(weights)(pr.constant(x)))
+    np.testing.assert_allclose(found, theirs(torch.as_tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6)
+    noisy = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
+    np.testing.assert_array_equal(pr.evaluate(noisy.eval()(pr.constant(x))), x)
+    assert isinstance(ours[-1], nn.Linear)

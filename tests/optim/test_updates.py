@@ -257,3 +257,21 @@ def test_digits_of_the_first_steps_in_float32() -> None:
     p = optim.over(i, pr.constant(1.0))
     optim.adam(i, p, pr.grad(p * 1e-3, p), rate=1.0)
     assert abs(float(pr.evaluate(p, bounds={I: 1})[1])) < 2e-5  # epsilon, and no more
+
+
+def test_lamb_as_in_optax() -> None:
+    i, I = pr.dim("i")
+    init = {"w": np.array([[1.0, -2.0], [0.5, 3.0]], "float32"), "b": np.zeros(2, "float32")}
+    params = optim.over(i, init)
+    loss = ((params["w"] @ params["b"] - 1.0) ** 2).sum() + (params["w"] ** 2).sum()
+    optim.lamb(i, params, pr.grad(loss, params), rate=0.1, weight_decay=0.01)
+    found = pr.evaluate(params, bounds={I: 5})
+    rule = optax.lamb(0.1, weight_decay=0.01)
+    weights: Any = {k: jnp.asarray(v) for k, v in init.items()}
+    state = rule.init(weights)
+    for step in range(5):
+        slope = jax.grad(lambda p: ((p["w"] @ p["b"] - 1.0) ** 2).sum() + (p["w"] ** 2).sum())(weights)
+        updates, state = rule.update(slope, state, weights)
+        weights = optax.apply_updates(weights, updates)
+        for name, value in weights.items():
+            np.testing.assert_allclose(found[name][step + 1], value, rtol=1e-4, atol=1e-6)

@@ -15,14 +15,6 @@ Bounds = Mapping[str, int]
 Arrays = dict[str, Any]
 
 
-REFUSED = {
-    "batch_generation": "compiled programs cannot end t at a different step for each b yet",
-    "ragged_sums": "compiled programs cannot have ragged dims yet",
-    "ragged_recurrence": "compiled programs cannot have ragged dims yet",
-}
-"""The programs that cannot be compiled yet, and why. Tests hold that these are refused and no others."""
-
-
 @dataclass(frozen=True)
 class Built:
     """A program as the user hands it to the compiler.
@@ -51,11 +43,6 @@ class Case:
     reference: Callable[[Arrays, Bounds], Arrays]
     given: tuple[str, ...] = ()
     tolerance: float = field(default=1e-5)
-
-    @property
-    def refused(self) -> str | None:
-        """Why only the oracle runs it; None for all others."""
-        return REFUSED.get(self.name)
 
     @cached_property
     def built(self) -> Built:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm import rl
 from polyrhythm.rl import environments
 
 STEPS, ENVS = 2500, 4
@@ -33,7 +34,11 @@ def by_gymnasium(name: str) -> dict[str, np.ndarray]:
             row["state"].append(np.array(inner.state))
             # Two carts are pushed wisely for the most part, so that some episodes reach their limit.
             action = env.action_space.sample()
-            if not name.startswith("CartPole"):
+            if name.startswith("MountainCar-") and number < 2:
+                action = 2 * int(inner.state[1] > 0)  # rocking brings two of them out
+            if name.startswith("Acrobot") and number < 2:  # chaotic: compared step by step only
+                action = 2 * int(inner.state[3] > 0)
+            if isinstance(env.action_space, gymnasium.spaces.Box):
                 action = np.round(64 * action) / 64  # Gymnasium multiplies torques in float32: these it does exactly
             if name.startswith("CartPole") and number < 2 and random.random() < 0.95:
                 action = int(inner.state[2] + 0.5 * inner.state[3] + 0.1 * inner.state[0] + 0.2 * inner.state[1] > 0)
@@ -55,6 +60,7 @@ def by_gymnasium(name: str) -> dict[str, np.ndarray]:
     [
         ("CartPole-v1", environments.CartPole(dtype="float64")),
         ("Pendulum-v1", environments.Pendulum(dtype="float64")),
+        ("MountainCar-v0", environments.MountainCar(dtype="float64")),
     ],
 )
 def test_like_gymnasium(name: str, environment: Any) -> None:
@@ -63,7 +69,7 @@ def test_like_gymnasium(name: str, environment: Any) -> None:
     t, T = pr.dim("t")
     size = expected["state"].shape[-1]
     fresh = pr.input("fresh", (ENVS, size), (t,), "float64")
-    discrete = isinstance(environment.actions, environments.Discrete)
+    discrete = isinstance(environment.actions, rl.Discrete)
     action = pr.input("action", (ENVS,) if discrete else (ENVS, 1), (t,), "int32" if discrete else "float64")
     physics = pr.recurrent((ENVS, size), ((t, T + 1),), "float64")
     age = pr.recurrent((ENVS,), ((t, T + 1),), "int32")
@@ -97,14 +103,21 @@ def test_like_gymnasium(name: str, environment: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "environment"), [("CartPole-v1", environments.CartPole()), ("Pendulum-v1", environments.Pendulum())]
+    ("name", "environment"),
+    [
+        ("CartPole-v1", environments.CartPole()),
+        ("Pendulum-v1", environments.Pendulum()),
+        ("MountainCar-v0", environments.MountainCar()),
+        ("MountainCarContinuous-v0", environments.MountainCarContinuous()),
+        ("Acrobot-v1", environments.Acrobot()),
+    ],
 )
 def test_single_steps_in_float32(name: str, environment: Any) -> None:
     """As they are used in training: each step from Gymnasium's state, since roundings grow along a run."""
     expected = by_gymnasium(name)
     t, T = pr.dim("t")
     physics = pr.input("physics", expected["state"].shape[1:], (t,))
-    discrete = isinstance(environment.actions, environments.Discrete)
+    discrete = isinstance(environment.actions, rl.Discrete)
     action = pr.input("action", (ENVS,) if discrete else (ENVS, 1), (t,), "int32" if discrete else "float32")
     state = {"physics": physics, "age": pr.zeros((ENVS,), "int32")}
     done = environments.advance(environment, state, action, {"physics": physics})

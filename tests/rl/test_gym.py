@@ -97,7 +97,7 @@ def test_state_is_saved_and_restored() -> None:
 def test_steps_that_only_reset_count_for_nothing(make: Any) -> None:
     """Episodes of one step: every other step only resets, and some iterations have nothing else."""
     lone = rl.Gym(SyncVectorEnv([lambda: Count(1)], autoreset_mode=AutoresetMode.NEXT_STEP))
-    model = rl.ActorCritic(lone.observation_shape, lone.actions, (), np.random.default_rng(0))
+    model = rl.ActorCritic(lone.observations, lone.actions, (), np.random.default_rng(0))
     steps = 4 if make is rl.ppo else 1
     kinds = {rl.reinforce: rl.ReinforceSettings, rl.a2c: rl.A2CSettings, rl.ppo: rl.PPOSettings}
     training = make(lone, model, kinds[make](steps=steps))
@@ -121,20 +121,71 @@ def test_actions_begin_where_the_space_does() -> None:
     assert both.step(np.array([0, 1]))[1].tolist() == [[5.0], [6.0]]
 
 
+class Anything(gymnasium.Env[Any, Any]):
+    """Observations and actions of some spaces; an episode has three steps, and each action is checked."""
+
+    def __init__(self, observations: Any, actions: Any) -> None:
+        self.observation_space, self.action_space, self.age = observations, actions, 0
+        observations.seed(0)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.age = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), (action, self.action_space)
+        self.age += 1
+        return self.observation_space.sample(), 1.0, self.age == 3, False, {}
+
+
+SPACES = gymnasium.spaces
+OBSERVED: list[Any] = [
+    SPACES.Discrete(4, start=2),
+    SPACES.MultiDiscrete([2, 3]),
+    SPACES.MultiBinary(3),
+    SPACES.Box(0, 255, (6, 6, 3), np.uint8),
+    SPACES.Dict(image=SPACES.Box(0, 255, (3, 6, 6), np.uint8), gear=SPACES.Discrete(3)),
+    SPACES.Tuple([SPACES.Box(-1, 1, (2,)), SPACES.Dict(a=SPACES.Discrete(2))]),
+]
+ACTED: list[Any] = [
+    SPACES.MultiDiscrete([2, 3], start=[1, 5]),
+    SPACES.MultiBinary(3),
+    SPACES.Box(np.array([-1, 0], np.float32), np.array([2, 1], np.float32)),
+    SPACES.Discrete(3, start=-1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(OBSERVED)))
+def test_agents_act_in_every_space(number: int) -> None:
+    """In every mode of resetting."""
+    mode = list(AutoresetMode)[number % 3]
+    spaces = OBSERVED[number], ACTED[number % len(ACTED)]
+    both = rl.Gym(SyncVectorEnv([lambda: Anything(*spaces)] * 2, autoreset_mode=mode))
+    model = rl.ActorCritic(both.observations, both.actions, (4,), np.random.default_rng(0))
+    training = rl.a2c(both, model, rl.A2CSettings(steps=4))
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    found = program(bounds={training.iterations: 3})
+    assert found["episodes"].sum() == (8 if mode is not AutoresetMode.NEXT_STEP else 6)
+    assert all(np.isfinite(w).all() for w in found["weights"].values())
+
+
 @pytest.mark.parametrize(
     ("space", "name"),
-    [
-        (gymnasium.spaces.MultiBinary(3), "action_space"),
-        (gymnasium.spaces.MultiDiscrete([2, 3]), "action_space"),
-        (gymnasium.spaces.Discrete(4), "observation_space"),
-        (gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(4)]), "observation_space"),
-    ],
+    [(SPACES.Dict(a=SPACES.Discrete(2)), "action_space"), (SPACES.Text(3), "observation_space")],
 )
 def test_other_spaces_are_refused(space: Any, name: str) -> None:
     environments = SyncVectorEnv([lambda: Count(3)])
     setattr(environments, f"single_{name}", space)
     with pytest.raises(pr.errors.DeclarationError, match="wrap the environment"):
         rl.Gym(environments)
+
+
+def test_a_single_environment_is_a_vector_of_one() -> None:
+    one = rl.Gym(gymnasium.make("CartPole-v1"))
+    assert one.count == 1
+    assert one.reset()[0].shape == (1, 4)
+    with pytest.raises(pr.errors.DeclarationError, match="make_vec"):
+        rl.Gym("CartPole-v1")
 
 
 class Forgetful(gymnasium.utils.EzPickle, Count):

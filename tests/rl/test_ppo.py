@@ -10,7 +10,7 @@ import torch
 
 import polyrhythm as pr
 from polyrhythm import optim, rl
-from polyrhythm.rl.ppo import Batch, Settings, _batch, loss
+from polyrhythm.rl.ppo import Batch, Settings, _rows_of, loss
 
 ROWS = 16
 
@@ -64,7 +64,7 @@ def torch_loss(w: dict[str, torch.Tensor], b: dict[str, torch.Tensor], s: Settin
 def test_loss_and_update_like_torch(discrete: bool, clip_value: bool) -> None:
     settings = Settings(clip_value=clip_value, normalize_advantage=clip_value, max_grad_norm=0.3)
     random = np.random.default_rng(0)
-    actions = rl.Discrete(2) if discrete else rl.Continuous(1)
+    actions = rl.Discrete(2) if discrete else rl.Box((1,))
     model = rl.ActorCritic((3,), actions, (5,), random)
     arrays = batch(random, discrete)
     u, U = pr.dim("u")
@@ -124,7 +124,7 @@ def test_every_row_is_in_one_minibatch_of_an_epoch() -> None:
     u, U = pr.dim("u")
     number = pr.value(t) * 2 + pr.constant(np.arange(2, dtype="int32"))  # of the row: two environments
     rollout = Batch(*(pr.where(i >= 0, number, 0) for _ in range(6)))
-    found = pr.evaluate(_batch(i, t, u, rollout, 2, settings).action[0:I, 0:U], bounds={I: 2, T: 6, U: 12})
+    found = pr.evaluate(_rows_of(i, t, u, rollout, 2, settings).action[0:I, 0:U], bounds={I: 2, T: 6, U: 12})
     orders = found.reshape(6, 12)  # of two iterations, three epochs each
     assert (np.sort(orders, 1) == np.arange(12)).all()
     assert len({tuple(order) for order in orders.tolist()}) == 6
@@ -132,7 +132,7 @@ def test_every_row_is_in_one_minibatch_of_an_epoch() -> None:
 
 def test_a_run_is_what_the_oracle_makes_of_it() -> None:
     lamps = rl.Arrays(rl.Synthetic((2,), length=3), 2)
-    model = rl.ActorCritic(lamps.observation_shape, lamps.actions, (3,), np.random.default_rng(0))
+    model = rl.ActorCritic(lamps.observations, lamps.actions, (3,), np.random.default_rng(0))
     training = rl.ppo(lamps, model, Settings(steps=4, epochs=2, minibatches=2, learning_rate=0.05, anneal_lr=2))
     bounds = training.bounds | {training.iterations: 2}
     expected = pr.evaluate(training.outputs, {}, bounds=bounds)
@@ -146,7 +146,7 @@ def test_a_run_is_what_the_oracle_makes_of_it() -> None:
 
 def test_minibatches_have_one_size() -> None:
     lamps = rl.Arrays(rl.Synthetic((2,), length=3), 3)
-    model = rl.ActorCritic(lamps.observation_shape, lamps.actions, ())
+    model = rl.ActorCritic(lamps.observations, lamps.actions, ())
     with pytest.raises(pr.errors.DeclarationError, match="5 steps of 3 environments are 15 rows"):
         rl.ppo(lamps, model, Settings(steps=5))
 
@@ -154,7 +154,7 @@ def test_minibatches_have_one_size() -> None:
 @pytest.mark.slow
 def test_learns_to_balance() -> None:
     carts = rl.Arrays(rl.CartPole(), 8)
-    model = rl.ActorCritic(carts.observation_shape, carts.actions, (64, 64), np.random.default_rng(0))
+    model = rl.ActorCritic(carts.observations, carts.actions, (64, 64), np.random.default_rng(0))
     training = rl.ppo(carts, model, Settings(steps=128, learning_rate=1e-3))
     program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
     score = program(bounds={training.iterations: 40})["return"]

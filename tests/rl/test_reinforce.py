@@ -23,7 +23,7 @@ PYTHON = 150_000  # bytes of Python's own objects, which come and go
 @cache
 def training(n: int | None) -> tuple[pr.Program, Any]:
     lamps = rl.Arrays(rl.Synthetic((SIZE,), length=5), ENVS)
-    made = rl.reinforce(lamps, rl.ActorCritic(lamps.observation_shape, lamps.actions, ()), rl.ReinforceSettings(n=n))
+    made = rl.reinforce(lamps, rl.ActorCritic(lamps.observations, lamps.actions, ()), rl.ReinforceSettings(n=n))
     return pr.compile(made.outputs, backend="numpy", progress=False), made
 
 
@@ -102,7 +102,7 @@ def test_gradients_do_not_pass_through_the_environment() -> None:
 
     def weights(environment: rl.Pendulum) -> dict[str, np.ndarray]:
         swings = rl.Arrays(environment, 2)
-        model = rl.ActorCritic(swings.observation_shape, swings.actions, (3,), np.random.default_rng(0))
+        model = rl.ActorCritic(swings.observations, swings.actions, (3,), np.random.default_rng(0))
         made = rl.reinforce(swings, model, rl.ReinforceSettings(steps=5, n=1, learning_rate=0.05))
         program = pr.compile(made.outputs, bounds=made.bounds, backend="numpy", progress=False)
         found: dict[str, np.ndarray] = program(bounds={made.iterations: 3})["weights"]
@@ -116,7 +116,7 @@ def test_gradients_do_not_pass_through_the_environment() -> None:
 def test_actions_of_gymnasium_may_be_real_numbers() -> None:
     made = gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync")
     swings = rl.Gym(made, seed=1)
-    model = rl.ActorCritic(swings.observation_shape, swings.actions, (3,), np.random.default_rng(0))
+    model = rl.ActorCritic(swings.observations, swings.actions, (3,), np.random.default_rng(0))
     training = rl.reinforce(swings, model, rl.ReinforceSettings(steps=4, n=1, learning_rate=0.05))
     program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
     found = program(bounds={training.iterations: 2})["weights"]
@@ -128,7 +128,7 @@ def test_actions_of_gymnasium_may_be_real_numbers() -> None:
 @pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
 def test_learns_to_balance(algorithm: str) -> None:
     carts = rl.Arrays(rl.CartPole(), 8)
-    model = rl.ActorCritic(carts.observation_shape, carts.actions, (32,), np.random.default_rng(0))
+    model = rl.ActorCritic(carts.observations, carts.actions, (32,), np.random.default_rng(0))
     if algorithm == "reinforce":
         training, iterations = rl.reinforce(carts, model, rl.ReinforceSettings(steps=128, learning_rate=1e-2)), 60
     else:
@@ -140,11 +140,11 @@ def test_learns_to_balance(algorithm: str) -> None:
 
 
 def test_bytes_follow_from_what_the_returns_look_ahead() -> None:
-    """Images of 3 x 16 x 16: a rollout with Monte Carlo, a few steps with TD, however many there are."""
-    images = rl.Arrays(rl.Synthetic((3, 16, 16), 100, 4), 2)
+    """Observations of 768 numbers: a rollout with Monte Carlo, a few steps with TD, however many there are."""
+    images = rl.Arrays(rl.Synthetic((768,), 100, 4), 2)
     peaks = {}
     for n, steps in ((None, 4_000), (1, 400), (1, 4_000)):
-        model = rl.ActorCritic(images.observation_shape, images.actions, (16,), np.random.default_rng(0))
+        model = rl.ActorCritic(images.observations, images.actions, (16,), np.random.default_rng(0))
         training = rl.reinforce(images, model, rl.ReinforceSettings(steps=steps, n=n))
         program = pr.compile(training.outputs, bounds=training.bounds)
         peaks[n, steps] = program.memory.peak({str(training.iterations): 2})

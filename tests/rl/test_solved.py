@@ -11,7 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from polyrhythm.rl.train import source, train
+from polyrhythm.rl.presets import source
+from polyrhythm.rl.train import train
 
 ENVIRONMENTS, STEPS, MOST_STEPS = 4, 128, 500_000
 EPISODES, SCORE = 100, 475.0

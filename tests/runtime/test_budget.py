@@ -102,7 +102,39 @@ def test_what_is_computed_counts_in_a_budget(path: str) -> None:
     with pytest.raises(MemoryBudgetError, match="the budget is 10,485,760") as raised:
         WHOLE[path](program, np.ones((2000, 8), "float32"))
     assert "return pr.exp(x[0 : t + 1] - x).sum(0)" in str(raised.value)
-    assert not program.stats.compilations  # refused by the plan
+    assert not program.backend.executor.programs  # nothing that could have run was kept
+
+
+def test_what_is_computed_between_host_calls_counts_in_a_budget() -> None:
+    x = pr.input("x", (2000,), (t,))
+    spread = pr.sort(x.axes[:, None] - x.axes[None, :], 0).axes[0]
+    seen = pr.host(lambda found: found, [spread], shape=(2000,))
+    program = pr.compile(seen.sum(0), memory_budget="1MB", progress=False)
+    assert program.memory.peak({T: 3}) > 16e6
+    with pytest.raises(MemoryBudgetError, match="the budget is 1,048,576; what argsort makes"):
+        program(x=np.ones((3, 2000), "float32"))
+    assert pr.compile(seen.sum(0), memory_budget="40MB", progress=False)(x=np.ones((3, 2000), "float32")).shape == (3,)
+
+
+@pytest.mark.parametrize("width", [3, 2000])
+def test_the_plan_of_a_program_with_host_functions_covers_its_regions(width: int) -> None:
+    x = pr.input("x", (width,), (t,))
+    y = pr.recurrent((width,), (t,))
+    y[0] = x[0]
+    y[t + 1] = pr.host(lambda found: found, [pr.tanh(y) + x[t + 1]], shape=(width,))
+    program = pr.compile(y, progress=False)
+    plan = program.memory.peak({T: 64})
+    regions = len(program.stats.compilations)
+    program(x=np.ones((64, width), "float32"))
+    assert len(program.stats.compilations) == regions > 0
+    largest = max(compilation.allocated for compilation in program.stats.compilations)
+    assert largest <= plan <= 1.1 * largest + 1e6
+
+
+def test_a_plan_without_a_bound_says_which() -> None:
+    for backend in ("jax", "numpy"):
+        with pytest.raises(pr.errors.MissingBoundError, match="depends on T"):
+            pr.compile(smoothed(), backend=backend).memory.peak({})
 
 
 @pytest.mark.parametrize("path", WHOLE)

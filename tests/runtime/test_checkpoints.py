@@ -359,9 +359,7 @@ LOGGING = ("reinforce", "reinforce_greedy")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name) for case in PROGRAMS if not case.refused and case.name not in LOGGING]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in PROGRAMS if case.name not in LOGGING])
 def test_every_program_from_every_step(case: Case, tmp_path: Path) -> None:
     built = case.built
     assert built.log is None

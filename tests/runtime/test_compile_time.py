@@ -69,7 +69,7 @@ def test_more_parameters_ask_nothing_new(made: list[int]) -> None:
 @pytest.mark.slow
 def test_ppo(made: list[int]) -> None:
     source = rl.Arrays(rl.Synthetic((8,), 100, 4), 32)
-    model = rl.ActorCritic(source.observation_shape, source.actions, (64, 64), np.random.default_rng(0))
+    model = rl.ActorCritic(source.observations, source.actions, (64, 64), np.random.default_rng(0))
     training = rl.ppo(source, model, rl.PPOSettings(steps=250))
     started = time.process_time()
     pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)

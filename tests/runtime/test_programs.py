@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.errors import UnsupportedError
 from polyrhythm.runtime.program import Program
 from tests.programs import PROGRAMS
-from tests.programs.case import REFUSED, Bounds, Case
+from tests.programs.case import Bounds, Case
 
 QUICK_ON_JAX = {"fibonacci", "rnn", "causal_attention", "gae", "edit_distance", "generation", "downsampled"}
 
-CASES = {case.name: case for case in PROGRAMS if not case.refused}
+CASES = {case.name: case for case in PROGRAMS}
 
 
 @cache
@@ -54,19 +52,6 @@ def test_program_on_jax(case: Case) -> None:
 def test_program_on_jax_at_all_bounds(case: Case) -> None:
     for bounds in case.bounds:
         check(case, "jax", bounds)
-
-
-@pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
-@pytest.mark.parametrize("case", [case for case in PROGRAMS if case.refused], ids=lambda case: case.name)
-def test_what_cannot_run_is_refused(case: Case, backend: str) -> None:
-    built = case.built
-    assert case.refused is not None
-    with pytest.raises(UnsupportedError, match=f"^{re.escape(case.refused)}\n"):
-        pr.compile(built.outputs, until=built.until, effects=built.effects, backend=backend)
-
-
-def test_the_list_of_what_is_refused_names_programs() -> None:
-    assert set(REFUSED) <= {case.name for case in PROGRAMS}
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])

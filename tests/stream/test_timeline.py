@@ -12,7 +12,7 @@ from polyrhythm.stream import Hardware, Program, Run, StreamError, map_tiles, re
 from polyrhythm.stream.timeline import (
     chrome_trace,
     node_utilisation,
-    timeline_html,
+    report,
     timeline_svg,
     write_chrome_trace,
 )
@@ -50,7 +50,7 @@ def test_the_svg_stays_small_however_long_the_run() -> None:
 
 
 def test_the_page_lists_the_utilisation_of_every_node(run: Run) -> None:
-    assert "thrice" in timeline_html(run, title="A small program")
+    assert "thrice" in report(run, "A small program")
     shares = {name: busy for name, _, busy, _ in node_utilisation(run)}
     assert shares["exp"] == pytest.approx(24 / run.cycles)
 

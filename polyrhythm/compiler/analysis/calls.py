@@ -64,6 +64,25 @@ class Call:
     lengths: Mapping[str, np.ndarray] = field(default_factory=dict)  # of the inputs that were given as ragged
 
 
+def by_name(names: Iterable[str], inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs with trees of arrays taken apart: the leaves by the paths to them, where those are inputs.
+
+    >>> by_name(["x", "p.w", "p.b.0"], {"x": 1, "p": {"w": 2, "b": [3]}})
+    {'x': 1, 'p.w': 2, 'p.b.0': 3}
+    """
+    if all(name in names or not isinstance(value, (dict, list, tuple)) for name, value in inputs.items()):
+        return inputs
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        inner = name not in names and any(other.startswith(f"{name}.") for other in names)
+        if inner and isinstance(value, (dict, list, tuple)):
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            found.update(by_name(names, {f"{name}.{key}": part for key, part in parts}))
+        else:
+            found[name] = value
+    return found
+
+
 def prepare(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> Call:
     """Check what a program is called with and solve its bounds. The arrays are copies."""
     arrays = _arrays(graph, inputs)
@@ -159,7 +178,7 @@ def _array(name: str, node: Node, value: Any) -> np.ndarray:
             fix="put the dims first, in order, then the axes of the value",
             also=_declaration(node),
         )
-    kinds = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "V": "float"}
+    kinds = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "V": "float", "c": "complex"}
     have, want = kinds.get(array.dtype.kind, str(array.dtype)), kinds[node.dtype.kind]
     # A Python list of whole numbers reads as integers; as a list it carries no type of its own.
     listed = not hasattr(value, "dtype") and have == "integer" and want == "float"

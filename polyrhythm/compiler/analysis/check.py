@@ -19,6 +19,7 @@ from itertools import combinations
 from operator import and_
 
 from polyrhythm.compiler.analysis.naming import described, is_named, point, read
+from polyrhythm.compiler.analysis.stopping import check_stopping
 from polyrhythm.compiler.analysis.well_founded import check_progress
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import (
@@ -46,7 +47,7 @@ from polyrhythm.compiler.ir.graph import (
     operand_type,
     same_rows,
 )
-from polyrhythm.compiler.ir.reads import cone, positioned, roots
+from polyrhythm.compiler.ir.reads import positioned, roots
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.errors import (
@@ -57,7 +58,6 @@ from polyrhythm.errors import (
     PolyrhythmError,
     ShapeError,
     UndefinedError,
-    UntilError,
 )
 
 
@@ -71,7 +71,7 @@ def checked(graph: Graph) -> Graph:
     nodes = {name: checker.restricted(node, demand[name]) for name, node in checker.nodes.items()}
     sound = replace(graph, nodes=nodes, requirements=tuple(dict.fromkeys(checker.requirements)))
     check_progress(sound)
-    checker.stopping()
+    check_stopping(sound)
     return sound
 
 
@@ -409,21 +409,6 @@ class _Checker:
             return None
         whole = points(allowed, bounds_bad.columns)
         return (whole - bounds_bad).given(whole).condition()
-
-    def stopping(self) -> None:
-        """No stopping condition depends on the length it decides."""
-        for symbol, name in self.graph.until.items():
-            assert symbol.bound is not None
-            bound = longest(symbol.bound)
-            behind = cone(self.graph, name)
-            for node in (node for node in self.graph if node.name in behind):
-                for definition in node.definitions:
-                    if not definition.symbols.isdisjoint((symbol.bound, bound)):
-                        raise UntilError(
-                            f"the stopping condition of {symbol} depends on {bound}, the length it decides",
-                            fix=f"stop on values of the current and earlier steps only, without {bound}",
-                            at=definition.at,
-                        )
 
 
 def _called_everywhere(definition: Definition) -> bool:

@@ -21,7 +21,7 @@ from math import lcm
 from typing import Generic, TypeVar
 
 from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq, ge
+from polyrhythm.compiler.ir.conditions import Compare, Condition, conjunction, eq, ge, parts_of
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, least, solutions
 from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, dims_of
@@ -46,7 +46,9 @@ Dims = Mapping[Vertex, Sequence[Symbol]]
 """The dims of each statement that no loop has taken yet."""
 
 
-def depth(needs: Sequence[Need[Vertex]], dims: Dims[Vertex]) -> int | None:
+def depth(
+    needs: Sequence[Need[Vertex]], dims: Dims[Vertex], is_definition: Callable[[Vertex], bool] = lambda vertex: False
+) -> int | None:
     """The least number of nested loops that carry something; None where no order was found."""
     successors: dict[Vertex, list[Vertex]] = {vertex: [] for vertex in dims}
     for need in needs:
@@ -56,28 +58,45 @@ def depth(needs: Sequence[Need[Vertex]], dims: Dims[Vertex]) -> int | None:
         inside = set(component)
         own = [need for need in needs if need.reader in inside and need.source in inside]
         if own:
-            found = depths(component, own, dims)
+            found = depths(component, own, dims, is_definition)
             if not found:
                 return None
             deepest = max(deepest, min(found.values()))
     return deepest
 
 
-def depths(component: Sequence[Vertex], own: Sequence[Need[Vertex]], dims: Dims[Vertex]) -> dict[Symbol, int]:
+def depths(
+    component: Sequence[Vertex],
+    own: Sequence[Need[Vertex]],
+    dims: Dims[Vertex],
+    is_definition: Callable[[Vertex], bool] = lambda vertex: False,
+) -> dict[Symbol, int]:
     """For each dim that may be the outermost loop of a component, the depth it leads to."""
     found: dict[Symbol, int] = {}
     for symbol in dict.fromkeys(symbol for vertex in component for symbol in dims[vertex]):
-        for ranks in rankings(component, own, dims, symbol, lambda vertex: False):
-            inner = left_open(component, own, ranks)
-            if inner is None:
-                continue
-            carried, rest = inner
-            left = {v: [s for s in dims[v] if s is not symbol] for v in component}
-            deeper = depth(rest, left)
+        for ranks in rankings(component, own, dims, symbol, is_definition):
+            deeper = depth_by(component, own, dims, symbol, ranks, is_definition)
             if deeper is not None:
-                found[symbol] = carried + deeper
+                found[symbol] = deeper
                 break
     return found
+
+
+def depth_by(
+    component: Sequence[Vertex],
+    own: Sequence[Need[Vertex]],
+    dims: Dims[Vertex],
+    symbol: Symbol,
+    ranks: Mapping[Vertex, Term],
+    is_definition: Callable[[Vertex], bool],
+) -> int | None:
+    """The depth that a loop along a dim by some ranks leads to; None where what it leaves open has no order."""
+    inner = left_open(component, own, ranks)
+    if inner is None:
+        return None
+    left = {v: [s for s in dims[v] if s is not symbol] for v in component}
+    deeper = depth(inner[1], left, is_definition)
+    return None if deeper is None else inner[0] + deeper
 
 
 @lru_cache(1 << 12)
@@ -107,8 +126,13 @@ def rankings(
     dims: Dims[Vertex],
     symbol: Symbol,
     is_definition: Callable[[Vertex], bool],
+    by_others: bool = False,
 ) -> Iterator[dict[Vertex, Term]]:
-    """Rank functions along a dim that the reads suggest, forwards and backwards; whether they fit is not yet known."""
+    """Rank functions along a dim that the reads suggest, forwards and backwards; whether they fit is not yet known.
+
+    With `by_others`, what lacks the dim may rank by a dim of its own that it reads it at, as `f(c[k])` does in a table
+    over spans: no loop along the dim computes it there, but it is well-founded.
+    """
     along = [vertex for vertex in component if symbol in dims[vertex]]
     if not along:
         return
@@ -121,13 +145,23 @@ def rankings(
     steady = [need for need in moving if keeps_pace(need.steps[symbol], symbol)]
     # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
     mostly = [n for n in moving if not is_definition(n.source) or keeps_pace(n.steps[symbol], symbol)]
+    nested: tuple[list[Need[Vertex]], ...] = (moving, mostly, steady, [])  # each a part of the last
+    parts = [*{len(reads): (reads, along[:1]) for reads in nested}.values()]
+    # Definitions that read each other at several paces: each ranks by its steps, and what it is made of along with it.
+    definitions = [vertex for vertex in along if is_definition(vertex)]
+    parts += [([n for n in moving if not is_definition(n.source)], definitions)] if definitions else []
     tried: list[dict[Vertex, Term]] = []
-    for reads in {len(reads): reads for reads in (moving, mostly, steady, [])}.values():  # each a part of the last
-        ranks = standing_ranks(follow_ranks(along, reads, symbol), component, own)
-        if ranks not in tried:
-            tried.append(ranks)
-            yield ranks
-            yield {vertex: -rank for vertex, rank in ranks.items()}
+    followed = [follow_ranks(along, reads, symbol, tied) for reads, tied in parts]
+    # What lacks the dim ranks where it reads, maybe counted from the end; or where it is read; or at the first step.
+    ways: list[tuple[Sequence[Need[Vertex]], Sequence[Need[Vertex]], bool]]
+    ways = [(own, (), False), (own, own, False), ((), (), False)]
+    ways += [(own, (), True), (own, own, True)] if by_others else []
+    for reading, read, varying in ways:
+        for ranks in (standing_ranks(ranks, component, reading, read, varying) for ranks in followed):
+            if ranks not in tried:
+                tried.append(ranks)
+                yield ranks
+                yield {vertex: -rank for vertex, rank in ranks.items()}
 
 
 def left_open(
@@ -159,22 +193,47 @@ def left_open(
 
 
 def standing_ranks(
-    ranks: Mapping[Vertex, Term], component: Sequence[Vertex], edges: Sequence[Need[Vertex]]
+    ranks: Mapping[Vertex, Term],
+    component: Sequence[Vertex],
+    reading: Sequence[Need[Vertex]],
+    read: Sequence[Need[Vertex]],
+    varying: bool = False,
 ) -> dict[Vertex, Term]:
     """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
 
-    Theirs is the rank of what they read; the shifts settle the rest.
+    Theirs is the rank of what they read, or else of the one step that reads them; the shifts settle the rest. It is the
+    same at all their points, unless it may be `varying`.
     """
     ranks = dict(ranks)
     known = -1
     while known < len(ranks):
         known = len(ranks)
-        for edge in edges:
-            if edge.reader not in ranks and edge.source in ranks:
-                read = ranks[edge.source].substitute(edge.steps)
-                if not dims_of(read):
-                    ranks[edge.reader] = read
+        for need in reading:
+            if need.reader not in ranks and need.source in ranks:
+                _give(ranks, need.reader, ranks[need.source].substitute(need.steps), varying)
+        for need in read if known == len(ranks) else ():
+            if need.source not in ranks and need.reader in ranks:
+                _give(ranks, need.source, ranks[need.reader].substitute(_fixed(need.condition)), False)
     return {statement: ranks.get(statement, Term(0)) for statement in component}
+
+
+def _give(ranks: dict[Vertex, Term], vertex: Vertex, rank: Term, varying: bool) -> None:
+    """Note the rank of a statement, if it is the same at all its points or may vary."""
+    if varying or not dims_of(rank):
+        ranks[vertex] = rank
+
+
+def _fixed(condition: Condition) -> dict[Symbol, Term]:
+    """The dims that have one step under a condition, which says so directly."""
+    found: dict[Symbol, Term] = {}
+    for part in parts_of(condition):
+        if isinstance(part, Compare) and part.relation == "==":
+            for symbol in dims_of(part.term):
+                rate = part.term.coefficient(symbol)
+                other = Term.of(symbol) - part.term * rate
+                if abs(rate) == 1 and not dims_of(other):
+                    found[symbol] = other
+    return found
 
 
 Line = Mapping[Symbol | None, Fraction]
@@ -184,13 +243,15 @@ STEP: Line = {None: Fraction(1)}
 """The growth of the step itself, moved or not."""
 
 
-def follow_ranks(component: Sequence[Vertex], edges: Sequence[Need[Vertex]], symbol: Symbol) -> dict[Vertex, Term]:
+def follow_ranks(
+    component: Sequence[Vertex], edges: Sequence[Need[Vertex]], symbol: Symbol, tied: Sequence[Vertex]
+) -> dict[Vertex, Term]:
     """Ranks that follow the reads along a dim: what reads step `a*t // b` ranks at the rate a/b of what it reads.
 
-    A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. Where the reads do not
-    say, the rank is the step itself.
+    A read that mirrors the dim, of step `T - 1 - t`, turns the rank around and moves it by T. The rank of those that
+    are `tied` is the step itself, and of all that the reads do not connect with them.
     """
-    ranks: dict[Vertex, Line] = {component[0]: STEP}
+    ranks: dict[Vertex, Line] = dict.fromkeys(tied, STEP)
     lines = [(edge, line) for edge in edges if (line := growth(edge.steps[symbol], symbol)) is not None]
     known = 0
     while known < len(ranks):

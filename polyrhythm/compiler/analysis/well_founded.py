@@ -105,7 +105,7 @@ def _rankings(
     """Candidate rank functions along each dim."""
     dims = {statement: graph[statement[0]].symbols for statement in component}
     for symbol in dict.fromkeys(symbol for statement in component for symbol in dims[statement]):
-        for ranks in rankings(component, edges, dims, symbol, lambda statement: graph[statement[0]].recurrent):
+        for ranks in rankings(component, edges, dims, symbol, lambda statement: graph[statement[0]].recurrent, True):
             if all(_is_rank(graph[name], ranks[name, number]) for name, number in component):
                 yield ranks
 

@@ -52,7 +52,9 @@ def turned_around(
     rows: Collection[Symbol] = (),
 ) -> Touch:
     """Solve `the steps read == p` for the reader's point; steps along `rows` stay free, not their quotients."""
-    primed = {symbol: graph.fresh_dim(symbol) for symbol in reader.symbols}
+    # A dim on which lengths depend keeps its name, if the source does not have it: they are the lengths of its rows.
+    owners = {o for s in conjunction(reader.points, definition.domain).symbols for o in s.over} - {*source.symbols}
+    primed = {symbol: symbol if symbol in owners else graph.fresh_dim(symbol) for symbol in reader.symbols}
     fresh = {old: Term.of(new) for old, new in primed.items()}
     conditions = [reader.points.substitute(fresh), definition.domain.substitute(fresh)]
     equations: list[tuple[Term, Term]] = []
@@ -172,16 +174,36 @@ def _pulled(
     slow = [(d, rows[old]) for old, d in touch.free.items() if old in rows]
     fast = [d for old, d in touch.free.items() if old not in rows]
     outer = Space(graph, (*source.dims, *(d for d, _ in slow)), TRUE, definition.at, f"d_{source.name}")
-    total = _summed(outer, each, fast, touched) if fast else each
+    total = each
+    for summed in _inner_first(fast):
+        left = (*source.dims, *(d for d in fast if d not in summed and d in graph.nodes[total].dims))
+        inner = replace(outer, dims=(*left, *(d for d, _ in slow)))
+        total = _summed(inner, total, summed, touched)
     if not slow:
         return total
     # A recurrence is computed wherever it is defined, so it is defined only where something is touched.
     others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
+    others += _elsewhere(touched, source.symbols)
     read = simplified(touched.without(others).condition(), source.rectangle)
     for d, upwards in reversed(slow):
         total = _added_up(graph, total, d, upwards, read, definition.at, f"d_{source.name}")
     whole = Space(graph, source.dims, read, definition.at, f"d_{source.name}")
     return total if read is TRUE else _or_zero(whole, whole.current(total), read)
+
+
+def _inner_first(dims: Sequence[NodeDim]) -> list[list[NodeDim]]:
+    """Dims in groups that are summed over together: rows of different lengths before the dims of the rows."""
+    left, groups = list(dims), []
+    while left:
+        owners = {owner for d in left for s in d.extent.symbols for owner in s.over}
+        groups.append([d for d in left if d.symbol not in owners])
+        left = [d for d in left if d.symbol in owners]
+    return groups
+
+
+def _elsewhere(touched: Points, given: Collection[Symbol]) -> list[Symbol]:
+    """The lengths that mean nothing for some dims: those of rows that these do not tell apart."""
+    return [s for s in touched.columns if not set(s.over) <= set(given)]
 
 
 def _rectangle(source: Node, touch: Touch) -> Condition:
@@ -199,6 +221,8 @@ def _touched(source: Node, touch: Touch) -> Points:
 def _determined(source: Node, touch: Touch, touched: Points) -> Touch:
     """Solve for free dims of which a point is touched at a single step, though no equation says at which."""
     for old, dim in tuple(touch.free.items()):
+        if not {owner for s in dim.extent.symbols for owner in s.over} <= set(source.symbols):
+            continue
         run = _range(touched, dim, source.symbols)
         others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
         if proves(touched.without(others).condition(), eq(run.length, 1)):
@@ -226,7 +250,8 @@ def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -
     # The ranges are those of points that are read. At others, or at bounds where nobody reads, they may lie outside,
     # and a sum there would be one of zeros.
     inside = {d.symbol for d in outer.dims}
-    read = touched.without([s for s in touched.columns if s.kind == "dim" and s not in inside]).condition()
+    unseen = [s for s in touched.columns if s.kind == "dim" and s not in inside]
+    read = touched.without([*unseen, *_elsewhere(touched, inside)]).condition()
     read = simplified(read, rectangle)
     elsewhere = conjunction(rectangle, negation(read))
     is_empty = disjunction(*(le(run.length, 0) for run in runs.values()))
@@ -288,7 +313,7 @@ def _or_zero(space: Space, part: Value, condition: Condition) -> str:
 def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:
     """The steps a free dim takes for a point: from its least to its greatest."""
     dropped = [s for s in touched.columns if s.kind == "dim" and s is not dim.symbol and s not in given]
-    seen = touched.without(dropped)
+    seen = touched.without([*dropped, *_elsewhere(touched, given)])
     parts = seen.intervals(dim.symbol)
     if len(parts) == 1:
         first, last = parts[0]

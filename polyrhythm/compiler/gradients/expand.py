@@ -20,15 +20,19 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of
 from polyrhythm.compiler.ir.ops.record import Gradients
-from polyrhythm.compiler.ir.reads import components, cone
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.values import Growing, Space, Step
 from polyrhythm.errors import GradientError
+from polyrhythm.source import Source
 
 
 def expand_gradients(graph: Graph, piecewise: bool = False, regions: Sequence[Region] = ()) -> Graph:
-    """The graph without the `grad` nodes of one loss: one that does not itself wait for a gradient.
+    """The graph without the `grad` nodes of one loss: one that no other gradient has to be differentiated for.
+
+    A loss may well read values of other gradients where it is not differentiated, behind `detach` or beyond its leaves:
+    an actor that is judged by critics which have just been updated.
 
     With `piecewise` a gradient that some points have other parts of than others is defined piece by piece: more
     definitions, of which each reads only what it needs. Values of `regions` are computed again.
@@ -39,7 +43,7 @@ def expand_gradients(graph: Graph, piecewise: bool = False, regions: Sequence[Re
     waiting = {node.name: _asked(node) for node in graph if _asked(node) is not None}
     for asked in waiting.values():
         assert asked is not None
-        if not any(other in waiting for other in cone(graph, asked.loss, asked.leaves)):
+        if not any(other in waiting for other in _between(graph, asked)):
             return _expanded(graph, asked, piecewise, regions)
     name = next(iter(waiting))
     raise GradientError(
@@ -47,6 +51,24 @@ def expand_gradients(graph: Graph, piecewise: bool = False, regions: Sequence[Re
         fix="take one gradient first and use its value in the other loss",
         at=graph[name].at,
     )
+
+
+def carriers(graph: Graph) -> tuple[Source | None, Source | None, list[Node], list[Node]] | None:
+    """Of the gradient to expand next: its line, that of its loss, its leaves, and other recurrent tensors on the way.
+
+    None if there are none, or none of them depends on the leaves.
+    """
+    waiting = {node.name: _asked(node) for node in graph if _asked(node) is not None}
+    for name, asked in waiting.items():
+        assert asked is not None
+        if any(other in waiting for other in _between(graph, asked)):
+            continue
+        active = _active(graph, asked)
+        between = [node for node in graph if node.recurrent and node.name in active and node.name not in asked.leaves]
+        leaves = [graph[leaf] for leaf in asked.leaves if leaf in active]
+        line = next((d.at for d in graph[name].definitions if d.op == "grad"), graph[name].at)
+        return (line, graph[asked.loss].at, leaves, between) if between and leaves else None
+    return None
 
 
 def has_gradients(graph: Graph) -> bool:
@@ -71,11 +93,24 @@ def _asked(node: Node) -> _Asked | None:
 
 def _active(graph: Graph, asked: _Asked) -> set[str]:
     """The nodes through which the leaves reach the loss: floats that depend on them, not by their own definitions."""
+    readers = _between(graph, asked)
+    active: set[str] = set()
+    waiting = [leaf for leaf in asked.leaves if leaf in readers]
+    while waiting:
+        name = waiting.pop()
+        if name not in active and dtypes.is_inexact(graph[name].dtype):
+            active.add(name)
+            waiting.extend(readers[name])
+    return active
+
+
+def _between(graph: Graph, asked: _Asked) -> dict[str, set[str]]:
+    """What the loss reads by ways that have a derivative, up to the leaves, and who reads it."""
     readers: dict[str, set[str]] = {asked.loss: set()}
     waiting = [asked.loss]
-    while waiting:  # backwards from the loss, by ways that have a derivative
+    while waiting:
         name = waiting.pop()
-        if name in asked.leaves or not dtypes.is_float(graph[name].dtype):
+        if name in asked.leaves or not dtypes.is_inexact(graph[name].dtype):
             continue
         for definition in graph[name].definitions:
             for position, access in enumerate(definition.operands):
@@ -84,20 +119,13 @@ def _active(graph: Graph, asked: _Asked) -> set[str]:
                         readers[access.source] = set()
                         waiting.append(access.source)
                     readers[access.source].add(name)
-    active: set[str] = set()
-    waiting = [leaf for leaf in asked.leaves if leaf in readers]
-    while waiting:
-        name = waiting.pop()
-        if name not in active and dtypes.is_float(graph[name].dtype):
-            active.add(name)
-            waiting.extend(readers[name])
-    return active
+    return readers
 
 
 def _differentiable(definition: Definition, position: int, graph: Graph) -> bool:
     if definition.op == "ruled" and (position == 0 or definition.attributes["backward"][position - 1] is None):
         return False
-    return definition.op != "detach" and dtypes.is_float(graph[definition.operands[position].source].dtype)
+    return definition.op != "detach" and dtypes.is_inexact(graph[definition.operands[position].source].dtype)
 
 
 def _expanded(graph: Graph, asked: _Asked, piecewise: bool, regions: Sequence[Region]) -> Graph:

@@ -1,7 +1,7 @@
 """Element types: the supported dtypes, their names, and how two of them promote.
 
-Promotion is the join in JAX's lattice, in which a Python scalar is *weak*: it has a kind (bool, integer, float)
-but no width, so `x + 1.5` keeps the dtype of a float `x`. An operand is therefore a pair `(dtype, weak)`. The
+Promotion is the join in JAX's lattice, in which a Python scalar is *weak*: it has a kind (bool, integer, float,
+complex) but no width, so `x + 1.5` keeps the dtype of a float `x`. An operand is therefore a pair `(dtype, weak)`. The
 join is a table computed once from the edges below; the reference is JAX's "Type promotion semantics" page. As
 everywhere in this language the default integer is int32 and the default float float32.
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-Kind = Literal["bool", "int", "float"]
+Kind = Literal["bool", "int", "float", "complex"]
 Operand = tuple[np.dtype, bool]
 """A dtype, and whether it is weak: that of a Python scalar."""
 
@@ -23,6 +23,7 @@ INT8, INT16, INT32, INT64 = (np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 UINT8, UINT16, UINT32, UINT64 = (np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 BFLOAT16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+COMPLEX64, COMPLEX128 = np.dtype("complex64"), np.dtype("complex128")
 
 _SHORT_NAMES: dict[np.dtype, str] = {
     BOOL: "bool",
@@ -32,6 +33,8 @@ _SHORT_NAMES: dict[np.dtype, str] = {
     BFLOAT16: "bf16",
     FLOAT32: "f32",
     FLOAT64: "f64",
+    COMPLEX64: "c64",
+    COMPLEX128: "c128",
 }
 
 DTYPES: tuple[np.dtype, ...] = tuple(_SHORT_NAMES)
@@ -42,7 +45,7 @@ _BY_NAME: dict[str, np.dtype] = {
     **{dtype.name: dtype for dtype in DTYPES},
 }
 
-_PYTHON_SCALARS: dict[type, np.dtype] = {bool: BOOL, int: INT32, float: FLOAT32}
+_PYTHON_SCALARS: dict[type, np.dtype] = {bool: BOOL, int: INT32, float: FLOAT32, complex: COMPLEX64}
 
 
 def parse(name: Any) -> np.dtype:
@@ -78,19 +81,40 @@ def short(dtype: np.dtype) -> str:
 
 
 def kind(dtype: np.dtype) -> Kind:
-    """Whether elements are truth values, integers or floats.
+    """Whether elements are truth values, integers, floats or complex.
 
     >>> kind(BFLOAT16), kind(UINT8)
     ('float', 'int')
     """
     if dtype == BOOL:
         return "bool"
+    if dtype.kind == "c":
+        return "complex"
     return "int" if dtype.kind in "iu" else "float"
 
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether elements are floats (NumPy itself does not count bfloat16 among them)."""
     return kind(dtype) == "float"
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether elements are floats or complex: what has gradients, and may be NaN."""
+    return kind(dtype) in ("float", "complex")
+
+
+def is_wide(dtype: np.dtype) -> bool:
+    """Whether an element, or a part of it, has 64 bits."""
+    return dtype.itemsize == (16 if dtype.kind == "c" else 8)
+
+
+def part(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real and the imaginary part of complex elements.
+
+    >>> part(COMPLEX64), part(COMPLEX128)
+    (dtype('float32'), dtype('float64'))
+    """
+    return FLOAT64 if dtype == COMPLEX128 else FLOAT32
 
 
 def accumulator(dtype: np.dtype) -> np.dtype:
@@ -123,7 +147,7 @@ def identity(monoid: str, dtype: np.dtype) -> np.ndarray:
     return np.array(limits.max if largest else limits.min, dtype)
 
 
-def python_scalar(value: bool | int | float) -> Operand:
+def python_scalar(value: bool | int | float | complex) -> Operand:
     """How a Python scalar takes part in promotion; a bool is the bottom of the lattice and needs no weakness.
 
     >>> python_scalar(2), python_scalar(True)
@@ -142,7 +166,7 @@ def promote(a: Operand, b: Operand) -> Operand:
     return _operand(_join(_node(a), _node(b)))
 
 
-# The lattice: each node with those immediately above it. "int" and "float" are the weak Python scalars.
+# The lattice: each node with those immediately above it. "int", "float" and "complex" are the weak Python scalars.
 _ABOVE: dict[str, tuple[str, ...]] = {
     "bool": ("int",),
     "int": ("u8", "i8"),
@@ -154,11 +178,14 @@ _ABOVE: dict[str, tuple[str, ...]] = {
     "i16": ("i32",),
     "i32": ("i64",),
     "i64": ("float",),
-    "float": ("bf16", "f16"),
+    "float": ("bf16", "f16", "complex"),
     "bf16": ("f32",),
     "f16": ("f32",),
-    "f32": ("f64",),
-    "f64": (),
+    "f32": ("f64", "c64"),
+    "f64": ("c128",),
+    "complex": ("c64",),
+    "c64": ("c128",),
+    "c128": (),
 }
 
 
@@ -170,6 +197,8 @@ def _node(operand: Operand) -> str:
 def _operand(node: str) -> Operand:
     if node == "int":
         return INT32, True
+    if node == "complex":
+        return COMPLEX64, True
     return (FLOAT32, True) if node == "float" else (_BY_NAME[node], False)
 
 

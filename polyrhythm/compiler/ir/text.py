@@ -128,7 +128,7 @@ def elements(numbers: Iterable[str], dtype: np.dtype) -> np.ndarray:
 def _written_elements(value: np.ndarray) -> str:
     flat = value.reshape(-1)
     uniform = flat.size > 4 and flat.tobytes() == flat[:1].tobytes() * flat.size
-    if uniform or flat.size <= LARGEST_LIST:
+    if (uniform or flat.size <= LARGEST_LIST) and dtypes.kind(value.dtype) != "complex":
         written = flat[:1] if uniform else flat
         numbers = [str(number) for number in written]
         # Texts are not always exact: a NaN may carry bits of its own.

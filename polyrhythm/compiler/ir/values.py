@@ -128,6 +128,9 @@ class Value:
     def __truediv__(self, other: Value | Number) -> Value:
         return self.space.apply("div", self, self._other(other))
 
+    def __rtruediv__(self, other: Number) -> Value:
+        return self.space.apply("div", self._other(other), self)
+
     def __neg__(self) -> Value:
         return self.space.apply("neg", self)
 

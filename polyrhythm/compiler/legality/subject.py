@@ -111,14 +111,15 @@ class Subject:
 
     @cached_property
     def free(self) -> set[str]:
-        """The nodes that may be made anew wherever they are read: by their point alone, or as one of two others."""
+        """The nodes that may be made anew wherever they are read: by their point alone, or of what they read."""
         found: set[str] = set()
         for node in self.graph:
             if len(node.definitions) == 1 and not node.definitions[0].record.calls:
                 (definition,) = node.definitions
                 operands = definition.operands
                 made = all(access.source in found and not access.ranges for access in operands)
-                if definition.record.free or definition.record.chooses or (operands and made):
+                own = definition.record
+                if own.free or own.inlined or own.chooses or (operands and made):
                     found.add(node.name)
         return found
 

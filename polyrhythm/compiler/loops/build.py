@@ -70,7 +70,10 @@ class _Builder:
         for node in self.graph:
             if node.is_input:
                 slots = tuple(dim.extent for dim in node.dims)
-                places[node.name] = ir.Place(node.name, "input", slots, node.type, at=node.at, label=node.label)
+                dims = tuple(dim.symbol.name for dim in node.dims)
+                places[node.name] = ir.Place(
+                    node.name, "input", slots, node.type, at=node.at, dims=dims, label=node.label
+                )
             elif node.name in self.storage:
                 kept = self.storage[node.name]
                 output = node.name in (*self.graph.outputs, *self.graph.effects)
@@ -85,6 +88,7 @@ class _Builder:
                     tuple(map(str, kept.slots)),
                     kept.why,
                     node.at,
+                    dims=tuple(slot.symbol.name if slot.whole else "" for slot in kept.indexed),
                     label=node.label,
                 )
         return places

@@ -24,6 +24,7 @@ from polyrhythm.source import Source
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.loops.growth import Growth
+    from polyrhythm.compiler.loops.sharding import Sharding
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Place:
     part_of: tuple[str, tuple[int | None, ...]] | None = None  # a place, and the slot of each axis that is picked
     axes: tuple[int, ...] = ()
     multiplied: bool = False
+    dims: tuple[str, ...] = ()  # the dim that each axis of slots keeps whole, by name; empty where it is folded
     label: str | None = field(default=None, compare=False)  # the user's name of the tensor, if it has one
 
     @property
@@ -268,7 +270,8 @@ class LoopProgram:
     take; `chunks` how many steps of a dim, by its name, run at once where that has been chosen; `machine` is what the
     other choices follow from. `limits` are the largest values of lengths that no bound enlarges, and `spans` the axes
     that a length is read from the first slot of: its capacity is theirs (see `layout.py`). `growth` is the loop whose
-    buffers grow while it runs.
+    buffers grow while it runs. `sharding` spreads it over devices; `precision` is that of
+    products on accelerators.
     """
 
     places: Mapping[str, Place]
@@ -284,6 +287,8 @@ class LoopProgram:
     limits: Mapping[Term, int] = field(default_factory=dict)
     spans: Mapping[Term, frozenset[Term]] = field(default_factory=dict)
     growth: Growth | None = None
+    sharding: Sharding | None = None
+    precision: str = "float32"
 
 
 def output_shapes(program: LoopProgram, bounds: Mapping[str, int]) -> list[tuple[int, ...]]:

@@ -70,7 +70,8 @@ def _lanes(loop: For, live: set[str], program: LoopProgram, wished: bool) -> Lan
         return "a host function is called for one step at a time"
     changed = written(loop.body)
     variables = {name for name in changed if places[name].kind == "variable"}
-    passed = variables & (live | live_before(loop.body, set(), program))
+    # What an iteration writes under a condition and reads itself is not what an earlier one has left.
+    passed = variables & (live | (live_before(loop.body, set(), program) - loop.private))
     if passed:
         return f"{min(passed)} keeps one value for all steps"
     inner = {item.counter for item in walk(loop.body) if isinstance(item, For)}

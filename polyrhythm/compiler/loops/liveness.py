@@ -33,6 +33,8 @@ def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgra
             live |= {load.place for load in item.loads}
         elif isinstance(item, If):
             live |= live_before(item.body, live, program)
+        elif item.known is not None and len(item.known) == 1:
+            live = live_before(item.body, live, program)  # it runs once: what it stores is stored
         else:
             live |= _loop_live(item, live, program)
             live -= renewed(item, program)

@@ -21,7 +21,7 @@ from polyrhythm.compiler.schedule.scheduler import Loop
 def with_private(program: LoopProgram, schedule: Sequence[Scheduled], dependences: Sequence[Dependence]) -> LoopProgram:
     """The program with the private buffers of every parallel loop written to it."""
     stops = {item.stop.done.place for item in walk(program.body) if isinstance(item, For) and item.stop is not None}
-    buffers = {name for name, place in program.places.items() if place.kind == "buffer"} - stops
+    buffers = {name for name, place in program.places.items() if place.kind in ("buffer", "variable")} - stops
     reads: dict[str, list[Dependence]] = {}
     for dependence in dependences:
         if dependence.why in buffers:

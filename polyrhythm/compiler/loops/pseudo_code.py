@@ -59,6 +59,13 @@ def pseudo_code(program: LoopProgram, short: bool = False) -> str:
     return "\n".join(_Printer(program, _forwarded(program.body), short).items(program.body, {}, "")) + "\n"
 
 
+def block_lines(program: LoopProgram, block: Block, values: Values) -> list[str]:
+    """What one block stores, a line for each thing, where counters of loops around it have known values."""
+    written = _Expressions(block, values, {})
+    printer = _Printer(program, frozenset(), False)
+    return [line.text for line in printer._block(block, written, values, len(block.body))]
+
+
 def _forwarded(items: Sequence[Item]) -> frozenset[str]:
     """The places that every block storing to them stores for the very next block alone, which reads them once."""
     loads, stores, passed = Counter[str](), Counter[str](), Counter[str]()

@@ -300,7 +300,8 @@ def _part(place: Place, name: str, picked: Sequence[int | None]) -> Place:
     left = [axis for axis in range(len(place.whole)) if axis not in gone]
     axes = tuple(left.index(axis) for axis in place.axes if axis not in gone) if kind == "buffer" else ()
     part_of = (place.name, tuple(picked))
-    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=part_of, axes=axes)
+    dims = tuple(dim for dim, slot in zip(place.dims, picked, strict=True) if slot is None)
+    return replace(place, name=name, kind=kind, slots=slots, separate=(), part_of=part_of, axes=axes, dims=dims)
 
 
 def _at(index: Sequence[Term | Steps], values: Values) -> tuple[Term | Steps, ...]:

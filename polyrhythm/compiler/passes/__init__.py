@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.passes.accumulate import accumulate
+from polyrhythm.compiler.passes.align import align
 from polyrhythm.compiler.passes.carry import carry
 from polyrhythm.compiler.passes.contract import contract_sums
 from polyrhythm.compiler.passes.copies import propagate_copies
@@ -18,11 +19,13 @@ from polyrhythm.compiler.passes.narrow import narrow
 from polyrhythm.compiler.passes.notes import Note, Notes
 from polyrhythm.compiler.passes.predicate import predicate
 from polyrhythm.compiler.passes.ranges import accumulate_ranges
+from polyrhythm.compiler.passes.rename import renamed
 from polyrhythm.compiler.passes.separate import separate
 from polyrhythm.compiler.passes.share import share
 from polyrhythm.compiler.passes.simplify import simplify
 from polyrhythm.compiler.passes.split import split
 from polyrhythm.compiler.passes.tables import one_table
+from polyrhythm.compiler.passes.windows import windows
 from polyrhythm.errors import UnsupportedError
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -31,6 +34,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead", drop_dead),
     ("copies", propagate_copies),
     ("simplify", simplify),
+    ("windows", windows),
     ("narrow", narrow),
     ("share", share),
     ("contract", contract_sums),
@@ -46,6 +50,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("separate", separate),
     ("split", split),
     ("predicate", predicate),
+    ("align", align),
 )
 """Every pass by its name, in order; some run twice."""
 
@@ -80,7 +85,7 @@ def optimised(
             graph = change(graph, notes)
             if inspect is not None:
                 inspect(name, graph)
-    return graph, tuple(notes)
+    return renamed(graph), tuple(notes)
 
 
 __all__ = ["NAMES", "PASSES", "Note", "optimised"]

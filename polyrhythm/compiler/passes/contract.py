@@ -13,8 +13,11 @@ import string
 
 import numpy as np
 
+from polyrhythm.compiler.ir.conditions import TRUE, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, stacks_shapes
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.reads import positioned
+from polyrhythm.compiler.ir.sets import facts, proves
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.access import composed
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
@@ -22,18 +25,24 @@ from polyrhythm.compiler.passes.rewriting import Nodes
 
 
 def contract_sums(graph: Graph, notes: Notes) -> Graph:
-    """The graph with sums of contractions contracted at once."""
-    nodes = Nodes(graph)
+    """The graph with sums of contractions contracted at once; what sums those is contracted in turn."""
+    found = _once(graph, notes)
+    return found if found is graph else contract_sums(found, notes)
+
+
+def _once(graph: Graph, notes: Notes) -> Graph:
+    nodes, changed = Nodes(graph), False
     for node in graph:
         for number, definition in enumerate(node.definitions):
-            contracted = _contracted(graph, definition) or _scattered(nodes, node, definition)
+            contracted = _contracted(graph, node, definition) or _scattered(nodes, node, definition)
             if contracted is not None:
                 source = graph[definition.operands[0].source]
                 kind = "contraction" if contracted.op == "einsum" else "scatter"
                 what = f"a sum over {', '.join(map(str, source.symbols))} is one {kind}"
                 notes.did("sum-of-products", definition.at or node.at, what, 1, bytes_of(source))
                 nodes.redefine(nodes[node.name], number, contracted)
-    return nodes.done()
+                changed = True
+    return nodes.done() if changed else graph
 
 
 def _summed(graph: Graph, definition: Definition, op: str) -> Definition | None:
@@ -49,7 +58,7 @@ def _summed(graph: Graph, definition: Definition, op: str) -> Definition | None:
     return source.definitions[0]
 
 
-def _contracted(graph: Graph, definition: Definition) -> Definition | None:
+def _contracted(graph: Graph, node: Node, definition: Definition) -> Definition | None:
     product = _summed(graph, definition, "einsum")
     if product is None:
         return None
@@ -65,7 +74,7 @@ def _contracted(graph: Graph, definition: Definition) -> Definition | None:
         if found is None:
             return None
         read, origin = found
-        if stacks_shapes(read, graph[read.source]):
+        if stacks_shapes(read, graph[read.source]) or not _is_there(graph, node, definition, read):
             return None
         old = iter(word)
         leading = "".join(next(old) if number is None else fresh[number] for number in origin)
@@ -76,6 +85,16 @@ def _contracted(graph: Graph, definition: Definition) -> Definition | None:
         return None
     spec = f"{','.join(renamed)}->{output}"
     return Definition(definition.domain, "einsum", tuple(operands), {"spec": spec}, definition.at)
+
+
+def _is_there(graph: Graph, node: Node, definition: Definition, read: Access) -> bool:
+    """Whether an operand has a value wherever the sum is made: over no steps at all, nobody needed one before."""
+    source = graph[read.source]
+    if source.domain is TRUE:
+        return True
+    steps, inside, _ = positioned(source.steps(read))
+    known = conjunction(node.points, definition.domain, inside)
+    return proves(conjunction(known, facts(known.symbols)), source.domain.substitute(steps))
 
 
 def _scattered(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:

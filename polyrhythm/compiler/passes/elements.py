@@ -2,8 +2,9 @@
 
 The element at position p of `exp(x[0 : t + 1] - m)` is `exp(x[p] - m)`. It is found through operations that compute
 each position alone (elementwise ones, broadcasts, casts), that move axes about, that reduce or contract other axes,
-down to ranges of steps, of which it is one step. Exact: the same operations are applied to the same elements. Nothing
-is added to a graph until `emitted` is asked to, so that a pass may look at an element first.
+down to ranges of steps, of which it is one step, or to values that are stored, of which it is a slice. Exact: the same
+operations are applied to the same elements. Nothing is added to a graph until `emitted` is asked to, so that a pass may
+look at an element first.
 """
 
 from __future__ import annotations
@@ -42,10 +43,14 @@ Element = Access | Made
 
 @dataclass
 class Elements:
-    """Finds elements of what the nodes of a graph hold; reads that mention `unwanted` symbols are looked through."""
+    """Finds elements of what the nodes of a graph hold; reads that mention `unwanted` symbols are looked through.
+
+    So are those that mention all of `pair`: values of pairs of steps, which would be stored for each.
+    """
 
     nodes: Nodes
     unwanted: frozenset[Symbol] = frozenset()
+    pair: frozenset[Symbol] = frozenset()
     _known: dict[tuple[Access, tuple[tuple[int, Term], ...]], Element | None] = field(default_factory=dict)
 
     def of(self, access: Access, taken: Taken) -> Element | None:
@@ -69,12 +74,21 @@ class Elements:
                 steps.append(step)
         access = Access(access.source, tuple(steps))
         taken = {axis - consumed: place for axis, place in taken.items() if axis >= number}
-        if not taken and access.symbols.isdisjoint(self.unwanted):
+        paired = bool(self.pair) and self.pair <= access.symbols
+        if not taken and access.symbols.isdisjoint(self.unwanted) and not paired:
             return access
         inner = None if access.ranges else self.nodes.seen_through(access)
         if inner is None:
-            return access if not taken else None
+            return access if not taken else self._cut(access, taken)
         return self._inside(inner, self.nodes.type_of(access).shape, taken)
+
+    def _cut(self, access: Access, taken: Taken) -> Element:
+        """The element of a value that is not looked into: a slice of it."""
+        shape = self.nodes.type_of(access).shape
+        starts = tuple(taken.get(axis, ZERO) for axis in range(len(shape)))
+        lengths = tuple(ONE if axis in taken else n for axis, n in enumerate(shape))
+        part = Made("slice", (access,), {"starts": starts, "lengths": lengths, "steps": (1,) * len(shape)})
+        return Made("reshape", (part,), {"shape": _left(shape, taken)})
 
     def _inside(self, inner: Definition, shape: Shape, taken: Taken) -> Element | None:
         """The element of what a definition makes, of that shape."""

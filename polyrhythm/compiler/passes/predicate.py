@@ -34,14 +34,7 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
     """The graph with a guarded read in place of two definitions, where one of them is an edge."""
     if not notes.compiled_loops:
         return graph
-    reads = {node.name: [access.source for d in node.definitions for access in d.operands] for node in graph}
-    circles = {name for part in components(reads) for name in part if len(part) > 1 or part[0] in reads[part[0]]}
-    readers: dict[str, list[str]] = {name: [] for name in reads}
-    for name, sources in reads.items():
-        for source in sources:
-            readers[source].append(name)
-    near = circles | (_reached(circles, reads) & _reached(circles, readers))
-    near |= {source for name in circles for source in reads[name]} | {r for name in circles for r in readers[name]}
+    near = near_recurrences(graph)
     found = {dim.bound for dim in graph.until}
     nodes = {}
     for node in graph:
@@ -51,6 +44,18 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
             node = replace(node, definitions=(chosen,))
         nodes[node.name] = node
     return replace(graph, nodes=nodes)
+
+
+def near_recurrences(graph: Graph) -> set[str]:
+    """The nodes of recurrences, between them, and those that they read or that read them."""
+    reads = {node.name: [access.source for d in node.definitions for access in d.operands] for node in graph}
+    circles = {name for part in components(reads) for name in part if len(part) > 1 or part[0] in reads[part[0]]}
+    readers: dict[str, list[str]] = {name: [] for name in reads}
+    for name, sources in reads.items():
+        for source in sources:
+            readers[source].append(name)
+    near = circles | (_reached(circles, reads) & _reached(circles, readers))
+    return near | {s for name in circles for s in reads[name]} | {r for name in circles for r in readers[name]}
 
 
 def _reached(start: set[str], following: Mapping[str, Sequence[str]]) -> set[str]:

@@ -22,6 +22,7 @@ from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Definition, Graph, Node
 from polyrhythm.compiler.ir.sets import facts, least, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
+from polyrhythm.compiler.passes.elements import Element
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.running import Ranged, Summed, axes_of, result, steps_of
@@ -33,13 +34,14 @@ FEW = 16
 def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
     """The graph with reductions over growing and shrinking ranges as running results."""
     nodes = Nodes(graph)
+    peaks: dict[str, Element] = {}
     for node in graph:
         for number, definition in enumerate(node.definitions):
             for summed in axes_of(definition):
                 found = ranged(nodes, node, definition, summed)
                 if found is not None and (found.gone | {found.steps.symbol}) & notes.at_once:
                     found = None
-                made = None if found is None else result(nodes, found)
+                made = None if found is None else result(nodes, found, peaks)
                 if made is not None and found is not None:
                     nodes.redefine(nodes[node.name], number, made)
                     way = "shrinks" if found.reverse else "grows"

@@ -7,7 +7,7 @@ exclusive, there is one more step, which holds the identity, so that empty runs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.ir.types import Array, Shape, TensorType
 from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, renamed, symbols_of, walk
 from polyrhythm.compiler.passes.rewriting import Nodes
-from polyrhythm.compiler.passes.weights import Weights
+from polyrhythm.compiler.passes.weights import Weights, is_scalar
 from polyrhythm.source import Source
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
@@ -192,19 +192,26 @@ def _leaf(nodes: Nodes, element: Element) -> Steps | None:
     return None
 
 
-def result(nodes: Nodes, found: Ranged) -> Definition | None:
-    """What the reduction is after a running result was added; None where elements differ from reader to reader."""
+def result(nodes: Nodes, found: Ranged, peaks: dict[str, Element] | None = None) -> Definition | None:
+    """What the reduction is after a running result was added; None where elements differ from reader to reader.
+
+    `peaks` are the running maxima that were added before, by name, with their elements.
+    """
+    peaks = {} if peaks is None else peaks
     node, definition, steps = found.node, found.definition, found.steps
     monoid, place = found.summed.monoid, Term.of(PLACE)
     element = found.summed.element(Elements(nodes, found.gone), definition, place - steps.start)
     if element is None:
         return None
-    factor = None
+    factor = divisor = None
     if symbols_of(element) & found.gone:
-        weighted = _weighted(nodes, found, element) if monoid == "sum" else None
+        if monoid == "sum":
+            element, divisor = _divided(nodes, found, element)
+        weighted = _weighted(nodes, found, element, peaks) if monoid == "sum" else None
         if weighted is None:
             return None
         element, factor = weighted
+    peak = element
     inclusive = proves(found.known, ge(found.end - steps.start, 1))
     if not inclusive and any(s in nodes.graph.stops for s in steps.extent.symbols):
         return None
@@ -217,7 +224,7 @@ def result(nodes: Nodes, found: Ranged) -> Definition | None:
     at_elements = conjunction(found.known, ge(place, steps.start), lt(place, found.end))
     at_entries = at_elements if inclusive else conjunction(found.known, ge(place, steps.start), le(place, found.end))
     dims = (*outer, NodeDim(own, steps.extent))
-    elements = _like(node, dims, at_elements, own)
+    elements = defined_like(node, dims, at_elements, own)
     if any(symbol in nodes.graph.stops for symbol in elements.domain.symbols):
         return None  # a recurrence goes on wherever it is defined, and would have to know where that ends
     plain = Definition(TRUE, "broadcast", (), {}, definition.at)
@@ -227,14 +234,28 @@ def result(nodes: Nodes, found: Ranged) -> Definition | None:
         element = Made("cast", (element,), {"dtype": wide})
         factor = None if factor is None else Made("cast", (factor,), {"dtype": wide})
     each = emitted(nodes, elements, plain, f"{node.name}_element", element)
-    by = None if factor is None else emitted(nodes, _like(node, outer, at_entries), plain, f"{node.name}_ratio", factor)
+    by = None
+    if factor is not None and EDGE in symbols_of(factor):  # of each entry and the one before
+        if not inclusive or wide != node.dtype:
+            return None
+        rest = conjunction(at_entries, ne(place, begin - 1 if found.reverse else begin))
+        each_ratio = defined_like(node, dims, rest, own)
+        by = emitted(nodes, each_ratio, plain, f"{node.name}_ratio", renamed(factor, {EDGE: Term.of(own)}))
+    elif factor is not None:
+        by = emitted(nodes, defined_like(node, outer, at_entries), plain, f"{node.name}_ratio", factor)
     if not inclusive:
         dims = (*outer, NodeDim(own, steps.extent + 1))
     elif found.reverse:
         begin = begin - 1
-    run = Run(dims, own, begin, found.reverse, inclusive, _like(node, dims, at_entries, own).domain)
+    run = Run(dims, own, begin, found.reverse, inclusive, defined_like(node, dims, at_entries, own).domain)
     name = running(nodes, f"{node.name}_running", run, each, monoid, node.shape, by, definition.at)
+    if monoid == "max":
+        peaks[name] = peak
     read = Access(name, (*(Term.of(d.symbol) for d in outer), _entry(found, inclusive)))
+    if divisor is not None:
+        below = emitted(nodes, node, definition, f"{node.name}_divisor", divisor)
+        shaped = nodes.add(f"{node.name}_total", node, definition, "broadcast", (read,), shape=node.shape)
+        return Definition(definition.domain, "div", (shaped, below), {}, definition.at)
     if wide != node.dtype:
         return Definition(definition.domain, "cast", (read,), {"dtype": node.dtype}, definition.at)
     return Definition(definition.domain, "broadcast", (read,), {"shape": node.shape}, definition.at)
@@ -253,7 +274,7 @@ def entries_like(found: Ranged, dims: tuple[NodeDim, ...], own: Symbol) -> Node:
     """A stand-in over dims, defined at the entries that readers want, one more than there are elements."""
     place = Term.of(PLACE)
     where = conjunction(found.known, ge(place, found.steps.start), le(place, found.end))
-    return _like(found.node, dims, where, own)
+    return defined_like(found.node, dims, where, own)
 
 
 def _entry(found: Ranged, inclusive: bool) -> Term:
@@ -263,7 +284,24 @@ def _entry(found: Ranged, inclusive: bool) -> Term:
     return found.end - 1 if inclusive else found.end
 
 
-def _weighted(nodes: Nodes, found: Ranged, element: Element) -> tuple[Element, Element] | None:
+def _divided(nodes: Nodes, found: Ranged, element: Element) -> tuple[Element, Element | None]:
+    """An element without a divisor that is one number for all elements of a reader; and that divisor."""
+    if isinstance(element, Made) and element.op == "div":
+        above, below = element.operands
+        if PLACE not in symbols_of(below) and symbols_of(below) & found.gone and is_scalar(nodes, below):
+            return above, below
+    if isinstance(element, Made) and element.op in ("einsum", "mul"):
+        for number, operand in enumerate(element.operands):
+            above, divisor = _divided(nodes, found, operand)
+            if divisor is not None:
+                operands = (*element.operands[:number], above, *element.operands[number + 1 :])
+                return Made(element.op, operands, element.attributes), divisor
+    return element, None
+
+
+def _weighted(
+    nodes: Nodes, found: Ranged, element: Element, peaks: Mapping[str, Element]
+) -> tuple[Element, Element] | None:
     """The newest element of each entry and the factor of those before, where weights change alike for all elements."""
     edge = found.steps.start if found.reverse else found.end - 1  # the step of the newest element
     if len(found.gone) > 1:
@@ -273,11 +311,11 @@ def _weighted(nodes: Nodes, found: Ranged, element: Element) -> tuple[Element, E
         return None
     # The reader as a function of its newest element.
     element = renamed(element, {symbol: Term.of(EDGE) - (edge - Term.of(symbol))})
-    factor = Weights(nodes, EDGE, PLACE, found.node.dtype).quotient(element, 1 if found.reverse else -1)
+    factor = Weights(nodes, EDGE, PLACE, found.node.dtype, peaks).quotient(element, 1 if found.reverse else -1)
     return None if factor is None else (renamed(element, {EDGE: Term.of(PLACE)}), factor)
 
 
-def _like(node: Node, dims: tuple[NodeDim, ...], where: Condition, along: Symbol | None = None) -> Node:
+def defined_like(node: Node, dims: tuple[NodeDim, ...], where: Condition, along: Symbol | None = None) -> Node:
     """A stand-in over dims, defined where a condition holds for some reader; the place is the step of one of them."""
     own = {dim.symbol for dim in dims if dim.symbol is not along} | ({PLACE} if along is not None else set())
     columns = ordered(where.symbols)

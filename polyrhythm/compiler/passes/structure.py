@@ -130,6 +130,8 @@ def lossless(first: np.dtype, middle: np.dtype, last: np.dtype) -> bool:
     """
     if first == dtypes.BOOL:
         return True
+    if "c" in (first.kind, middle.kind):
+        return False
     if dtypes.is_float(first):
         wider = {dtypes.FLOAT16: 1, dtypes.BFLOAT16: 1, dtypes.FLOAT32: 2, dtypes.FLOAT64: 3}
         return dtypes.is_float(middle) and (first == middle or wider[first] < wider[middle])
@@ -229,6 +231,19 @@ def contract_transposed(nodes: Nodes, node: Node, definition: Definition) -> Def
         relabelled = (*words[:position], "".join(word), *words[position + 1 :])
         return Definition(definition.domain, "einsum", operands, _spec(relabelled, output), definition.at)
     return None
+
+
+def take_of_codes(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
+    """Rows of a dequantized matrix: its codes and scales are taken, and only those are dequantized."""
+    matrix, indices = definition.operands
+    inner, axis = nodes.seen_through(matrix), definition.attributes["axis"]
+    if inner is None or inner.op != "dequantize" or axis == nodes.type_of(matrix).rank - 1:
+        return None
+    taken = [
+        nodes.add(f"{node.name}_codes", node, definition, "take", (operand, indices), axis=axis)
+        for operand in inner.operands
+    ]
+    return Definition(definition.domain, inner.op, tuple(taken), inner.attributes, definition.at)
 
 
 def recognise_matmul(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
@@ -368,6 +383,7 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("slice-of-broadcast", frozenset({"slice"}), slice_of_broadcast),
     ("slice-of-contraction", frozenset({"slice"}), slice_of_contraction),
     ("reshape-of-contraction", frozenset({"reshape"}), reshape_of_contraction),
+    ("take-of-codes", frozenset({"take"}), take_of_codes),
     ("recognise-matmul", frozenset({"reduce"}), recognise_matmul),
     ("reassociate", frozenset({"einsum"}), reassociate),
 )

@@ -5,18 +5,24 @@ reader at t every weight is multiplied by gamma. Found for products of such fact
 exponent e that is linear in the steps (`exp(-k / tau)`, `lam ** (2 * k + 1)`), each free to vary along other dims.
 Exact but for rounding, and better than the powers themselves, which are rounded where they are large. Where the base
 is zero, `0 ** 0` is one, as it is at the first element.
+
+In `exp(x[u] - m[t])` with m the greatest of the same elements so far, as in a softmax, every weight is multiplied by
+`exp(m[t - 1] - m[t])`, which is at most one: online softmax (Milakov and Gimelshein). Infinite maxima must count as a
+number, as in `pr.softmax` and `pr.logsumexp`; a sum of zeros then stays zero whatever the factor.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from polyrhythm.compiler.ir.graph import Access
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array, Shape
-from polyrhythm.compiler.passes.elements import Element, Made, symbols_of, type_of, walk
+from polyrhythm.compiler.passes.elements import Element, Made, renamed, symbols_of, type_of, walk
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.errors import ShapeError
 
@@ -31,6 +37,7 @@ class Weights:
     symbol: Symbol
     fixed: Symbol
     dtype: np.dtype
+    peaks: Mapping[str, Element] = field(default_factory=dict)  # running maxima, and of which elements
 
     def quotient(self, element: Element, by: int) -> Element | None:
         """The element divided by itself with the symbol moved by one step, which depends on neither symbol.
@@ -55,6 +62,8 @@ class Weights:
             return None if inner is None else self._shaped(element, inner)
         if element.op not in ("pow", "exp"):
             return None
+        if element.op == "exp" and (found := self._peaked(element.operands[0], by)) is not None:
+            return found
         slope = self._slope(element.operands[-1], self.dtype)
         if slope is None or symbols_of(slope) & {self.symbol, self.fixed}:
             return None
@@ -65,6 +74,28 @@ class Weights:
         if symbols_of(base) & {self.symbol, self.fixed}:
             return None
         return base if _is_one(slope) else Made("pow", (base, slope))
+
+    def _peaked(self, exponent: Element, by: int) -> Element | None:
+        """The quotient of exponentials of elements less the greatest of them."""
+        if not isinstance(exponent, Made) or exponent.op != "sub":
+            return None
+        own, peak = exponent.operands
+        if self.symbol in symbols_of(own) or self.fixed in symbols_of(peak):
+            return None
+        reads = [part for part in walk(peak) if isinstance(part, Access) and self.symbol in part.symbols]
+        shaped = _plain(peak)
+        guarded = isinstance(shaped, Made) and shaped.op == "select" and _plain(shaped.operands[1]) in reads
+        finite = _plain(shaped.operands[0]) if isinstance(shaped, Made) and guarded else None
+        if not isinstance(finite, Made) or finite.op != "isfinite" or _plain(finite.operands[0]) not in reads:
+            return None
+        if len(set(reads)) != 1 or reads[0].steps[-1] is not Term.of(self.symbol):
+            return None
+        of = self.peaks.get(reads[0].source)
+        if of is None or not _same(of, own):
+            return None
+        before = renamed(peak, {self.symbol: Term.of(self.symbol) + by})
+        least = Made("exp", (Made("sub", (before, peak)),))
+        return Made("minimum", (least, _constant(1, self.dtype)))  # beside a maximum that counts as a number
 
     def _contracted(self, element: Made, by: int) -> Element | None:
         """The quotient of a contraction: of its one operand that changes, if that is a scalar or as the result."""
@@ -116,6 +147,30 @@ class Weights:
         if element.op in ("add", "sub"):
             return _negative(inner) if element.op == "sub" and varying[1] else inner
         return _combined(element.op, inner, element.operands[varying.index(False)])
+
+
+def is_scalar(nodes: Nodes, element: Element) -> bool:
+    """Whether an element is known to be one number; its lengths may not be shown to fit without more to go by."""
+    try:
+        return type_of(nodes, element).shape == ()
+    except ShapeError:
+        return False
+
+
+def _plain(element: Element) -> Element:
+    """An element without what only changes its shape."""
+    while isinstance(element, Made) and element.op in SHAPING:
+        element = element.operands[0]
+    return element
+
+
+def _same(one: Element, other: Element) -> bool:
+    """Whether two elements are the same, but for their shape."""
+    one, other = _plain(one), _plain(other)
+    if isinstance(one, Access) or isinstance(other, Access):
+        return one == other
+    alike = one.op == other.op and dict(one.attributes) == dict(other.attributes)
+    return alike and len(one.operands) == len(other.operands) and all(map(_same, one.operands, other.operands))
 
 
 def _combined(op: str, left: Element, right: Element) -> Element:

@@ -142,7 +142,8 @@ def _remade(graph: Graph) -> set[str]:
     """The nodes that are made where they are read: cheap ones, read at single points only."""
     accesses = (access for node in graph for access in node.accesses)
     stored = {access.source for access in accesses if access.ranges} | roots(graph)
-    cheap = {n.name for n in graph if len(n.definitions) == 1 and n.definitions[0].record.free} - stored
+    records = {n.name: n.definitions[0].record for n in graph if len(n.definitions) == 1 and not n.recurrent}
+    cheap = {name for name, record in records.items() if record.free or record.inlined} - stored
     # A choice between two reads is a read itself, unless it is read under a condition: its own is not known then.
     pieces = [(node, definition) for node in graph for definition in node.definitions]
     guarded = {access.source for _, d in pieces if d.record.chooses for access in d.operands}

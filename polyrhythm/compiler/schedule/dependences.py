@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from polyrhythm.compiler.analysis.stopping import waits_for
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
 from polyrhythm.compiler.ir.graph import Graph
@@ -69,7 +70,7 @@ def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dep
         (stopper,) = [b for b in blocks.values() if any(s.node == name for s in b.statements)]
         assert dim.bound is not None
         for block in blocks.values():
-            if dim.bound in _mentioned(graph, block):
+            if dim.bound in _mentioned(graph, block) or waits_for(block.domain, dim.bound):
                 gap, at = 0, Term.of(Symbol(f"{dim.name}_before", "dim", serial=serials.BEFORE))
                 known = conjunction(block.domain, ge(at, 0), lt(at, Term.of(dim.bound)))
             elif dim in block.dims and any(_has_effect(graph, statement) for statement in block.statements):

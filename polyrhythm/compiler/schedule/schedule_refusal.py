@@ -20,6 +20,7 @@ from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependences import Dependence
 from polyrhythm.compiler.schedule.scheduler import Item, Loop, still_open
 from polyrhythm.errors import DependentStepsError, PolyrhythmError, UnsupportedError
+from polyrhythm.language.chunks import Chunk
 from polyrhythm.source import Source
 
 BOUNDS = (2, 3, 4, 8, 16)
@@ -32,10 +33,10 @@ def refusal(
     dependences: Sequence[Dependence],
     schedule: Sequence[Item],
     dim: Symbol,
-    wish: str,
+    chosen: Chunk,
 ) -> PolyrhythmError | None:
-    """Why the steps of a dim cannot run at once; None if they can. `wish` is what the user wrote."""
-    fix = f"leave {dim} out of schedule=, which lets the compiler choose, or write {{{dim}: pr.loop()}}"
+    """Why the steps of a dim cannot run at once, as was chosen; None if they can."""
+    wish, fix = chosen.wish(dim), chosen.otherwise(dim)
     if dim in graph.until:
         return DependentStepsError(
             f"{wish} cannot be: whether a step of {dim} runs at all depends on the steps before it",

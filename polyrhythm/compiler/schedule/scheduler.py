@@ -16,18 +16,18 @@ The method is the component-wise retiming of Darte, Robert and Vivien, with fusi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from dataclasses import dataclass, replace
 
-from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depths, most_steps, rankings
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, most_steps, rankings
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq
-from polyrhythm.compiler.ir.reads import components, reaches
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, least, simplified, solutions
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependence_index import ByBlock
 from polyrhythm.compiler.schedule.dependences import Dependence
+from polyrhythm.compiler.schedule.groups import Group, Joint, Order, Way, old_before_new
 from polyrhythm.compiler.schedule.shifts import Ranking, Ranks, Shifts, matched
 from polyrhythm.compiler.schedule.tiles import Tiling
 from polyrhythm.errors import PolyrhythmError
@@ -88,83 +88,10 @@ def schedule(
     those that are go over tiles.
     """
     remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
-    return _Scheduler(blocks, first, at_once, tiling).nest(list(blocks), dependences, remaining)
-
-
-@dataclass(frozen=True)
-class _Way:
-    """A dim along which a group may be a loop, the rankings the loop may follow, and the steps of a tile, if tiled."""
-
-    dims: dict[str, Symbol | None]
-    candidates: list[Ranking]
-    tile: int = 0
-
-    @property
-    def symbol(self) -> Symbol:
-        return next(dim for dim in self.dims.values() if dim is not None)
-
-
-@dataclass(eq=False)
-class _Group:
-    """Blocks that share a loop, with the ways it can be one, best first; or one block alone, without any."""
-
-    members: list[str]
-    ways: list[_Way] = field(default_factory=list)
-
-    @property
-    def is_loop(self) -> bool:
-        return bool(self.ways)
-
-
-@dataclass(frozen=True)
-class _Joint:
-    """How two loops go through their steps, and how they do as one."""
-
-    early: Ranking
-    late: Ranking
-    both: Ranking
-
-
-class _Order:
-    """Groups in an order of execution, and for each those it reads from, which come before it."""
-
-    def __init__(self) -> None:
-        self.groups: list[_Group] = []
-        self.before: dict[_Group, set[_Group]] = {}
-
-    def add(self, group: _Group, readers: set[_Group]) -> None:
-        """Note who reads from a group."""
-        self.before.setdefault(group, set())
-        for reader in readers - {group}:
-            self.before[reader].add(group)
-
-    def needed(self, first: int, last: int) -> set[_Group]:
-        """Those from a first to a last group that must come before the last. All on the way to them lie between."""
-        between = set(self.groups[first:last])
-        found: set[_Group] = set()
-        waiting = [self.groups[last]] if between else []
-        while waiting:
-            further = (self.before[waiting.pop()] & between) - found
-            found |= further
-            waiting += further
-        return found
-
-    def put(self, first: int, last: int, needed: set[_Group]) -> None:
-        """Move the last of some groups to the first place, behind all it needs of them."""
-        *rest, group = self.groups[first : last + 1]
-        early, late = [g for g in rest if g in needed], [g for g in rest if g not in needed]
-        self.groups[first : last + 1] = [*early, group, *late]
-
-    def join(self, early: int, late: int, needed: set[_Group]) -> None:
-        """Take out a group that is part of a later one now. All that the later one needs comes before both."""
-        gone, group = self.groups.pop(early), self.groups[late - 1]
-        self.put(early, late - 1, needed)
-        self.before[group] |= self.before.pop(gone)
-        for others in self.before.values():
-            if gone in others:
-                others.remove(gone)
-                others.add(group)
-        self.before[group].discard(group)
+    try:
+        return _Scheduler(blocks, first, at_once, tiling).nest(list(blocks), dependences, remaining)
+    except ScheduleError:
+        return _Careful(blocks, first, at_once, None).nest(list(blocks), dependences, remaining)
 
 
 class _Scheduler:
@@ -196,17 +123,17 @@ class _Scheduler:
         self._gather(order, among, kept)
 
         # Values of the iteration before are read before they are overwritten; then each loop is scheduled inside.
-        groups = _old_before_new(order, settled)
+        groups = old_before_new(order, settled)
         return tuple(self._loop(g, among, remaining) if g.is_loop else g.members[0] for g in groups)
 
     def _groups(
         self, names: Sequence[str], among: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]], kept: set[Symbol]
-    ) -> _Order:
+    ) -> Order:
         """Groups in order of execution; built from the last consumers backwards."""
         consumers = {name: [d.reader for d in among.out_of(name)] for name in names}
-        order = _Order()
+        order = Order()
         groups = order.groups
-        place: dict[str, _Group] = {}
+        place: dict[str, Group] = {}
         # Tarjan yields a component after all it points to: consumers first.
         for component in components(consumers):
             inside = set(component)
@@ -228,7 +155,7 @@ class _Scheduler:
             place.update(dict.fromkeys(component, group))
         return order
 
-    def _merge(self, order: _Order, among: ByBlock, kept: set[Symbol]) -> None:
+    def _merge(self, order: Order, among: ByBlock, kept: set[Symbol]) -> None:
         """Loops of which one reads from the other, with nothing in between, become one where that is still possible."""
         at = 0
         while at < len(order.groups):
@@ -243,7 +170,7 @@ class _Scheduler:
                     break
             at += 1
 
-    def _gather(self, order: _Order, among: ByBlock, kept: set[Symbol]) -> None:
+    def _gather(self, order: Order, among: ByBlock, kept: set[Symbol]) -> None:
         """Loops of the same single step that do not wait for each other become one.
 
         So do the beginnings of the parameters of a network, `p[0, i + 1] = p[U, i]`.
@@ -261,7 +188,7 @@ class _Scheduler:
             else:
                 late += 1
 
-    def _single_step(self, group: _Group) -> Condition | None:
+    def _single_step(self, group: Group) -> Condition | None:
         """The one step that a loop has, if it is the same for all its members."""
         if not group.is_loop or self._most_steps(group, group.ways[0].symbol) != 1:
             return None
@@ -269,7 +196,7 @@ class _Scheduler:
         return steps.pop() if len(steps) == 1 else None
 
     def _siblings(
-        self, component: Sequence[str], among: ByBlock, groups: list[_Group], place: Mapping[str, _Group]
+        self, component: Sequence[str], among: ByBlock, groups: list[Group], place: Mapping[str, Group]
     ) -> list[int]:
         """For what nobody reads here: a loop that reads the same values."""
         sources = {d.source for name in component for d in among.into(name)}
@@ -279,7 +206,7 @@ class _Scheduler:
 
     def _component(
         self, component: Sequence[str], dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]
-    ) -> _Group:
+    ) -> Group:
         """What one component can be: a loop over any dim that carries all its dependences one way.
 
         Of several dims those are kept that leave the fewest loops whose iterations wait for each other.
@@ -290,10 +217,11 @@ class _Scheduler:
         needs = [Need(d.reader, d.source, d.condition, d.steps) for d in own]
         for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
             dims = {name: symbol if symbol in remaining[name] else None for name in members}
-            ranks = rankings(members, needs, remaining, symbol, lambda name: self.blocks[name].piece_of is not None)
+            ranks = rankings(members, needs, remaining, symbol, self._is_definition)
             fitting = [signed for signed in ranks if self.shifts.earliest(members, own, signed) is not None]
+            fitting = self._orderly(members, needs, remaining, symbol, fitting)
             if fitting:
-                ways.append(_Way(dims, [Ranking(signed, self.shifts.is_parallel(signed, own)) for signed in fitting]))
+                ways.append(Way(dims, [Ranking(signed, self.shifts.is_parallel(signed, own)) for signed in fitting]))
         if not ways and own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
@@ -304,9 +232,29 @@ class _Scheduler:
             fewest = min(found.values(), default=0)
             ways = [way for way in ways if found.get(way.symbol, fewest) == fewest]
             ways.sort(key=lambda way: way.symbol in self.at_once)  # another dim may carry what this one need not
-        return _Group(members, ways)
+        return Group(members, ways)
 
-    def _join(self, target: _Group, fresh: _Group, dependences: ByBlock, kept: set[Symbol]) -> bool:
+    def _is_definition(self, name: str) -> bool:
+        return self.blocks[name].piece_of is not None
+
+    def _orderly(
+        self,
+        members: Sequence[str],
+        needs: Sequence[Need[str]],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+        symbol: Symbol,
+        fitting: list[Ranks],
+    ) -> list[Ranks]:
+        """The rankings to try; nearly all leave something that can be ordered inside, and others are tried then."""
+        return fitting
+
+    def _shifts(self, group: Group, among: Sequence[Dependence], ranks: Ranks) -> dict[str, int]:
+        """How the members of a loop are shifted."""
+        shifts = self.shifts.of(group.members, among, ranks)
+        assert shifts is not None
+        return shifts
+
+    def _join(self, target: Group, fresh: Group, dependences: ByBlock, kept: set[Symbol]) -> bool:
         """Add a producer to the loop of its consumers, if the distance along the loop is bounded."""
         if not (fresh.is_loop and target.is_loop):
             return False
@@ -320,7 +268,7 @@ class _Scheduler:
         for early in fresh.ways:
             for late in target.ways:
                 dims = {**early.dims, **late.dims}
-                found: list[_Joint] = []
+                found: list[Joint] = []
                 for consumer in late.candidates:
                     for producer in early.candidates:
                         ranks = matched(producer.ranks, consumer.ranks, crossing, dims)
@@ -334,13 +282,13 @@ class _Scheduler:
                         if fits and not (one_way and self._waits_for_all(dims, ranks, crossing)):
                             parallel = producer.parallel and consumer.parallel
                             parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
-                            found.append(_Joint(producer, consumer, Ranking(ranks, parallel)))
+                            found.append(Joint(producer, consumer, Ranking(ranks, parallel)))
                 if found and self._in_strips(dims, found[0].both.ranks):
                     continue
                 if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, dims, crossing, kept):
                     tile = self._tile(early, late, found[0], dims, dependences, crossing)
                     if tile is not None:
-                        ways.append(_Way(dims, [joint.both for joint in found], tile))
+                        ways.append(Way(dims, [joint.both for joint in found], tile))
         if not ways:
             return False
         target.members, target.ways = members, ways
@@ -369,9 +317,9 @@ class _Scheduler:
 
     def _tile(
         self,
-        early: _Way,
-        late: _Way,
-        joint: _Joint,
+        early: Way,
+        late: Way,
+        joint: Joint,
         dims: Mapping[str, Symbol | None],
         dependences: ByBlock,
         crossing: Sequence[Dependence],
@@ -391,7 +339,11 @@ class _Scheduler:
         plain = alike and abs(next(iter(ranks.values())).coefficient(symbol)) == 1
         steps = self.tiling.steps(ranks)
         host = any(self.blocks[name].host for name in ranks)
-        if not (plain and long and steps) or symbol in self.tiling.untiled or host:
+        if not long or symbol in self.tiling.untiled or host:
+            return None if tile else 0
+        if self.tiling.is_affordable(self.blocks[d.source] for d in crossing):
+            return None
+        if not (plain and steps):
             return None if tile else 0
         if joint.early.parallel and all(
             self.tiling.is_stored(self.blocks[d.source], ranks, dependences) for d in crossing
@@ -422,10 +374,10 @@ class _Scheduler:
 
     def _is_worth(
         self,
-        fresh: _Group,
-        target: _Group,
+        fresh: Group,
+        target: Group,
         symbol: Symbol,
-        joint: _Joint,
+        joint: Joint,
         dependences: ByBlock,
         dims: Mapping[str, Symbol | None],
         crossing: Sequence[Dependence],
@@ -484,7 +436,7 @@ class _Scheduler:
         steps = solutions(whole).without(s for s in block.dims if s is not symbol)
         return simplified(steps.condition(), TRUE)
 
-    def _most_steps(self, group: _Group, symbol: Symbol) -> int | None:
+    def _most_steps(self, group: Group, symbol: Symbol) -> int | None:
         """The most steps that a member has along a dim; None where there is no limit."""
         most = 0
         for name in group.members:
@@ -496,12 +448,12 @@ class _Scheduler:
                 most = max(most, steps)
         return most
 
-    def _tensors(self, group: _Group) -> set[str]:
+    def _tensors(self, group: Group) -> set[str]:
         """The tensors that a group makes."""
         blocks = (self.blocks[name] for name in group.members)
         return {s.node for block in blocks for s in block.statements if s.steps == block.current}
 
-    def _loop(self, group: _Group, dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]) -> Loop:
+    def _loop(self, group: Group, dependences: ByBlock, remaining: Mapping[str, tuple[Symbol, ...]]) -> Loop:
         """The loop of a group, by the first of its rankings that leaves something that can be ordered inside."""
         among = dependences.inside(set(group.members))
         rankings = [(way, candidate.ranks) for way in group.ways for candidate in way.candidates]
@@ -515,8 +467,8 @@ class _Scheduler:
 
     def _tiled(
         self,
-        group: _Group,
-        way: _Way,
+        group: Group,
+        way: Way,
         ranks: Ranks,
         among: Sequence[Dependence],
         remaining: Mapping[str, tuple[Symbol, ...]],
@@ -533,14 +485,13 @@ class _Scheduler:
 
     def _ranked(
         self,
-        group: _Group,
-        way: _Way,
+        group: Group,
+        way: Way,
         ranks: Ranks,
         among: Sequence[Dependence],
         remaining: Mapping[str, tuple[Symbol, ...]],
     ) -> Loop:
-        shifts = self.shifts.of(group.members, among, ranks)
-        assert shifts is not None
+        shifts = self._shifts(group, among, ranks)
         members = {name: Member(way.dims[name], ranks[name] + shifts[name]) for name in group.members}
         self.loops += 1
         counter = Symbol(way.symbol.name, "dim", serial=serials.COUNTER - self.loops)
@@ -550,6 +501,32 @@ class _Scheduler:
         settled = [d for d in among if (d.source, d.reader) not in unchanged]
         parallel = all((members[d.reader].time - members[d.source].time.substitute(d.steps)) is ZERO for d in among)
         return Loop(counter, members, self.nest(group.members, inner, left, settled), parallel)
+
+
+class _Careful(_Scheduler):
+    """For programs whose usual loops leave circles inside that no order settles, although no value is in one.
+
+    Loops are not joined, and follow rankings of which it is known that what they leave open can be ordered.
+    """
+
+    def _orderly(
+        self,
+        members: Sequence[str],
+        needs: Sequence[Need[str]],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+        symbol: Symbol,
+        fitting: list[Ranks],
+    ) -> list[Ranks]:
+        way = members, needs, remaining, symbol
+        return [ranks for ranks in fitting if depth_by(*way, ranks, self._is_definition) is not None]
+
+    def _shifts(self, group: Group, among: Sequence[Dependence], ranks: Ranks) -> dict[str, int]:
+        found = self.shifts.earliest(group.members, among, ranks)
+        assert found is not None
+        return found[0]
+
+    def _join(self, target: Group, fresh: Group, dependences: ByBlock, kept: set[Symbol]) -> bool:
+        return False
 
 
 def still_open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
@@ -570,31 +547,3 @@ def _reads_without_limit(dependence: Dependence, symbol: Symbol) -> bool:
         return False
     behind = Term.of(symbol) - step
     return any(least(way, dependence.condition) is None for way in (behind, -behind))
-
-
-def _old_before_new(order: _Order, settled: Sequence[Dependence]) -> list[_Group]:
-    """Reorder so that a value of an earlier iteration is read before its successor is written, where that is possible.
-
-    A value then needs one place instead of two.
-    """
-    place = {name: group for group in order.groups for name in group.members}
-    before = order.before
-    for d in settled:
-        reader, writer = place[d.reader], place[d.source]
-        if reader is not writer and not reaches(before, reader, writer):
-            before[writer].add(reader)
-    after: dict[_Group, list[_Group]] = {group: [] for group in order.groups}
-    for group, needed in before.items():
-        for other in needed:
-            after[other].append(group)
-    number = {group: n for n, group in enumerate(order.groups)}
-    waiting = {group: len(before[group]) for group in order.groups}
-    ready = [n for n, group in enumerate(order.groups) if not before[group]]  # a sorted list is a heap
-    found = []
-    while ready:
-        found.append(order.groups[heappop(ready)])
-        for group in after[found[-1]]:
-            waiting[group] -= 1
-            if not waiting[group]:
-                heappush(ready, number[group])
-    return found

@@ -8,8 +8,10 @@ signal, can be one of three things:
 3. *tiled*: one sequential loop over tiles of n steps. Inside it every member has a vectorised loop over the steps of
    the tile, and what crosses the border of a tile is in a ring of w + n slots, rounded up to whole tiles.
 
-A tile takes the time of the first and, but for a constant, the memory of the second. It is chosen where the values
-would not be stored for all steps anyway: by an output, by a reader in another loop, or by a read without a limit.
+A tile takes little more time than the first and, but for a constant, the memory of the second. It is chosen where the
+values would not be stored for all steps anyway (by an output, by a reader in another loop, or by a read without a
+limit), and where storing them matters: under a memory budget, or if they take more than `SHARE` times what the inputs
+and outputs of the call take at each step. Otherwise loops are distributed, which is the fastest.
 
 Legality: member m handles step t in tile `(t + shift_m) // n`. Shifts let no reader come before its source, division
 is monotonic, and within a tile the loops are in an order of their dependences. The checker proves it of the result.
@@ -20,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.sets import least
+from polyrhythm.compiler.ir.conditions import conjunction
+from polyrhythm.compiler.ir.graph import Graph, Node
+from polyrhythm.compiler.ir.sets import facts, least
 from polyrhythm.compiler.ir.terms import Symbol, Term, product
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependence_index import ByBlock
@@ -32,6 +35,9 @@ STEPS = 256
 FEWEST = 16
 """The fewest: a step that is so wide that fewer fill the cache is worth starting an operation for."""
 
+SHARE = 4
+"""What passes between two loops may take so many times what a call holds anyway before it is stored in tiles."""
+
 BYTES = 1 << 20
 """What the widest value of a tile may take, so that a tile stays in the cache."""
 
@@ -40,12 +46,19 @@ BYTES = 1 << 20
 class Tiling:
     """Which loops may be tiled: those over other dims than `untiled`. `stored` are the tensors stored whole anyway.
 
-    `widths` has the bytes of the widest value of each block at one step; blocks of unknown width are not in it.
+    `widths` has the bytes of the widest value of each block at one step; blocks of unknown width are not in it. `held`
+    has the bytes that inputs and outputs over some dims take at each step of them; empty where memory comes first.
     """
 
     stored: frozenset[str]
     untiled: frozenset[Symbol]
     widths: Mapping[str, int]
+    held: Mapping[frozenset[Symbol], int]
+
+    def is_affordable(self, blocks: Iterable[Block]) -> bool:
+        """Whether all steps of what some blocks make take little beside what a call holds anyway."""
+        held = [(self.widths.get(block.name), self.held.get(frozenset(block.dims), 0)) for block in blocks]
+        return all(width is not None and width <= SHARE * most for width, most in held)
 
     def steps(self, names: Iterable[str]) -> int:
         """The steps of a tile of some blocks, a power of two; 0 if they are too wide to be tiled."""
@@ -66,11 +79,28 @@ class Tiling:
         return False
 
 
-def tiling(graph: Graph, blocks: Mapping[str, Block], untiled: Iterable[Symbol]) -> Tiling:
-    """What may be tiled in a program."""
+def tiling(graph: Graph, blocks: Mapping[str, Block], untiled: Iterable[Symbol], tight: bool) -> Tiling:
+    """What may be tiled in a program; `tight` says that memory comes first."""
     widths: dict[str, int] = {}
     for name, block in blocks.items():
-        sizes = [product(graph[s.node].shape) * graph[s.node].dtype.itemsize for s in block.statements]
-        if all(size.is_constant for size in sizes):
-            widths[name] = max((size.constant for size in sizes), default=1)
-    return Tiling(frozenset({*graph.outputs, *graph.effects}), frozenset({*untiled, *graph.until}), widths)
+        sizes = [_most_bytes(graph[s.node]) for s in block.statements]
+        if None not in sizes:
+            widths[name] = max((size for size in sizes if size is not None), default=1)
+    held: dict[frozenset[Symbol], int] = {}
+    for node in graph:
+        size = product(node.shape) * node.dtype.itemsize
+        if not tight and (node.is_input or node.name in graph.outputs) and size.is_constant:
+            held[frozenset(node.symbols)] = held.get(frozenset(node.symbols), 0) + size.constant
+    return Tiling(frozenset({*graph.outputs, *graph.effects}), frozenset({*untiled, *graph.until}), widths, held)
+
+
+def _most_bytes(node: Node) -> int | None:
+    """The most bytes that a value of a node has; None where there is no limit."""
+    where = conjunction(node.points, facts(node.points.symbols))
+    size = node.dtype.itemsize
+    for length in node.shape:
+        shortest = least(-length, where)
+        if shortest is None:
+            return None
+        size *= -shortest
+    return size

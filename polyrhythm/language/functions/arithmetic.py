@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from polyrhythm.compiler.ir import dtypes
 from polyrhythm.errors import DTypeError
 from polyrhythm.language.functions.support import (
     DTypeLike,
@@ -115,6 +116,8 @@ def pow(x: TensorLike, y: TensorLike) -> Tensor:
             "an integer is raised only to a Python integer that is not negative",
             fix='make the base a float, as in pr.cast(x, "float32") ** y',
         )
+    if dtypes.kind(operands[0].dtype) == "complex" and not (literal and y in (0, 1, 2)):
+        return apply("exp", apply("mul", operands[1], apply("log", operands[0])))
     if literal and y in (0, 1, 2):
         # Exact, and without the 0 * 0 ** -1 in the gradient of x ** 0 at zero.
         base = operands[0]

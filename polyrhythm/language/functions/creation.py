@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.ir import sets
-from polyrhythm.compiler.ir.dtypes import FLOAT32, FLOAT64, INT32, INT64
+from polyrhythm.compiler.ir.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT32, INT64
+from polyrhythm.compiler.ir.terms import Term, maximum, minimum
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.errors import DTypeError, OperandError, ShapeError
 from polyrhythm.language.functions.arithmetic import cast, where
@@ -26,13 +27,13 @@ from polyrhythm.language.functions.support import (
     as_tensor,
     cast_to,
 )
-from polyrhythm.language.index import Condition, Index, term_of
+from polyrhythm.language.index import Condition, Index, index_max, index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
 # fmt: off
 __all__ = [
-    "arange", "constant", "eye", "full", "full_like", "ones", "ones_like", "tril", "triu", "value", "zeros",
-    "zeros_like",
+    "arange", "constant", "diag", "diagonal", "eye", "full", "full_like", "linspace", "ones", "ones_like", "trace",
+    "tril", "triu", "value", "zeros", "zeros_like",
 ]
 # fmt: on
 
@@ -49,8 +50,8 @@ def constant(value: Any, dtype: DTypeLike = None) -> Tensor:
     array = np.asarray(value)
     if dtype is not None:
         array = array.astype(as_dtype(dtype))
-    elif not hasattr(value, "dtype") and array.dtype in (FLOAT64, INT64):
-        narrow = FLOAT32 if array.dtype == FLOAT64 else INT32
+    elif not hasattr(value, "dtype") and array.dtype in (FLOAT64, INT64, COMPLEX128):
+        narrow = {FLOAT64: FLOAT32, INT64: INT32, COMPLEX128: COMPLEX64}[array.dtype]
         if narrow == INT32 and array.size and (array.min() < -(2**31) or array.max() >= 2**31):
             raise DTypeError("the constant has integers that do not fit int32", fix='say dtype="int64"')
         array = array.astype(narrow)
@@ -167,6 +168,70 @@ def eye(rows: Length, columns: Length | None = None, diagonal: Length = 0, dtype
     return cast(unsqueeze(arange(rows), 1) + diagonal == arange(width), dtype)
 
 
+def linspace(
+    start: TensorLike, stop: TensorLike, num: Length, endpoint: bool = True, dtype: DTypeLike = "float32"
+) -> Tensor:
+    """`num` numbers at equal distances from `start` to `stop`; without `endpoint` the last one is left out.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.linspace(0, 1, 5))
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    kind = as_dtype(dtype)
+    first, last = cast_to(start, kind), cast_to(stop, kind)
+    gaps = index_max(1, index_of(term_of(num) - (1 if endpoint else 0)))
+    part = cast(arange(num), kind) / cast(value(gaps), kind)
+    part = unsqueeze(part, tuple(range(1, 1 + max(first.rank, last.rank))))
+    return first * (1 - part) + last * part
+
+
+def diagonal(x: TensorLike, offset: int = 0) -> Tensor:
+    """The diagonal of the last two axes, or one `offset` columns to the right of it.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.diagonal(pr.constant([[1, 2, 3], [4, 5, 6]]), 1))
+    array([2, 6], dtype=int32)
+    """
+    operand = as_tensor(x)
+    _places(operand, "diagonal")
+    rows, columns = operand.type.shape[-2:]
+    down, right = max(0, -offset), max(0, offset)
+    length = maximum(Term(0), minimum(rows - down, columns - right))
+    steps = apply("iota", length=length)
+    flat = apply("reshape", operand, shape=(*operand.type.shape[:-2], rows * columns))
+    positions = (steps + down) * cast_to(index_of(columns), INT32) + steps + right
+    return apply("take", flat, positions, axis=operand.rank - 2)
+
+
+def trace(x: TensorLike, offset: int = 0) -> Tensor:
+    """The sum of a diagonal of the last two axes.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.trace(pr.constant([[1, 2], [3, 4]])))
+    array(5, dtype=int32)
+    """
+    found = diagonal(x, offset)
+    return apply("reduce", found, monoid="sum", axes=(found.rank - 1,))
+
+
+def diag(x: TensorLike, offset: int = 0) -> Tensor:
+    """The matrix with a vector on a diagonal, or the diagonal of a matrix.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.diag(pr.constant([1, 2])))
+    array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
+    operand = as_tensor(x)
+    if operand.rank != 1:
+        return diagonal(operand, offset)
+    before, after = (max(0, offset), max(0, -offset))
+    padded = apply("pad", operand, before=(Term(before),), after=(Term(after),), value=0)
+    size = index_of(padded.type.shape[0])
+    here = unsqueeze(arange(size), 1) + offset == arange(size)
+    return where(here, padded, cast_to(0, operand.dtype))
+
+
 def tril(x: TensorLike, diagonal: Length = 0) -> Tensor:
     """x on and below a diagonal of its last two axes, 0 above it.
 
@@ -207,6 +272,6 @@ def _float_range(first: Length | float, last: Length | float, step: float, dtype
             "arange of floats needs numbers as bounds",
             fix="count with integers and index expressions, then scale: pr.arange(t, T) * 0.1",
         )
-    begin, end = (float(n) for n in numbers if n is not None)
+    begin, end = (float(n) for n in numbers if not isinstance(n, (complex, type(None))))
     count = max(0, math.ceil((end - begin) / step))
     return constant(begin + np.arange(count) * step, dtype)

@@ -1,27 +1,52 @@
 """Functions of one tensor, element by element. Integers become floats where the result is not whole.
 
-The compositions are chosen so that their gradients are finite wherever the functions are smooth: `sigmoid` goes
-through `tanh`, `softplus` and `expm1` do not overflow, `relu` has gradient 0 at 0. What is one operation of the op
-table is one row: its name, and its page.
+What is one operation of the op table is one row: its name, and its page.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.errors import DTypeError
-from polyrhythm.language.functions.arithmetic import divide, less_equal, multiply, not_equal, where
-from polyrhythm.language.functions.support import TensorLike, as_float, as_tensor, described
+from polyrhythm.language.functions.arithmetic import bitwise_and, divide, multiply, not_equal, where
+from polyrhythm.language.functions.support import TensorLike, as_float, as_tensor, described, promoted_floats
 from polyrhythm.language.tensor import Tensor, apply
 
 # fmt: off
 __all__ = [
-    "abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "gelu", "isfinite", "isnan", "log", "log1p",
-    "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softplus", "sqrt", "square",
+    "abs",
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
+    "ceil",
+    "cos",
+    "cosh",
+    "digamma",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "isfinite",
+    "isnan",
+    "lgamma",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
     "tanh",
+    "trunc",
 ]
 # fmt: on
 
@@ -66,13 +91,36 @@ log1p = _of_floats("log1p", "`log(1 + x)`, precise near zero.", "[0.0]", "[0.]")
 sqrt = _of_floats("sqrt", "The square root.", "[9.0]", "[3.]")
 sin = _of_floats("sin", "The sine.", "[0.0]", "[0.]")
 cos = _of_floats("cos", "The cosine.", "[0.0]", "[1.]")
+sinh = _of_floats("sinh", "The hyperbolic sine.", "[0.0]", "[0.]")
+cosh = _of_floats("cosh", "The hyperbolic cosine.", "[0.0]", "[1.]")
 tanh = _of_floats("tanh", "The hyperbolic tangent.", "[0.0]", "[0.]")
 erf = _of_floats("erf", "The error function.", "[0.0]", "[0.]")
-abs = _unary("abs", "The magnitude.", "[-2.0, 3.0]", "[2., 3.]")
+lgamma = _of_floats("lgamma", "The logarithm of the magnitude of the gamma function.", "[1.0]", "[0.]")
+digamma = _of_floats("digamma", "The derivative of `lgamma`.", "[1.0]", "[-0.5772157]")
 sign = _unary("sign", "-1, 0 or 1.", "[-2, 0, 3]", "[-1,  0,  1] int32")
 floor = _rounding("floor", "The greatest integer not above x.", "[-1.5, 1.5]", "[-2.,  1.]")
 ceil = _rounding("ceil", "The least integer not below x.", "[-1.5, 1.5]", "[-1.,  2.]")
 round = _rounding("round", "The nearest integer, halves to even.", "[0.5, 1.5, 1.7]", "[0., 2., 2.]")
+
+
+def abs(x: TensorLike) -> Tensor:
+    """The magnitude; of complex numbers a real one, with gradient 0 at 0.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.abs(pr.constant([-2.0, 3.0]))), pr.evaluate(pr.abs(pr.constant([3 + 4j])))
+    (array([2., 3.], dtype=float32), array([5.], dtype=float32))
+    """
+    given = as_tensor(x)
+    if dtypes.kind(given.dtype) != "complex":
+        return apply("abs", given, weak=given.weak)
+    # Divided by the greater part, so that squares neither overflow nor vanish; the result does not depend on it.
+    parts = apply("real", given), apply("imag", given)
+    scale = apply("detach", apply("maximum", *(apply("abs", part) for part in parts)))
+    usual = bitwise_and(apply("isfinite", scale), scale > 0)
+    safe = where(usual, scale, 1)
+    first, second = (part / safe for part in parts)
+    squares = where(usual, first * first + second * second, 1)
+    return where(usual, safe * sqrt(squares), scale)
 
 
 def rsqrt(x: TensorLike) -> Tensor:
@@ -127,63 +175,96 @@ def isfinite(x: TensorLike) -> Tensor:
     return apply("isfinite", as_tensor(x))
 
 
-def sigmoid(x: TensorLike) -> Tensor:
-    """`1 / (1 + exp(-x))`
+def atan2(y: TensorLike, x: TensorLike) -> Tensor:
+    """The angle of the point (x, y), from -pi to pi.
 
     >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.sigmoid(pr.constant([0.0])))
-    array([0.5], dtype=float32)
+    >>> pr.evaluate(pr.atan2(pr.constant([0.0, 1.0]), -1.0))
+    array([3.1415927, 2.3561945], dtype=float32)
     """
-    return 0.5 * tanh(0.5 * as_float(x)) + 0.5
+    operands, weak = promoted_floats(y, x)
+    return apply("atan2", *operands, weak=weak)
 
 
-def relu(x: TensorLike) -> Tensor:
-    """x where it is positive, 0 elsewhere.
+def atan(x: TensorLike) -> Tensor:
+    """The inverse of the tangent, from -pi/2 to pi/2.
 
     >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.relu(pr.constant([-1.0, 2.0])))
-    array([0., 2.], dtype=float32)
+    >>> pr.evaluate(pr.atan(pr.constant([0.0, float("inf")])))
+    array([0.       , 1.5707964], dtype=float32)
     """
-    operand = as_tensor(x)
-    return where(less_equal(operand, 0), 0, operand)
+    return atan2(x, 1)
 
 
-def softplus(x: TensorLike) -> Tensor:
-    """`log(1 + exp(x))`, without overflow.
+def asin(x: TensorLike) -> Tensor:
+    """The inverse of the sine, from -pi/2 to pi/2.
 
     >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.softplus(pr.constant([1000.0])))
-    array([1000.], dtype=float32)
+    >>> pr.evaluate(pr.asin(pr.constant([0.0, 1.0])))
+    array([0.       , 1.5707964], dtype=float32)
     """
     operand = as_float(x)
-    # Not abs and maximum: whatever their gradients are at 0, this one's is 1/2.
-    return relu(operand) + log1p(exp(where(operand > 0, -operand, operand)))
+    return atan2(operand, sqrt((1 - operand) * (1 + operand)))
 
 
-def silu(x: TensorLike) -> Tensor:
-    """`x * sigmoid(x)`, also called swish.
+def acos(x: TensorLike) -> Tensor:
+    """The inverse of the cosine, from 0 to pi.
 
     >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.silu(pr.constant([0.0])))
+    >>> pr.evaluate(pr.acos(pr.constant([1.0, 0.0])))
+    array([0.       , 1.5707964], dtype=float32)
+    """
+    operand = as_float(x)
+    return atan2(sqrt((1 - operand) * (1 + operand)), operand)
+
+
+def tan(x: TensorLike) -> Tensor:
+    """The tangent.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.tan(pr.constant([0.0])))
     array([0.], dtype=float32)
     """
     operand = as_float(x)
-    return operand * sigmoid(operand)
+    return sin(operand) / cos(operand)
 
 
-def gelu(x: TensorLike, approximate: Literal["none", "tanh"] = "none") -> Tensor:
-    """x times the normal distribution function of x; `approximate="tanh"` is the formula GPT-2 uses.
+def exp2(x: TensorLike) -> Tensor:
+    """2 to the power x.
 
     >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.gelu(pr.constant([0.0, 20.0])))
-    array([ 0., 20.], dtype=float32)
+    >>> pr.evaluate(pr.exp2(pr.constant([3.0])))
+    array([8.], dtype=float32)
     """
-    operand = as_float(x)
-    if approximate == "none":
-        return 0.5 * operand * (1 + erf(operand * math.sqrt(0.5)))
-    if approximate == "tanh":
-        inner = math.sqrt(2 / math.pi) * (operand + 0.044715 * operand * operand * operand)
-        return 0.5 * operand * (1 + tanh(inner))
-    raise DTypeError(
-        f"gelu knows no approximation {approximate!r}", fix='write approximate="none" or approximate="tanh"'
-    )
+    return 2.0 ** as_float(x)
+
+
+def log2(x: TensorLike) -> Tensor:
+    """The logarithm to the base 2.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.log2(pr.constant([4.0])))
+    array([2.], dtype=float32)
+    """
+    return log(x) * (1 / math.log(2))
+
+
+def log10(x: TensorLike) -> Tensor:
+    """The logarithm to the base 10.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.log10(pr.constant([1.0])))
+    array([0.], dtype=float32)
+    """
+    return log(x) * (1 / math.log(10))
+
+
+def trunc(x: TensorLike) -> Tensor:
+    """The integer next to x towards zero, as a float; integers stay as they are.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(pr.trunc(pr.constant([-1.5, 1.5])))
+    array([-1.,  1.], dtype=float32)
+    """
+    operand = as_tensor(x)
+    return sign(operand) * floor(abs(operand)) if dtypes.is_float(operand.dtype) else operand

@@ -1,8 +1,7 @@
-"""Indexing by data, and sorting. Indices are clamped to the axis when reading; what lies outside is not written."""
+"""Indexing by data. Indices are clamped to the axis when reading; what lies outside is not written."""
 
 from __future__ import annotations
 
-from polyrhythm.errors import ShapeError
 from polyrhythm.language.functions.arithmetic import cast, equal
 from polyrhythm.language.functions.shapes import broadcast_to, unsqueeze
 from polyrhythm.language.functions.support import (
@@ -17,7 +16,7 @@ from polyrhythm.language.functions.support import (
 from polyrhythm.language.index import index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
-__all__ = ["argsort", "gather", "one_hot", "scatter_add", "scatter_add_along", "sort", "take", "topk"]
+__all__ = ["gather", "one_hot", "scatter_add", "scatter_add_along", "take"]
 
 
 def take(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
@@ -87,48 +86,3 @@ def one_hot(indices: TensorLike, classes: Length, dtype: DTypeLike = "float32", 
     positions = apply("iota", length=term_of(classes))
     spread = unsqueeze(positions, tuple(range(1, chosen.rank - place + 1))) if place < chosen.rank else positions
     return cast(equal(unsqueeze(chosen, place), spread), dtype)
-
-
-def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """The positions that sort x along an axis, as int32; equal elements keep their order and NaN comes last.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.argsort(pr.constant([3.0, 1.0, 2.0])))
-    array([1, 2, 0], dtype=int32)
-    """
-    operand = as_tensor(x)
-    return apply("argsort", operand, axis=one_axis(operand, axis), descending=descending)
-
-
-def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """x sorted along an axis; NaN comes last.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.sort(pr.constant([3.0, 1.0, 2.0]), descending=True))
-    array([3., 2., 1.], dtype=float32)
-    """
-    operand = as_tensor(x)
-    return gather(operand, argsort(operand, axis, descending), axis)
-
-
-def topk(x: TensorLike, k: Length, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """The k greatest elements along an axis, in descending order, and their positions.
-
-    >>> import polyrhythm as pr
-    >>> pr.evaluate(pr.topk(pr.constant([3.0, 1.0, 2.0]), 2))
-    (array([3., 2.], dtype=float32), array([0, 2], dtype=int32))
-    """
-    operand = as_tensor(x)
-    place, count = one_axis(operand, axis), term_of(k)
-    length = operand.type.shape[place]
-    if count.is_constant and not 0 <= count.constant <= (length.constant if length.is_constant else count.constant):
-        raise ShapeError(f"the top {k} of an axis of length {length}", fix=f"ask for 0 to {length} elements")
-    order = argsort(operand, place, descending=True)
-    positions = apply(
-        "slice",
-        order,
-        starts=(term_of(0),) * order.rank,
-        lengths=tuple(count if i == place else n for i, n in enumerate(order.type.shape)),
-        steps=(1,) * order.rank,
-    )
-    return gather(operand, positions, place), positions

@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import isfunction
 
-from polyrhythm.language.functions import arithmetic, elementwise, indexing, reductions, shapes
+from polyrhythm.language.functions import (
+    activations,
+    arithmetic,
+    complex_numbers,
+    creation,
+    elementwise,
+    indexing,
+    reductions,
+    shapes,
+    sorting,
+)
 from polyrhythm.language.functions.linalg import dot, matmul
 from polyrhythm.language.functions.spatial import Axes
 from polyrhythm.language.functions.support import TensorLike
+from polyrhythm.language.functions.updates import At
 from polyrhythm.language.naming import names_result
 from polyrhythm.language.tensor import Tensor
 
@@ -66,6 +77,7 @@ class Methods:
     astype = arithmetic.cast
     cast = arithmetic.cast
     clip = arithmetic.clip
+    conj = complex_numbers.conj
 
     abs = elementwise.abs
     ceil = elementwise.ceil
@@ -81,11 +93,12 @@ class Methods:
     reciprocal = elementwise.reciprocal
     round = elementwise.round
     rsqrt = elementwise.rsqrt
-    sigmoid = elementwise.sigmoid
+    sigmoid = activations.sigmoid
     sign = elementwise.sign
     sin = elementwise.sin
     sqrt = elementwise.sqrt
     square = elementwise.square
+    tan = elementwise.tan
     tanh = elementwise.tanh
 
     all = reductions.all
@@ -122,19 +135,47 @@ class Methods:
     transpose = shapes.transpose
     unsqueeze = shapes.unsqueeze
 
-    argsort = indexing.argsort
+    argsort = sorting.argsort
     gather = indexing.gather
     scatter_add = indexing.scatter_add
-    sort = indexing.sort
+    sort = sorting.sort
     take = indexing.take
-    topk = indexing.topk
+    topk = sorting.topk
+    diagonal = creation.diagonal
     dot = dot
+    median = sorting.median
+    quantile = sorting.quantile
+    trace = creation.trace
 
     @property
     def T(self) -> Tensor:
         """The axes in reverse order."""
         assert isinstance(self, Tensor)
         return shapes.transpose(self)
+
+    @property
+    def real(self) -> Tensor:
+        """The real part."""
+        assert isinstance(self, Tensor)
+        return complex_numbers.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part."""
+        assert isinstance(self, Tensor)
+        return complex_numbers.imag(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes swapped."""
+        assert isinstance(self, Tensor)
+        return shapes.swapaxes(self, -2, -1)
+
+    @property
+    def at(self) -> At:
+        """The axes of the value, for replacing elements: `x.at[0, 2].set(1.0)`."""
+        assert isinstance(self, Tensor)
+        return At(self)
 
     @property
     def axes(self) -> Axes:

@@ -18,9 +18,9 @@ from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.errors import DTypeError
 from polyrhythm.language.functions.arithmetic import bitwise_and, less, where
 from polyrhythm.language.functions.elementwise import exp, isfinite, log, sin, sqrt
-from polyrhythm.language.functions.indexing import argsort
 from polyrhythm.language.functions.reductions import argmax, cumsum
 from polyrhythm.language.functions.reductions import max as greatest
+from polyrhythm.language.functions.sorting import argsort
 from polyrhythm.language.functions.spatial import Axes
 from polyrhythm.language.functions.support import (
     DTypeLike,
@@ -62,8 +62,8 @@ def uniform(
     >>> u.shape, bool(((u >= 0) & (u < 1)).all())
     ((4, 3), True)
     """
-    kind = _float_dtype(dtype)
-    unit = _unit(as_terms(shape), kind, _dims(dims, low, high), name)
+    kind = float_dtype(dtype)
+    unit = unit_interval(as_terms(shape), kind, draw_dims(dims, low, high), name)
     if as_number(low) == 0 and as_number(high) == 1:
         return unit
     least, most = cast_to(low, kind), cast_to(high, kind)
@@ -86,14 +86,14 @@ def normal(
     >>> bool(abs(x.mean()) < 0.2), bool(abs(x.std() - 1) < 0.2)
     (True, True)
     """
-    kind = _float_dtype(dtype)
+    kind = float_dtype(dtype)
     wide = dtypes.accumulator(kind)
     count = 2 if wide == FLOAT64 else 1
-    words = _words(as_terms(shape), 2 * count, _dims(dims, mean, std), name)
+    words = random_words(as_terms(shape), 2 * count, draw_dims(dims, mean, std), name)
     # Box and Muller (1958). The angle is folded into a quarter turn, where the sine is precise relative to its
     # size; the lowest bit, which the uniform leaves out, is the sign.
-    radius = sqrt(-2.0 * log(1.0 - _unit_of(words[:count], wide)))
-    height = sin((math.pi / 2) * _unit_of(words[count:], wide))
+    radius = sqrt(-2.0 * log(1.0 - unit_of(words[:count], wide)))
+    height = sin((math.pi / 2) * unit_of(words[count:], wide))
     sign = 1.0 - 2.0 * cast_to(words[-1] % 2, wide)
     draw = cast_to(radius * height * sign, kind)
     if as_number(mean) == 0 and as_number(std) == 1:
@@ -116,7 +116,7 @@ def bernoulli(
     """
     chance = accumulated(as_float(p))
     lengths = chance.type.shape if shape is None else as_terms(shape)
-    return less(_unit(lengths, chance.dtype, _dims(dims, p), name), chance)
+    return less(unit_interval(lengths, chance.dtype, draw_dims(dims, p), name), chance)
 
 
 def categorical(
@@ -140,7 +140,7 @@ def categorical(
     running = where(possible, cumsum(weights, place), 0)
     drawn = tuple(Term(1) if i == place else n for i, n in enumerate(operand.type.shape))
     # A uniform below 1 times the total is below the total in floating point too: some position lies above.
-    mark = _unit(drawn, operand.dtype, _dims(dims, operand), name) * greatest(running, place, keepdims=True)
+    mark = unit_interval(drawn, operand.dtype, draw_dims(dims, operand), name) * greatest(running, place, keepdims=True)
     return argmax(bitwise_and(possible, running > mark), place)
 
 
@@ -163,7 +163,7 @@ def randint(
     kind = as_dtype(dtype)
     if dtypes.kind(kind) != "int":
         raise DTypeError(f"randint draws integers, not {kind}", fix='use dtype="int32"')
-    first, second = _words(as_terms(shape), 2, _dims(dims, low, high), name)
+    first, second = random_words(as_terms(shape), 2, draw_dims(dims, low, high), name)
     # 63 bits, so that the remainder favours no value noticeably.
     wide = cast_to(first // 2, INT64) * 2**32 + cast_to(second, INT64)
     least, most = (as_integers(bound, "the bounds of randint", INT64) for bound in (low, high))
@@ -177,26 +177,26 @@ def permutation(n: Length, *, dims: Iterable[Dim] | None = None, name: str | Non
     >>> sorted(pr.evaluate(pr.permutation(4)).tolist())
     [0, 1, 2, 3]
     """
-    return argsort(_bits(as_terms(n), _dims(dims), name))
+    return argsort(random_bits(as_terms(n), draw_dims(dims), name))
 
 
-def _bits(shape: tuple[Term, ...], dims: tuple[Dim, ...], name: str | None) -> Tensor:
+def random_bits(shape: tuple[Term, ...], dims: tuple[Dim, ...], name: str | None) -> Tensor:
     return apply("random_bits", dims=dims, shape=shape, site=name)
 
 
-def _words(shape: tuple[Term, ...], count: int, dims: tuple[Dim, ...], name: str | None) -> tuple[Tensor, ...]:
+def random_words(shape: tuple[Term, ...], count: int, dims: tuple[Dim, ...], name: str | None) -> tuple[Tensor, ...]:
     """Several random words per element, all of one site."""
     if count == 1:
-        return (_bits(shape, dims, name),)
-    bits = _bits((*shape, Term(count)), dims, name)
+        return (random_bits(shape, dims, name),)
+    bits = random_bits((*shape, Term(count)), dims, name)
     return tuple(Axes(bits)[..., k] for k in range(count))
 
 
-def _unit(shape: tuple[Term, ...], dtype: np.dtype, dims: tuple[Dim, ...], name: str | None) -> Tensor:
-    return _unit_of(_words(shape, 2 if dtype == FLOAT64 else 1, dims, name), dtype)
+def unit_interval(shape: tuple[Term, ...], dtype: np.dtype, dims: tuple[Dim, ...], name: str | None) -> Tensor:
+    return unit_of(random_words(shape, 2 if dtype == FLOAT64 else 1, dims, name), dtype)
 
 
-def _unit_of(words: tuple[Tensor, ...], dtype: np.dtype) -> Tensor:
+def unit_of(words: tuple[Tensor, ...], dtype: np.dtype) -> Tensor:
     """An exact uniform number in [0, 1) from one random word, or from two for float64."""
     if dtype == FLOAT64:
         high, low = cast_to(words[0] // 2**5, FLOAT64), cast_to(words[1] // 2**6, FLOAT64)
@@ -205,14 +205,14 @@ def _unit_of(words: tuple[Tensor, ...], dtype: np.dtype) -> Tensor:
     return cast_to(words[0] // 2**unused, dtype) * 2.0 ** (unused - 32)
 
 
-def _float_dtype(dtype: DTypeLike) -> np.dtype:
+def float_dtype(dtype: DTypeLike) -> np.dtype:
     kind = as_dtype(dtype)
     if not dtypes.is_float(kind):
         raise DTypeError(f"this draws floats, not {kind}", fix='use dtype="float32", or pr.randint for integers')
     return kind
 
 
-def _dims(dims: Iterable[Dim] | None, *arguments: TensorLike) -> tuple[Dim, ...]:
+def draw_dims(dims: Iterable[Dim] | None, *arguments: TensorLike) -> tuple[Dim, ...]:
     """Along which dims draws differ: those given, or those of the arguments."""
     if dims is not None:
         return tuple(dims)

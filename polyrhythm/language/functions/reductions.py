@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.dtypes import BOOL, INT32
 from polyrhythm.compiler.ir.terms import Term, maximum, product
 from polyrhythm.errors import AxisError, DTypeError, EmptyAxisError
@@ -116,7 +119,7 @@ def var(x: TensorLike, axis: Axis = None, keepdims: bool = False, correction: in
     (array(1., dtype=float32), array(2., dtype=float32))
     """
     operand = as_float(x)
-    return cast_to(_variance(operand, axis, keepdims, correction), operand.dtype)
+    return cast_to(_variance(operand, axis, keepdims, correction), _size_dtype(operand))
 
 
 def std(x: TensorLike, axis: Axis = None, keepdims: bool = False, correction: int = 0) -> Tensor:
@@ -127,7 +130,7 @@ def std(x: TensorLike, axis: Axis = None, keepdims: bool = False, correction: in
     array(1., dtype=float32)
     """
     operand = as_float(x)
-    return cast_to(_safe_root(_variance(operand, axis, keepdims, correction)), operand.dtype)
+    return cast_to(_safe_root(_variance(operand, axis, keepdims, correction)), _size_dtype(operand))
 
 
 def norm(x: TensorLike, axis: Axis = None, keepdims: bool = False, order: float = 2) -> Tensor:
@@ -140,7 +143,8 @@ def norm(x: TensorLike, axis: Axis = None, keepdims: bool = False, order: float 
     operand = as_float(x)
     wide = accumulated(operand)
     if order == 2:
-        result = _safe_root(sum(multiply(wide, wide), axis, keepdims))
+        sizes = abs(wide) if wide.dtype.kind == "c" else wide
+        result = _safe_root(sum(multiply(sizes, sizes), axis, keepdims))
     elif order == 1:
         result = sum(abs(wide), axis, keepdims)
     elif order == math.inf:
@@ -148,7 +152,7 @@ def norm(x: TensorLike, axis: Axis = None, keepdims: bool = False, order: float 
         result = clip(max(abs(wide), axis, keepdims), low=0)
     else:
         raise DTypeError(f"norm has no order {order!r}", fix="use order 1, 2 or float('inf')")
-    return cast_to(result, operand.dtype)
+    return cast_to(result, _size_dtype(operand))
 
 
 def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -280,7 +284,13 @@ def _variance(x: Tensor, axis: Axis, keepdims: bool, correction: int) -> Tensor:
     wide, axes = accumulated(x), some_axes(x, axis)
     spread = wide - _mean(wide, axes, keepdims=True)
     freedom = maximum(Term(0), _count(wide, axes) - correction)
-    return _reduce("sum", multiply(spread, spread), axes, keepdims) / cast_to(index_of(freedom), wide.dtype)
+    sizes = abs(spread) if wide.dtype.kind == "c" else spread
+    return _reduce("sum", multiply(sizes, sizes), axes, keepdims) / cast_to(index_of(freedom), sizes.dtype)
+
+
+def _size_dtype(x: Tensor) -> np.dtype:
+    """The dtype of magnitudes."""
+    return dtypes.part(x.dtype) if x.dtype.kind == "c" else x.dtype
 
 
 def _safe_root(x: Tensor) -> Tensor:

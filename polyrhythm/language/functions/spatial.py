@@ -62,8 +62,8 @@ class Axes:
     @names_result
     def __getitem__(self, key: Entry | tuple[Entry, ...]) -> Tensor:
         x = self.tensor
-        entries = _filled(x, key if isinstance(key, tuple) else (key,))
-        given = _known(x, [entry for _, entry in entries])
+        entries = filled(x, key if isinstance(key, tuple) else (key,))
+        given = known(x, [entry for _, entry in entries])
         cuts: list[Cut] = []
         shape: list[Term] = []
         advanced: list[int] = []  # places of the entries that NumPy counts as arrays beside a tensor
@@ -73,27 +73,27 @@ class Axes:
                 shape.append(ONE)
                 continue
             length = x.type.shape[len(cuts)]
-            if _is_data(entry):
+            if is_data(entry):
                 if chosen is not None:
                     raise IndexingError(
                         "only one tensor may stand in .axes[...]",
                         fix="index one axis after the other, or gather with pr.gather",
                     )
-                chosen = len(shape), _positions(entry, length)
+                chosen = len(shape), positions_of(entry, length)
                 advanced.append(place)
                 cut = Cut(ZERO, length, 1)
             else:
-                cut = _range(entry, length, given) if isinstance(entry, slice) else _point(entry, length, x)
+                cut = entry_cut(entry, length, x, given)
                 advanced += [place] if cut.dropped else []
             cuts.append(cut)
             shape += [] if cut.dropped else [cut.length]
-        result = reshaped(_cut(x, cuts), tuple(shape))
+        result = reshaped(cut_out(x, cuts), tuple(shape))
         if chosen is None:
             return result
         return _taken(result, *chosen, apart=advanced[-1] - advanced[0] >= len(advanced))
 
 
-def _filled(x: Tensor, entries: tuple[Any, ...]) -> list[tuple[int, Any]]:
+def filled(x: Tensor, entries: tuple[Any, ...]) -> list[tuple[int, Any]]:
     """One entry per axis, besides those that add one, each with the place where it was written.
 
     The ellipsis and the axes left out become full slices.
@@ -111,7 +111,8 @@ def _filled(x: Tensor, entries: tuple[Any, ...]) -> list[tuple[int, Any]]:
     return [*written[:place], *[(place, slice(None))] * (x.rank - named), *written[place + 1 :]]
 
 
-def _cut(x: Tensor, cuts: list[Cut]) -> Tensor:
+def cut_out(x: Tensor, cuts: list[Cut]) -> Tensor:
+    """A part of a value, with all its axes."""
     if all(c.start is ZERO and c.length is n and c.step == 1 for c, n in zip(cuts, x.type.shape, strict=True)):
         return x
     return apply(
@@ -123,7 +124,7 @@ def _cut(x: Tensor, cuts: list[Cut]) -> Tensor:
     )
 
 
-def _known(x: Tensor, entries: list[Any]) -> IrCondition:
+def known(x: Tensor, entries: list[Any]) -> IrCondition:
     """What holds where the result is demanded: nothing is negative, and dims that only entries name are in range.
 
     The value itself may be demanded beyond its own extent, by a definition of a tensor that has more steps.
@@ -134,6 +135,11 @@ def _known(x: Tensor, entries: list[Any]) -> IrCondition:
     own = {span.symbol for span in x.spans}
     named = [span for span in union([], in_order(symbols)) if span.symbol not in own]
     return conjunction(counted(x.spans), domain(tuple(named)), *lengths)
+
+
+def entry_cut(entry: Any, length: Term, x: Tensor, given: IrCondition) -> Cut:
+    """What an entry that is no tensor takes of an axis."""
+    return _range(entry, length, given) if isinstance(entry, slice) else _point(entry, length, x)
 
 
 def _point(entry: Any, length: Term, x: Tensor) -> Cut:
@@ -182,11 +188,12 @@ def _range(entry: slice, length: Term, given: IrCondition) -> Cut:
     return Cut(start, sets.simplified_term(sets.length(start, stop, step), given), step)
 
 
-def _is_data(entry: Any) -> bool:
+def is_data(entry: Any) -> bool:
+    """Whether an entry is a tensor, or becomes one."""
     return isinstance(entry, (Tensor, np.ndarray, list))
 
 
-def _positions(entry: Any, length: Term) -> Tensor:
+def positions_of(entry: Any, length: Term) -> Tensor:
     """The elements of an index tensor, counted from the start of the axis."""
     indices = as_tensor(np.asarray(entry) if isinstance(entry, list) else entry)
     if indices.dtype == dtypes.BOOL:

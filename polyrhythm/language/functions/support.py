@@ -16,7 +16,7 @@ from polyrhythm.errors import AxisError, DTypeError, OperandError, ShapeError
 from polyrhythm.language.index import Condition, Index, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
-TensorLike = Tensor | Index | Condition | np.ndarray | np.generic | bool | int | float
+TensorLike = Tensor | Index | Condition | np.ndarray | np.generic | bool | int | float | complex
 """What an operand may be: a tensor, an array, a Python scalar, an index expression or a condition on indices."""
 
 Axis = int | Sequence[int] | None
@@ -84,19 +84,19 @@ def as_tensor(value: TensorLike) -> Tensor:
     )
 
 
-def as_number(value: TensorLike) -> bool | int | float | None:
+def as_number(value: TensorLike) -> bool | int | float | complex | None:
     """The Python scalar that a value is, or None.
 
     NumPy's scalars of its own default types count as Python's, so that `x / np.sqrt(d)` keeps the dtype of x.
     """
-    if isinstance(value, (np.float64, np.int64)):
+    if isinstance(value, (np.float64, np.int64, np.complex128)):
         return value.item()
-    return value if isinstance(value, (bool, int, float)) else None
+    return value if isinstance(value, (bool, int, float, complex)) else None
 
 
-def literal(value: bool | int | float, dtype: np.dtype, weak: bool = False) -> Tensor:
+def literal(value: bool | int | float | complex, dtype: np.dtype, weak: bool = False) -> Tensor:
     """A scalar constant of a dtype."""
-    if dtypes.kind(dtype) == "int" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+    if dtypes.kind(dtype) == "int" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:  # type: ignore[operator]
         raise DTypeError(f"{value} does not fit {dtype}", fix=f'give it a wider type, pr.constant({value}, "int64")')
     with np.errstate(over="ignore"):
         array = np.array(value).astype(dtype)
@@ -112,7 +112,7 @@ def promoted(*values: TensorLike) -> tuple[tuple[Tensor, ...], bool]:
 def promoted_floats(*values: TensorLike) -> tuple[tuple[Tensor, ...], bool]:
     """As `promoted`, with integers and booleans as float32."""
     dtype, weak = _joined(values)
-    dtype = dtype if dtypes.is_float(dtype) else FLOAT32
+    dtype = dtype if dtypes.is_inexact(dtype) else FLOAT32
     return tuple(cast_to(value, dtype) for value in values), weak
 
 
@@ -128,7 +128,7 @@ def cast_to(value: TensorLike, dtype: np.dtype) -> Tensor:
 def as_float(value: TensorLike) -> Tensor:
     """An operand as floats: integers and booleans become float32."""
     operand = as_tensor(value)
-    if dtypes.is_float(operand.dtype):
+    if dtypes.is_inexact(operand.dtype):
         return operand
     return apply("cast", operand, dtype=FLOAT32, weak=operand.weak)
 

@@ -209,9 +209,13 @@ class GPT2(Module):
         """The only kind of layer."""
         return self.transformer.h
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.transformer.ln_f(h)
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
-        return logits(self.transformer.ln_f(h), self.lm_head, self.transformer.wte)
+        return logits(self.final(h), self.lm_head, self.transformer.wte)
 
 
 class FusedHeads(Attention):
@@ -289,9 +293,13 @@ class GPTNeoX(Module):
         """The only kind of layer."""
         return self.gpt_neox.layers
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.gpt_neox.final_layer_norm(h)
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
-        return logits(self.gpt_neox.final_layer_norm(h), self.embed_out, self.gpt_neox.embed_in)
+        return logits(self.final(h), self.embed_out, self.gpt_neox.embed_in)
 
 
 class _FusedBody(Module):
@@ -323,6 +331,10 @@ class Fused(Module):
         """The only kind of layer."""
         return self.transformer.h
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.transformer.ln_f(h)
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
-        return logits(self.transformer.ln_f(h), self.lm_head, self.transformer.word_embeddings)
+        return logits(self.final(h), self.lm_head, self.transformer.word_embeddings)

@@ -238,9 +238,13 @@ class Mamba(Module):
         """The only kind of layer."""
         return self.backbone.layers
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.backbone.norm_f(h.cast(self.dtype))
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
-        return logits(self.backbone.norm_f(h.cast(self.dtype)), self.lm_head, self.backbone.embeddings)
+        return logits(self.final(h), self.lm_head, self.backbone.embeddings)
 
 
 def rwkv(fields: Fields) -> Config:
@@ -347,9 +351,13 @@ class Rwkv(Module):
         """The first block, or one of the others."""
         return self.rwkv.blocks[number] if isinstance(self.rwkv.blocks, list) else self.rwkv.blocks
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.rwkv.ln_out(h)
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
-        return logits(self.rwkv.ln_out(h), self.head, self.rwkv.embeddings)
+        return logits(self.final(h), self.head, self.rwkv.embeddings)
 
 
 def recurrent_gemma(fields: Fields) -> Config:
@@ -465,8 +473,12 @@ class RecurrentGemma(Module):
         """A layer, by its number among the kinds."""
         return self.model.layers[number] if isinstance(self.model.layers, list) else self.model.layers
 
+    def final(self, h: Tensor) -> Tensor:
+        """What the last layer made, normalised."""
+        return self.model.final_norm(h)
+
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token, bounded."""
         cap = self.config.final_softcap
         assert cap is not None
-        return tanh(logits(self.model.final_norm(h), self.lm_head, self.model.embed_tokens) / cap) * cap
+        return tanh(logits(self.final(h), self.lm_head, self.model.embed_tokens) / cap) * cap

@@ -1,10 +1,11 @@
 """A server for language models: OpenAI's API for completions and chat, streamed as server-sent events, on Starlette.
 
-`polyrhythm serve PATH` runs it. One thread runs the model (`engine`); requests that wait are answered together, as rows
-of one program that end at their own step.
+`polyrhythm serve PATH` runs it. One thread runs the model (`engine`); requests are answered together, as rows of one
+program that begin and end at their own step.
 """
 
 from polyrhythm.llm.serving.app import application
-from polyrhythm.llm.serving.engine import Busy, Engine
+from polyrhythm.llm.serving.engine import Engine
+from polyrhythm.llm.serving.requests import Busy
 
 __all__ = ["Busy", "Engine", "application"]

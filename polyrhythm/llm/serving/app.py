@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import json
 import time
@@ -21,8 +22,9 @@ from starlette.routing import Route
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.serving import bodies
-from polyrhythm.llm.serving.engine import Busy, Engine, Request
+from polyrhythm.llm.serving.engine import Engine
 from polyrhythm.llm.serving.page import PAGE
+from polyrhythm.llm.serving.requests import Busy, Request
 from polyrhythm.llm.writing import Piece, TokenLogprob
 
 
@@ -45,7 +47,7 @@ def application(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     app = application(llm.load(llm.write_random(folder), backend="numpy"), "random")
     >>> sorted(route.path for route in app.routes)
-    ['/', '/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/models']
+    ['/', '/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/models']
     """
     server = _Server(model, Settings(name, api_key, timeout), rows, waiting)
     routes = [
@@ -55,6 +57,7 @@ def application(
         Route("/v1/models", server.models),
         Route("/v1/completions", server.completions, methods=["POST"]),
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
+        Route("/v1/embeddings", server.embeddings, methods=["POST"]),
     ]
 
     @asynccontextmanager
@@ -100,17 +103,42 @@ class _Server:
     async def chat(self, request: HTTPRequest) -> Response:
         return await self._answer(request, bodies.chat, _ChatForm)
 
+    async def embeddings(self, request: HTTPRequest) -> Response:
+        body = await self._body(request)
+        rows, packed = await asyncio.to_thread(bodies.embeddings, self.model, body)
+        loop, found = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def take(item: Any) -> None:  # called by the engine's thread
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(found.put_nowait, item)
+
+        tokens, late = [token for row in rows for token in row], time.monotonic() + self.settings.timeout
+        self.engine.submit(Request(tokens, 1, {}, take, late, work=lambda model: model.embed(rows)))
+        item = await found.get()
+        if isinstance(item, TimeoutError):
+            raise bodies.Refused("the request took too long", status=504)
+        if isinstance(item, Exception):
+            raise item
+        vectors = [base64.b64encode(v.tobytes()).decode() if packed else v.tolist() for v in item[1]]
+        data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
+        usage = {"prompt_tokens": len(tokens), "total_tokens": len(tokens)}
+        return JSONResponse({"object": "list", "data": data, "model": self.settings.name, "usage": usage})
+
     def _allowed(self, request: HTTPRequest) -> None:
         key = self.settings.api_key
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
             raise bodies.Refused("the API key is missing or wrong", status=401)
 
-    async def _answer(self, request: HTTPRequest, read: Callable[..., bodies.Asked], form: type[_Form]) -> Response:
+    async def _body(self, request: HTTPRequest) -> Any:
+        """What a request says, if it may and is not too long."""
         self._allowed(request)
         if int(request.headers.get("content-length") or 0) > bodies.LARGEST_BODY:
             raise bodies.Refused("the body is too large", status=413)
-        body = bodies.parsed(await request.body())
+        return bodies.parsed(await request.body())
+
+    async def _answer(self, request: HTTPRequest, read: Callable[..., bodies.Asked], form: type[_Form]) -> Response:
+        body = await self._body(request)
         asked = await asyncio.to_thread(read, self.model, body)
         run = _Run(self.engine, asked, self.settings.timeout)
         made = form(self.settings.name, self.model.tokenizer, asked)

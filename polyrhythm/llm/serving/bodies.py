@@ -35,8 +35,11 @@ SHARED = {
     "metadata",
     "store",
 }
-CHAT = SHARED | {"messages", "max_completion_tokens", "top_logprobs", "tools"}
+CHAT = SHARED | {"messages", "max_completion_tokens", "top_logprobs", "tools", "response_format"}
 COMPLETION = SHARED | {"prompt", "echo", "best_of", "suffix"}
+EMBEDDINGS = {"model", "input", "encoding_format", "dimensions", "user"}
+MOST_TEXTS = 256
+"""Of one request for vectors."""
 SAME = ("top_p", "top_k", "min_p", "typical_p", "n", "stop", "stop_token_ids", "presence_penalty", "frequency_penalty")
 LARGEST_BODY = 4 << 20
 """In bytes."""
@@ -114,10 +117,32 @@ def completion(model: Model, body: Mapping[str, Any]) -> Asked:
     return _asked(model, body, [row.tolist() for row in rows], body.get("logprobs"), "max_tokens", 16)
 
 
+def embeddings(model: Model, body: Mapping[str, Any]) -> tuple[list[list[int]], bool]:
+    """A request for vectors of texts: their tokens, and whether the vectors are wanted as base64."""
+    _known(body, EMBEDDINGS)
+    given, form = body.get("input"), body.get("encoding_format") or "float"
+    if form not in ("float", "base64"):
+        raise Refused("encoding_format must be float or base64", "encoding_format")
+    if body.get("dimensions") not in (None, model.config.width):
+        raise Refused(f"the vectors have {model.config.width} dimensions", "dimensions")
+    if given is None or given == []:
+        raise Refused("an input is needed", "input")
+    several = isinstance(given, list) and not isinstance(given[0], int)
+    try:
+        rows, _ = model.reader.rows(given if several else [given])
+    except PromptError as error:
+        raise Refused(error.what, "input") from None
+    if len(rows) > MOST_TEXTS:
+        raise Refused(f"more than {MOST_TEXTS} texts", "input")
+    return [row.tolist() for row in rows], form == "base64"
+
+
 def _asked(
     model: Model, body: Mapping[str, Any], prompts: list[list[int]], logprobs: Any, limit: str, default: int
 ) -> Asked:
     options: dict[str, Any] = {key: body[key] for key in SAME if body.get(key) is not None}
+    if body.get("response_format") is not None:
+        options |= _response_format(body["response_format"])
     options["temperature"] = 1.0 if body.get("temperature") is None else body["temperature"]
     if body.get("repetition_penalty") is not None:
         options["repetition_penalty"] = body["repetition_penalty"]
@@ -160,6 +185,19 @@ def _text(parts: list[Any]) -> str:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             raise Refused("only parts of text are supported", "messages")
     return "".join(part["text"] for part in parts)
+
+
+def _response_format(given: Any) -> dict[str, Any]:
+    """The schema that an answer must have, if any: of OpenAI's forms `text`, `json_object` and `json_schema`."""
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"json_schema": {"type": "object"}}
+    schema = given.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
+        raise Refused("response_format must be text, json_object, or json_schema with a schema", "response_format")
+    return {"json_schema": schema["schema"]}
 
 
 def _bias(given: Any) -> dict[int, float]:

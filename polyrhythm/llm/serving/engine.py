@@ -1,9 +1,11 @@
 """The thread that runs the model for a server.
 
-Requests wait in a bounded queue. The engine takes those that are greedy and alike from its front, up to a number of
-rows, and runs them as one batch: each row begins at its own prompt and ends at its own step, so every request gets the
-tokens that it gets alone. A draw depends on the rows beside it, so a request that samples runs by itself. The number of
-rows is rounded up to a power of two, so that few programs are compiled; what fills it up are copies of the shortest.
+Requests wait in a bounded queue. Greedy ones of usual length go into the slots of one program that goes on
+(`slots.py`): each begins as soon as a slot is free and gets the tokens that it gets alone. Others, and all those of
+models that cannot be run so, are taken from the front when the slots have emptied. Those that are greedy and alike
+then run as one batch: each row begins at its own prompt and ends at its own step. A draw depends on the rows beside
+it, so a request that samples runs by itself. The number of rows is rounded up to a power of two, so that few programs
+are compiled; what fills it up are copies of the shortest.
 
 A request that is cancelled or too late is no longer delivered to, and when no row of a batch is left the run ends.
 """
@@ -11,43 +13,19 @@ A request that is cancelled or too late is no longer delivered to, and when no r
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from polyrhythm.llm.model import Model
+from polyrhythm.llm.serving.requests import Busy, Request
+from polyrhythm.llm.serving.slots import Slots
 from polyrhythm.llm.writing import Piece
 
-Delivery = Callable[[Any], None]
-"""Takes the pieces of a sequence as (row, piece), then None, or an error."""
+CONTEXT = 512
+"""The longest text that runs in a slot, prompt included: what is stored for each slot grows with it."""
 
-
-class Busy(Exception):
-    """The queue of an engine is full, or it has been closed."""
-
-
-@dataclass(eq=False)
-class Request:
-    """A prompt with its options, and where its pieces go."""
-
-    tokens: list[int]
-    max_new_tokens: int
-    options: Mapping[str, Any]
-    deliver: Delivery
-    deadline: float = float("inf")
-    cancelled: bool = False
-    begun: float = field(default_factory=time.monotonic)
-
-    @property
-    def batched(self) -> bool:
-        """Whether the request may share a batch: its tokens do not depend on the rows beside it."""
-        return not self.options.get("temperature") and self.options.get("n", 1) == 1
-
-    def late(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self.cancelled or time.monotonic() > self.deadline
+LONG = 64
+"""A prompt of more tokens that nobody waits behind is read all at once, by a program of its own."""
 
 
 @dataclass
@@ -62,13 +40,15 @@ class Counts:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     batches: int = 0
+    steps: int = 0
 
 
 class Engine:
     """A model that answers requests one batch after the other."""
 
-    def __init__(self, model: Model, rows: int = 8, waiting: int = 64, chunk: int = 4) -> None:
+    def __init__(self, model: Model, rows: int = 8, waiting: int = 64, chunk: int = 4, context: int = CONTEXT) -> None:
         self.model, self.rows, self.waiting, self.chunk = model, rows, waiting, chunk
+        self.slots = Slots(model, rows, context) if context else None
         self.counts = Counts()
         self._queue: deque[Request] = deque()
         self._changed = threading.Condition()
@@ -85,7 +65,7 @@ class Engine:
     @property
     def running(self) -> int:
         """How many requests are being answered."""
-        return len(self._running)
+        return len(self._running) + (0 if self.slots is None else len(self.slots.requests))
 
     def submit(self, request: Request) -> None:
         """Put a request into the queue; `Busy` if it is full."""
@@ -106,22 +86,57 @@ class Engine:
         for request in left:
             request.deliver(Busy())
         self._thread.join(timeout)
-        for request in self._running:  # those that did not finish in time
-            request.cancelled = True
+        for request in [*self._running, *([] if self.slots is None else self.slots.requests)]:
+            request.cancelled = True  # those that did not finish in time
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._queue and not self._closed:
+                while not self._queue and not self._closed and not self._in_slots:
                     self._changed.wait()
-                if not self._queue:
+                if not self._queue and not self._in_slots:
                     return
-                self._running = self._taken()
+                self._fill()
+                self._running = self._taken() if self._queue and not self._in_slots else []
             try:
-                self._run(self._running)
+                if self._running:
+                    self._run(self._running)
+                else:
+                    self._advance()
             except Exception as error:  # whatever happens to one batch, the next ones are answered
                 self._failed(error)
             self._running = []
+
+    @property
+    def _in_slots(self) -> list[Request]:
+        return [] if self.slots is None else self.slots.requests
+
+    def _fill(self) -> None:
+        """Let requests from the front of the queue into free slots; one that is not for slots waits until all end."""
+        while self._queue and self.slots is not None:
+            if self._queue[0].late():
+                self._dropped(self._queue.popleft())
+                continue
+            alone = len(self._queue) == 1 and not self.slots.requests and len(self._queue[0].tokens) > LONG
+            if not alone and self.slots.takes(self._queue[0]) and self.slots.begin(self._queue[0]):
+                self.counts.prompt_tokens += len(self._queue.popleft().tokens)
+            else:
+                return
+
+    def _advance(self) -> None:
+        """One step of the slots."""
+        if self.slots is None or not self.slots.requests:
+            return
+        self.counts.steps += 1
+        for request, piece in self.slots.step():
+            self.counts.completion_tokens += 1
+            request.deliver((0, piece))
+            if piece.finish_reason is not None:
+                self.counts.finished += 1
+                request.deliver(None)
+        for request in self.slots.requests:
+            if self._dropped(request):
+                self.slots.drop(request)
 
     def _taken(self) -> list[Request]:
         """The first request, and those behind it that fit into its batch."""
@@ -135,15 +150,24 @@ class Engine:
         return batch
 
     def _failed(self, error: Exception) -> None:
-        for request in self._running:
+        for request in self._running or self._in_slots:
             self.counts.failed += 1
             request.deliver(error)
+        if self.slots is not None and not self._running:
+            self.slots.clear()
 
     def _run(self, batch: list[Request]) -> None:
         batch = [request for request in batch if not self._dropped(request)]
         if not batch:
             return
         self.counts.batches += 1
+        if batch[0].work is not None:
+            (request,) = batch
+            request.deliver((0, batch[0].work(self.model)))
+            self.counts.finished += 1
+            self.counts.prompt_tokens += len(request.tokens)
+            request.deliver(None)
+            return
         samples = batch[0].options.get("n", 1)
         rows = [request.tokens for request in batch]
         limits = [request.max_new_tokens for request in batch]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from polyrhythm.language.trees import flattened
-from polyrhythm.stream.directives import Directive, ParallelizeDirective
+from polyrhythm.stream.directives import Directive, ParallelizeDirective, parallelize
 from polyrhythm.stream.errors import DataMismatch, StreamError
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering.core import Lowering
+from polyrhythm.stream.lowering.lengths import ragged_entry
 from polyrhythm.stream.lowering.onehot import gathers_for_one_hots
 from polyrhythm.stream.lowering.problem import Problem, prepared
 from polyrhythm.stream.lowering.refusals import check_schedule, refusal, streams_of, without_effect
@@ -24,29 +28,60 @@ from polyrhythm.stream.types import F32, DataType
 class Lowered:
     """A program as streams: `program` can be measured, linted and simulated; calling it gives the outputs.
 
-    `missing` names the inputs that were given no values.
+    `missing` names the inputs that were given no values, `fixed` those that the streams were made for.
     """
 
     program: Program
     stored: tuple[Stored, ...]
     rebuild: Any
     missing: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.program)
 
     def outputs(self, run: Run) -> Any:
         """The outputs that a functional run left in off-chip memory, in the structure they were asked for."""
-        if self.missing:
+        missing = [name for name in self.missing if name not in run.given]
+        if missing:
             raise DataMismatch(
-                f"the program was lowered without values for {', '.join(self.missing)}, so it has no outputs",
-                fix="pass them as inputs={...} to lower, or ask for times alone: simulate(..., functional=False)",
+                f"the program was lowered without values for {', '.join(missing)}, so it has no outputs",
+                fix="pass them as inputs={...} to lower or to the call, or ask for times alone: functional=False",
             )
         return self.rebuild([output.array(run.arrays) for output in self.stored])
 
-    def __call__(self, hardware: Hardware | None = None) -> Any:
+    def run(
+        self, hardware: Hardware | None = None, inputs: Mapping[str, Any] | None = None, *, functional: bool = True
+    ) -> Run:
+        """Simulate, with other values for inputs: routing that was left out when the program was lowered, for example.
+
+        >>> import polyrhythm as pr
+        >>> t, T = pr.dim("t")
+        >>> doubled = lower(2 * pr.input("x", (), (t,)), bounds={T: 3})
+        >>> doubled.outputs(doubled.run(inputs={"x": [1.0, 2.0, 3.0]})).tolist()
+        [2.0, 4.0, 6.0]
+        """
+        arrays = {name: np.asarray(value) for name, value in (inputs or {}).items()}
+        for name, array in arrays.items():
+            sizes = self.sizes.get(name)
+            if name in self.fixed or sizes is None or sizes != array.shape:
+                what = (
+                    "was lowered for"
+                    if name in self.fixed
+                    else "has no input"
+                    if sizes is None
+                    else f"has shape {sizes} for"
+                )
+                raise DataMismatch(
+                    f"the program {what} {name}, and other values of shape {array.shape} are given to a run",
+                    fix="leave whole numbers out when lowering, and give bounds; then each run may have its own",
+                )
+        return simulate(self.program, hardware, functional=functional, arrays=arrays)
+
+    def __call__(self, hardware: Hardware | None = None, inputs: Mapping[str, Any] | None = None) -> Any:
         """Simulate with real values and return the outputs."""
-        return self.outputs(simulate(self.program, hardware))
+        return self.outputs(self.run(hardware, inputs))
 
 
 def lower(
@@ -58,8 +93,9 @@ def lower(
 ) -> Lowered:
     """Lower the program that computes some outputs to streams.
 
-    `inputs` gives whole numbers (routing, lengths) always, and other inputs where the program is to be run with
-    values; `bounds` gives bounds that no given input tells. `storage` is the type of float inputs in off-chip memory.
+    `inputs` may be left out, and given to a run. Whole numbers (routing, lengths) that are given here are built into
+    the streams; others are read while it runs. `bounds` gives bounds that no given input tells. `storage` is
+    the type of float inputs in off-chip memory.
 
     >>> import numpy as np, polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -77,11 +113,25 @@ def lower(
         program, results = lowered_streams(problem)
     except StreamError as error:
         raise refusal(error, schedule, lambda part: lowered_streams(problem.scheduled(part))) from error
-    return Lowered(program, results, rebuild, tuple(name for name, array in problem.arrays.items() if array is None))
+    graph, known = problem.graph, problem.arrays
+    sizes = {n: tuple(map(problem.number, (*(d.extent for d in i.dims), *i.shape))) for n, i in graph.inputs.items()}
+    fixed = tuple(name for name, node in graph.inputs.items() if problem.is_metadata(node.name))
+    return Lowered(program, results, rebuild, tuple(n for n, array in known.items() if array is None), fixed, sizes)
 
 
 def lowered_streams(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
-    """The streams of a program, and where its outputs are."""
+    """The streams of a program, and where its outputs are.
+
+    Lengths that are data are walked by a region. Without `parallelize` that is a single one, where the rest allows it.
+    """
+    entry = None if any(key[0] is ParallelizeDirective for key in problem.directives) else ragged_entry(problem)
+    if entry is not None:
+        with suppress(StreamError):
+            return _streams(problem.dealing(entry, parallelize(str(entry), 1, "coarse")))
+    return _streams(problem)
+
+
+def _streams(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
     lowering = Lowering(problem)
     lowering.run()
     ends: list[Node | Stream] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 from polyrhythm.compiler.analysis.naming import brackets, described
@@ -18,7 +18,7 @@ from polyrhythm.compiler.ir.graph import Access, Definition, Node, Range
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.lowering.fusing import carried
-from polyrhythm.stream.lowering.loads import loaded
+from polyrhythm.stream.lowering.loads import loaded, nest
 from polyrhythm.stream.lowering.problem import Problem, is_whole
 from polyrhythm.stream.lowering.values import (
     ROOT,
@@ -127,12 +127,7 @@ class Reader:
                     choices.append([step.evaluate(lookup)])
             return _nested_reads(access, source, choices, own, positions, {})
 
-        children = child_table(places)
-
-        def nested(prefix: Point) -> Any:
-            return entries(prefix) if len(prefix) == len(mentioned) else [nested(child) for child in children[prefix]]
-
-        table = nested(())
+        table = nest(places, entries)
         ranges = len(access.ranges)
         axes = (*mentioned, *range(ranges), *(axis + ranges for axis in operand.streamed))
         shifted: dict[Axis, Axis] = {axis: axis + ranges for axis in operand.inside.axes if isinstance(axis, int)}
@@ -217,7 +212,8 @@ def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels,
     depth = len(axes)
     levels = _table_levels(table, depth, places)
     sizes = tuple(regular_length(levels, place) for place in range(depth))
-    if depth and depth == len(operand.axes) and table == _all_positions(operand):
+    counter = count()
+    if depth == len(operand.axes) > 0 and table == nest(operand.prefixes(), lambda _: next(counter)):
         read = stream  # the elements in their own order, at other steps
     else:
         held = stream if operand.axes else promote(stream, 0)
@@ -232,18 +228,6 @@ def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels,
         fused = fused if fused is None else replace(fused, block=block)
     shown = sizes if is_rectangle else tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
     return Value(ROOT, read, axes, shown, own, operand.dtype, None if is_rectangle else levels, fused)
-
-
-def _all_positions(operand: Value) -> Any:
-    """Every element of an operand, once and in order, as a table."""
-    levels = operand.prefixes()
-    children = child_table(levels)
-    counter = iter(range(len(levels[-1])))
-
-    def build(prefix: Point) -> Any:
-        return next(counter) if len(prefix) == len(levels) else [build(child) for child in children[prefix]]
-
-    return build(())
 
 
 def _table_levels(table: Any, depth: int, places: Levels) -> Levels:
@@ -322,12 +306,5 @@ def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...
     own = operand.prefixes()
     place: dict[Point, int] = {point: number for number, point in enumerate(own[-1])} if own else {(): 0}
     taken = [axes.index(axis) for axis in operand.axes]
-    children = child_table(wanted)
-
-    def nested(prefix: Point) -> Any:
-        if len(prefix) == len(axes):
-            return place[tuple(prefix[at] for at in taken)]
-        return [nested(child) for child in children[prefix]]
-
-    table = nested(())
+    table = nest(wanted, lambda point: place[tuple(point[at] for at in taken)])
     return windowed(operand, table, axes, wanted)

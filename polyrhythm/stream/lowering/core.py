@@ -28,11 +28,13 @@ from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
 from polyrhythm.stream.lowering.online import shifted_exponential
 from polyrhythm.stream.lowering.operations import lower_online, lower_operation
+from polyrhythm.stream.lowering.packing import packed_axes
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.problem import NODES, Problem
 from polyrhythm.stream.lowering.refusals import streams_of
 from polyrhythm.stream.lowering.retiling import retiled
 from polyrhythm.stream.lowering.routed import Routing, find_routings, in_branches
+from polyrhythm.stream.lowering.slices import lower_slice, moving_axis
 from polyrhythm.stream.lowering.values import (
     ROOT,
     Axis,
@@ -62,6 +64,8 @@ class Lowering:
         self.routings = find_routings(problem)
         self.taken, self.routing = self.routings.taken, self.routings.owner
         self.used = self.routings.used()
+        for routing in self.taken.values():
+            routing.numbers = self.value
         self.parts: dict[str, Value] = {}
         self._is_scoped = any(scope for _, _, scope in problem.directives)
         self.dealing = find_dealing(problem, self.routings)
@@ -103,7 +107,7 @@ class Lowering:
                 part = part_load(self.problem, node, self._table_tiles(node), slab=True)
                 return replace(part, branch=self.taken[node.name].single)
             if definition.op == "take":
-                value = gathered(self.problem, node, {**self._table_tiles(node), **self.inside(node)})
+                value = gathered(self.problem, node, {**self._table_tiles(node), **self.inside(node)}, self.value)
                 if value is not None:
                     return value
             return self.define(node, definition, levels)
@@ -203,7 +207,7 @@ class Lowering:
     def _part(self, name: str) -> Value:
         """A part that is wanted outside the branches: read for every step by itself."""
         if name not in self.parts:
-            value = gathered(self.problem, self.graph[name], self._table_tiles(self.graph[name]))
+            value = gathered(self.problem, self.graph[name], self._table_tiles(self.graph[name]), self.value)
             assert value is not None, "branches are made for gathers without missing points"
             self.parts[name] = value
         return self.parts[name]
@@ -223,7 +227,14 @@ class Lowering:
             value = lower_online(Plan(self.problem, node, definition, parts, self.memo, space), online[0])
             if value is not None:
                 return value
-        return lower_operation(Plan(self.problem, node, definition, operands, self.memo, space))
+        plan = Plan(self.problem, node, definition, operands, self.memo, space)
+        axis = moving_axis(plan)
+        if axis is None:
+            return lower_operation(plan)
+        (operand,) = operands
+        if isinstance(operand, np.ndarray):
+            operand = self._literal(self.graph[definition.operands[0].source], operand, None)
+        return lower_slice(plan, operand, axis)
 
     def _operands(
         self, node: Node, definition: Definition, levels: Levels | None
@@ -236,12 +247,24 @@ class Lowering:
             return tuple(in_branches(routing, operand, node.name) for operand in operands), routing
         if self.dealing is not None and self._deals(node):
             ones = int(any(isinstance(o, Value) and None in o.sizes for o in operands))
+            operands = tuple(self._whole(node, definition, operand, operands) for operand in operands)
             dealt = [
                 self._to_entries(self.dealing, self.graph[access.source], access, operand, ones)
                 for access, operand in zip(definition.operands, operands, strict=True)
             ]
             return tuple(dealt), self.dealing
         return operands, None
+
+    def _whole(self, node: Node, definition: Definition, operand: Operand, others: tuple[Operand, ...]) -> Operand:
+        """An operand on its way to entries: what is sent again for further dims goes there as one tile."""
+        if not isinstance(operand, Value) or operand.lead is not ROOT or not operand.streamed:
+            return operand
+        further = {a for o in others if isinstance(o, Value | Load) for a in o.axes if isinstance(a, Symbol)}
+        if not further - set(operand.axes) - set(self.dealing.lead.dims if self.dealing else ()):
+            return operand
+        if self.dealing is not None:
+            operand = retiled(operand, self.dealing.entry, self.dealing.size, self.problem)
+        return packed_axes(Plan(self.problem, node, definition, others, self.memo), operand)
 
     def _to_entries(self, dealing: Dealing, node: Node, access: Access, operand: Operand, ones: int) -> Operand:
         """An operand of a node that belongs to entries; a tensor in memory that all share is read again for each."""

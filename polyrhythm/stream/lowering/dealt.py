@@ -65,7 +65,10 @@ class Dealing:
         self.problem, self.entry, self.directive, self.nodes = problem, entry, directive, nodes
         self.routed, self.scope = routed, scope
         self.branch = entry
-        some = problem.graph[next(iter(nodes & scope if scope else nodes))]
+        # All that computes here has the same tile, or none of its own; inputs have that of what reads them.
+        some = problem.graph[
+            min(nodes & scope if scope else nodes, key=lambda n: (problem.scoped(problem.graph[n], entry) is None, n))
+        ]
         scoped = problem.scoped(some, entry) is not None
         self.size = problem.chunk(some, entry) if scoped or not scope else None
         self.count = problem.extent(some, entry) // (self.size or 1)
@@ -73,7 +76,9 @@ class Dealing:
         # A single region takes everything in order, whatever the policy.
         self.policy = directive.policy if self.regions > 1 else "coarse"
         self.roots = output_roots(problem)
-        self.entries: Dim = dynamic(named(f"{entry}s_of_region", self.regions))
+        # What a single region gets is known.
+        alone = self.regions == 1
+        self.entries: Dim = static(self.count) if alone else dynamic(named(f"{entry}s_of_region", self.regions))
         self.lead = Lead("region", frozenset({entry}), (self.entries,), self.regions)
         self.walked = self._walked_dim()
         self.updates = self._find_updates()
@@ -154,7 +159,10 @@ class Dealing:
         for place, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
             outer = "".join(f"{axis}." for axis in axes[:place])
             name = f"{outer}{axis}_tiles"
-            dims.append(ragged(name, named(f"{name}_of_region", self.regions)) if size is None else static(size))
+            outer_size = int(np.prod([n for n in sizes[:place] if n is not None], dtype=int))
+            total = int(self.tiles.sum()) * outer_size if self.regions == 1 and size is None else None
+            each = named(f"{name}_of_region", self.regions) if total is None else total
+            dims.append(ragged(name, each) if size is None else static(size))
         return tuple(dims)
 
     def sizes(self, axes: Sequence[Axis], sizes: Sequence[int]) -> tuple[int | None, ...]:
@@ -182,8 +190,11 @@ class Dealing:
         """Groups of the outermost dim, to whoever is next."""
         if self.policy == "interleave":
             dealt = parallelize_stream(stream, self.regions, name=f"deal {stream.name}", role=stream.role)
-            return restate(dealt, (self.entries, *dealt.shape[1:]))
-        return partition(stream, self._choices(), stream.rank, name=f"deal {stream.name}", role=stream.role)
+        else:
+            dealt = partition(stream, self._choices(), stream.rank, name=f"deal {stream.name}", role=stream.role)
+            if self.regions > 1:
+                return dealt
+        return restate(dealt, (self.entries, *dealt.shape[1:]))
 
     def _choices(self) -> Stream:
         """The region of every entry."""
@@ -301,8 +312,8 @@ class Dealing:
         return flat_map(expand, self.which, (self.entries,), ADDRESS, name=name, role=METADATA)
 
     def read_part(self, load: Load, lead: Lead) -> Value:
-        """A tensor that all entries share, read again for each of them."""
-        return loaded_by(load, self.which, lead, (), ())
+        """A tensor that all entries share: a region reads it once, for its first entry, and holds it."""
+        return loaded_by(load, self.which, lead, (), (), held=True)
 
     # Values of the regions.
 
@@ -427,14 +438,13 @@ class Dealing:
         changed = restate(changed, (self.entries,))
         mask = self._hit_masks(grid, hits, name)
         row = zip_streams(materialised(new), mask, name=f"new {name} row")
-        rows, cols = load.block.sides
-        assert rows is not None
 
         def change(tile: np.ndarray, row_and_mask: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-            return np.where(row_and_mask[1], row_and_mask[0].reshape(1, cols), tile)
+            rows_of = tile.reshape(self.chunk, -1)
+            return np.where(row_and_mask[1], row_and_mask[0].reshape(1, -1), rows_of).reshape(tile.shape)
 
         function = map_function(f"change {name}", change, [load.block], load.block, load.dtype, lambda *s: 0, None, 1)
-        function = replace(function, compute=change, dtype=None)
+        function = replace(function, compute=change, dtype=None, shape=lambda tile, row: tile)
         appended = map_tiles(function, changed, row, name=f"change {name}", role=WRITE_BACK)
         if node.name in self.updates:
             stride = dict(zip(load.axes, load.strides, strict=True))

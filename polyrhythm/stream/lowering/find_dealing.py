@@ -24,12 +24,13 @@ def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
         nodes = _entry_nodes(problem, symbol, routings)
         if scope:
             inner = {a.source for name in scope for d in problem.graph[name].definitions for a in d.operands}
-            inputs = {node.name for node in problem.graph.inputs.values()} & inner
-            nodes &= scope | inputs
+            nodes &= scope | ({node.name for node in problem.graph.inputs.values()} & inner)
+        inputs = {node.name for node in problem.graph.inputs.values()}
+        working = {name for name in nodes - inputs if not problem.is_metadata(name)}
         if not nodes or (scope and not nodes & scope):
             return None
         for key, tiled in problem.directives.items():
-            if key[0] is TileDirective and key[2] & nodes and (key[1] is not symbol or not nodes & scope <= key[2]):
+            if key[0] is TileDirective and key[2] & nodes and (key[1] is not symbol or not working <= key[2]):
                 raise DirectiveMismatch(
                     f"{tiled}: some operations of {symbol}s that are dealt out have a tile of their own",
                     fix="give the tile without on=, or to all of the operations that are dealt out",

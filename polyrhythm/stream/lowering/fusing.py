@@ -42,6 +42,16 @@ def carried(operand: Value) -> tuple[Stream, Block, Fused | None]:
     return materialised(operand), operand.inside, None
 
 
+def as_rows(operand: Value) -> Stream:
+    """The stream of a value whose tiles have the sides of its block: a column that is read as a row is turned."""
+    stream, block = materialised(operand), operand.inside
+    rows, cols = block.sides
+    if rows is None or (stream.element.rows, stream.element.cols) == (rows, cols):  # type: ignore[union-attr]
+        return stream
+    turned = map_function("turn", lambda array: array, [block], block, operand.dtype, lambda *sides: 0, cycles=1)
+    return map_tiles(turned, stream, name=f"turn {stream.name}")
+
+
 def one_shape(streams: list[Stream]) -> list[Stream]:
     """Streams whose points are the same, under one shape."""
     return [streams[0], *(s if s.shape == streams[0].shape else restate(s, streams[0].shape) for s in streams[1:])]

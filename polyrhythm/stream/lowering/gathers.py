@@ -1,31 +1,39 @@
 """Gathers: reading the part of an input that a number names.
 
-Without further directives a gather is a random load: the numbers make the addresses.
+Without further directives a gather is a random load: the numbers make the addresses. They are metadata, which is known
+when a program is lowered, or a stream of numbers that the program computes or reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Definition, Node, Range
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import static
+from polyrhythm.stream.errors import DataMismatch
+from polyrhythm.stream.lowering.accesses import aligned
+from polyrhythm.stream.lowering.fusing import materialised
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import load_of
 from polyrhythm.stream.lowering.packing import pack_rows
-from polyrhythm.stream.lowering.problem import Problem, is_whole
+from polyrhythm.stream.lowering.problem import Problem, here, is_whole
+from polyrhythm.stream.lowering.retiling import retiled
 from polyrhythm.stream.lowering.values import ROOT, Axis, Block, Load, Value
-from polyrhythm.stream.operators.higher import accum
+from polyrhythm.stream.operators.common import affine_walk
+from polyrhythm.stream.operators.higher import accum, flat_map
 from polyrhythm.stream.operators.offchip import random_load
 from polyrhythm.stream.operators.structure import source as addresses
-from polyrhythm.stream.types import U64, Tile
+from polyrhythm.stream.tokens import Token
+from polyrhythm.stream.types import U64, Tile, TileValue
 
 
 def taken_part(problem: Problem, node: Node) -> tuple[Node, Node, Symbol] | None:
-    """The input, the routing and the dim of the parts, if a node takes a part of an input by metadata."""
+    """The input, the routing and the dim of the parts, if a node takes a part of an input by a number of its step."""
     if len(node.definitions) != 1 or node.definitions[0].op != "take":
         return None
     definition = node.definitions[0]
@@ -40,8 +48,8 @@ def taken_part(problem: Problem, node: Node) -> tuple[Node, Node, Symbol] | None
         is_whole(step, dim.extent) or step is Term.of(dim.symbol)
         for dim, step in zip(source.dims, table.steps, strict=True)
     )
-    current = all(step is Term.of(s) for s, step in routing.steps(index).items())
-    if not simple or not current or not problem.is_metadata(routing.name):
+    current = here(routing, index)
+    if not simple or not current or routing.dtype.kind not in "iu":
         return None
     return source, routing, ranges[axis]
 
@@ -60,10 +68,13 @@ def part_load(problem: Problem, node: Node, inside: Mapping[Symbol, int], slab: 
     return replace(load, axes=tuple(names.get(a, a) for a in load.axes), block=load.block.renamed(names))
 
 
-def gathered(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -> Value | None:
+def gathered(
+    problem: Problem, node: Node, inside: Mapping[Symbol, int], numbers: Callable[[str], Value]
+) -> Value | None:
     """A gather from an input as random loads: the routing makes the addresses. None at missing points.
 
-    Where `inside` puts chunks of the routing's steps into a tile, their parts are loaded in turn and packed.
+    Where `inside` puts chunks of the routing's steps into a tile, their parts are loaded in turn and packed. `numbers`
+    gives the stream of a routing that is computed.
     """
     part = taken_part(problem, node)
     if part is None or problem.levels(node) is not None:
@@ -71,6 +82,10 @@ def gathered(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -> Valu
     table, index, branch = part
     if branch in inside:
         return None
+    if not problem.is_metadata(index.name):
+        return (
+            None if set(table.symbols) & set(index.symbols) else _computed(problem, node, inside, numbers(index.name))
+        )
     load = part_load(problem, node, {s: n for s, n in inside.items() if s not in index.symbols}, slab=False)
     steps = problem.ordered({*index.symbols, *(a for a in load.axes if isinstance(a, Symbol) and a is not branch)})
     chunks = {symbol: inside[symbol] for symbol in problem.ordered(index.symbols) if symbol in inside}
@@ -104,3 +119,50 @@ def gathered(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -> Valu
         stream = accum(pack_rows(load.block, load.dtype), stream, rank=len(chunks), name=f"pack {table.name}")
     block = Block((*chunks, *load.block.axes), (*chunks.values(), *load.block.lengths))
     return Value(ROOT, stream, axes, sizes, block, load.dtype)
+
+
+def _computed(problem: Problem, node: Node, inside: Mapping[Symbol, int], numbers: Value) -> Value | None:
+    """A gather by numbers that flow."""
+    part = taken_part(problem, node)
+    assert part is not None
+    table, index, branch = part
+    load = part_load(problem, node, {s: n for s, n in inside.items() if s not in index.symbols}, slab=False)
+    inner = [(axis, size) for axis, size in zip(load.axes, load.sizes, strict=True) if axis is not branch]
+    if any(isinstance(axis, Symbol) for axis, _ in inner):
+        return None
+    stride = dict(zip(load.axes, load.strides, strict=True))
+    walk = list(affine_walk([n for _, n in inner], [stride[axis] for axis, _ in inner]))
+    last, each = problem.extent(table, branch) - 1, stride.get(branch, 0)
+    numbers = one_by_one(problem, index, numbers)
+
+    def expand(value: TileValue, copy: int) -> Sequence[Token]:
+        first = min(max(number_of(value, index), 0), last) * each
+        return [(TileValue(1, 1, 8, data=np.array([[first + at]])), level) for at, level in walk]
+
+    stream = materialised(numbers)
+    dims = (stream.shape[-1], *(static(size) for _, size in inner))
+    where = flat_map(expand, stream, dims, Tile(1, 1, U64), cycles=1, name=f"addresses of {table.name}")
+    found = Value(ROOT, random_load(load.tensor, load.tile, where), (*numbers.axes, *(axis for axis, _ in inner)),
+                  (*numbers.sizes, *(size for _, size in inner)), load.block, load.dtype)  # fmt: skip
+    for symbol in index.symbols:
+        found = retiled(found, symbol, inside.get(symbol), problem)
+    return found
+
+
+def one_by_one(problem: Problem, index: Node, numbers: Value) -> Value:
+    """Numbers of all steps of a routing, one an element, in the order of its dims."""
+    for symbol in index.symbols:
+        numbers = retiled(numbers, symbol, None, problem)
+    dims = problem.ordered(index.symbols)
+    return aligned(numbers, dims, tuple(problem.extent(index, symbol) for symbol in dims), None)
+
+
+def number_of(value: TileValue, index: Node) -> int:
+    """The number that a tile carries; without values nothing can be chosen by it."""
+    if value.data is None:
+        raise DataMismatch(
+            f"{described(index)} is computed while the program runs, and chooses what is read",
+            fix="simulate with values: functional=True, and inputs for all it depends on",
+            at=index.at,
+        )
+    return int(value.data[0, 0])

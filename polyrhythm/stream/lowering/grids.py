@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from polyrhythm.compiler.ir.graph import Definition, Graph, Node
+from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.problem import Problem, reads_here
 from polyrhythm.stream.lowering.tiles import BROADCASTING
 
 
@@ -28,7 +28,7 @@ def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.
             return np.arange(sizes[dims.index(counted)], dtype=node.dtype).reshape(
                 [size if symbol is counted else 1 for symbol, size in zip(dims, sizes, strict=True)]
             )
-    if len(node.definitions) == 1 and definition.op in BROADCASTING and _reads_current(problem.graph, definition):
+    if len(node.definitions) == 1 and definition.op in BROADCASTING and reads_here(problem.graph, definition):
         parts = []
         for access in definition.operands:
             literal = problem.constant(access.source)
@@ -39,14 +39,6 @@ def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.
         for point in np.ndindex(*sizes)
     ]
     return np.array(values).reshape(sizes)
-
-
-def _reads_current(graph: Graph, definition: Definition) -> bool:
-    return all(
-        step is Term.of(symbol)
-        for access in definition.operands
-        for symbol, step in graph[access.source].steps(access).items()
-    )
 
 
 def metadata_array(problem: Problem, node: Node, dims: tuple[Symbol, ...], sizes: Mapping[Symbol, int]) -> np.ndarray:

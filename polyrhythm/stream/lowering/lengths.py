@@ -10,6 +10,7 @@ products (values that are not read are taken to be finite, as everywhere in the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import permutations
 
 import numpy as np
 
@@ -39,6 +40,15 @@ def walked_lengths(problem: Problem, entry: Symbol, walked: Symbol, updates: Col
             reach = np.where(held.any(1), steps - np.argmax(held[:, ::-1], axis=1), 0)
             best = np.minimum(best, reach)
     return best
+
+
+def ragged_entry(problem: Problem) -> Symbol | None:
+    """A dim whose entries need different lengths of a dim of some input, without being dealt out."""
+    for node in problem.graph.inputs.values():
+        for entry, walked in permutations(node.symbols if node.dtype.kind == "f" else (), 2):
+            if walked_lengths(problem, entry, walked, ()).min() < problem.extent(node, walked):
+                return entry
+    return None
 
 
 def _masks(problem: Problem, entry: Symbol, walked: Symbol) -> list[str]:

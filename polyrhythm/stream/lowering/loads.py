@@ -73,7 +73,8 @@ def load_of(
     data = problem.arrays[name]
     kind = problem.storage if node.dtype.kind == "f" else data_type(node.dtype)
     matrix = None if data is None else _matrix(data, node, slab, rows, cols)
-    tensor = OffChip(name, rows, cols, kind, matrix, slabs, "" if slabs == 1 else str(slab), box)
+    first = 0 if slab is None else node.symbols.index(slab)
+    tensor = OffChip(name, rows, cols, kind, matrix, slabs, "" if slabs == 1 else str(slab), box, first)
     inner = [place for place, chunk in enumerate(chunks) if chunk is not None]
     block = Block(tuple(axes[place] for place in inner), tuple(chunks[place] for place in inner))
     return Load(
@@ -102,9 +103,11 @@ def loaded(load: Load) -> Value:
     return Value(ROOT, stream, load.axes, load.sizes, load.block, load.dtype)
 
 
-def loaded_by(load: Load, ref: Stream, lead: Lead, axes: tuple[Axis, ...], sizes: tuple[int | None, ...]) -> Value:
-    """The tensor read again for every element of a reference stream with the given axes below its lead."""
-    stream = linear_load(load.tensor, load.tile, load.sizes, load.strides, ref=ref)
+def loaded_by(
+    load: Load, ref: Stream, lead: Lead, axes: tuple[Axis, ...], sizes: tuple[int | None, ...], held: bool = False
+) -> Value:
+    """The tensor again for every element of a reference stream with the given axes below its lead: read, or held."""
+    stream = linear_load(load.tensor, load.tile, load.sizes, load.strides, ref=ref, held=held)
     return Value(lead, stream, (*axes, *load.axes), (*sizes, *load.sizes), load.block, load.dtype)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.graph import Access, Definition
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.stream.lowering.grids import metadata_grid
-from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.problem import Problem, here, only
 
 
 def gathers_for_one_hots(problem: Problem) -> Problem:
@@ -42,12 +42,16 @@ def _gather(problem: Problem, definition: Definition) -> Definition | None:
 def _picked(problem: Problem, access: Access) -> Access | None:
     """The read of the numbers whose one-hot vectors a read gives."""
     graph = problem.graph
-    cast = _only(graph, access, "cast")
-    equal = _only(graph, cast.operands[0], "eq") if cast is not None else None
+
+    def found(read: Access, op: str) -> Definition | None:
+        return only(graph, read.source, op) if here(graph[read.source], read) else None
+
+    cast = found(access, "cast")
+    equal = found(cast.operands[0], "eq") if cast is not None else None
     if equal is None:
         return None
     for chosen, counted in (equal.operands, equal.operands[::-1]):
-        reshaped, counts = _only(graph, chosen, "reshape"), _only(graph, counted, "iota")
+        reshaped, counts = found(chosen, "reshape"), found(counted, "iota")
         if reshaped is None or counts is None:
             continue
         index = graph[reshaped.operands[0].source]
@@ -55,22 +59,10 @@ def _picked(problem: Problem, access: Access) -> Access | None:
             index.shape
             or not index.dims
             or not problem.is_metadata(index.name)
-            or not _here(index, reshaped.operands[0])
+            or not here(index, reshaped.operands[0])
         ):
             continue
         numbers = metadata_grid(problem, index, problem.ordered(index.symbols))
         if numbers.min() >= 0 and numbers.max() < problem.number(counts.attributes["length"]):
             return Access(index.name, tuple(Term.of(symbol) for symbol in index.symbols))
     return None
-
-
-def _only(graph: Graph, access: Access, op: str) -> Definition | None:
-    """The definition of what is read at the current step, if it is one operation of a kind."""
-    node = graph[access.source]
-    if len(node.definitions) != 1 or node.definitions[0].op != op or not _here(node, access):
-        return None
-    return node.definitions[0]
-
-
-def _here(node: Node, access: Access) -> bool:
-    return all(step is Term.of(symbol) for symbol, step in node.steps(access).items())

@@ -17,7 +17,7 @@ from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range,
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.stream.functions import Reduction
-from polyrhythm.stream.lowering.problem import is_whole
+from polyrhythm.stream.lowering.problem import is_whole, only, reads_here
 from polyrhythm.stream.lowering.tiles import LocalOp
 from polyrhythm.stream.lowering.values import Axis, Block, data_type
 
@@ -45,32 +45,20 @@ def shifted_exponential(graph: Graph, definition: Definition) -> tuple[int, Acce
 
 def _exponent(graph: Graph, node: Node, along: Any) -> Node | None:
     """`a`, if a node is exp(a - max a) with the maximum over all steps of a dim."""
-    exponential = _only(node, "exp")
-    if exponential is None or not _reads_here(graph, exponential):
+    exponential = only(graph, node.name, "exp")
+    if exponential is None or not reads_here(graph, exponential):
         return None
-    difference = _only(graph[exponential.operands[0].source], "sub")
-    if difference is None or not _reads_here(graph, difference):
+    difference = only(graph, exponential.operands[0].source, "sub")
+    if difference is None or not reads_here(graph, difference):
         return None
     value, peak = (graph[access.source] for access in difference.operands)
-    largest = _only(peak, "reduce")
+    largest = only(graph, peak.name, "reduce")
     if largest is None or largest.attributes["monoid"] != "max" or largest.attributes["axes"] != (0,):
         return None
     (read,) = largest.operands
     if read.source != value.name or set(value.symbols) != set(node.symbols) or not _current(graph, read, along):
         return None
     return value if value.shape == peak.shape == node.shape else None
-
-
-def _only(node: Node, op: str) -> Definition | None:
-    return node.definitions[0] if len(node.definitions) == 1 and node.definitions[0].op == op else None
-
-
-def _reads_here(graph: Graph, definition: Definition) -> bool:
-    return all(
-        step is Term.of(symbol)
-        for access in definition.operands
-        for symbol, step in graph[access.source].steps(access).items()
-    )
 
 
 def _current(graph: Graph, access: Access, along: Any) -> bool:

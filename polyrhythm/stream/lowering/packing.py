@@ -40,7 +40,7 @@ def packed_where_needed(plan: Plan, signature: Signature) -> list[Operand]:
                 continue
             for axis in [a for a in operand.axes if isinstance(a, int)]:
                 if not _can_walk(operands, signature, number, axis, operand):
-                    operands[number] = _packed(plan, loaded(operand) if isinstance(operand, Load) else operand)
+                    operands[number] = packed_axes(plan, loaded(operand) if isinstance(operand, Load) else operand)
                     changed = True
                     break
             if changed:
@@ -76,7 +76,7 @@ def _chunk(operand: Value | Load, axis: Axis) -> int | None:
     return block.length(axis) if axis in block.axes else None
 
 
-def _packed(plan: Plan, operand: Value) -> Value:
+def packed_axes(plan: Plan, operand: Value) -> Value:
     """All walked axes of a value packed into its tiles."""
     streamed = operand.streamed
     sizes = [operand.size(axis) for axis in streamed]

@@ -2,8 +2,8 @@
 
 Streams run in one order, so every dim has one place among the others: the dims of an input keep their order, because
 that is how it lies in memory, and what is dealt out to regions comes first. Inputs of whole numbers are *metadata*:
-routing decisions and lengths, which steer the streams and so must be known. Other inputs may be left out; then the
-program can be timed and measured, but not run with values.
+routing decisions and lengths, which steer the streams. Inputs may be left out: whole numbers are then read while the
+program runs, so that it is lowered once for all of them, and other values may be given to a run, or only timed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import concrete
 from polyrhythm.compiler.ir.reads import reaches
 from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.passes import optimised
 from polyrhythm.compiler.trace import trace
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
@@ -35,6 +36,9 @@ Point = tuple[int, ...]
 DirectiveKey = tuple[type, Symbol, frozenset[str]]
 NODES: frozenset[str] = frozenset()
 """The scope of a directive that is for all nodes."""
+
+LOOPS = ("ranges", "accumulate", "carry", "separate", "split", "predicate")
+"""Passes that prepare loops; streams have none."""
 
 Kind = TypeVar("Kind", TileDirective, TimeMultiplexDirective, ParallelizeDirective)
 
@@ -54,6 +58,11 @@ class Problem:
     def scheduled(self, schedule: Sequence[Directive]) -> Problem:
         """The same program under another schedule."""
         directives = _directives(self.graph, schedule, self.named)
+        return replace(self, directives=directives, order=_order(self.graph, directives))
+
+    def dealing(self, entry: Symbol, directive: ParallelizeDirective) -> Problem:
+        """The same program and schedule with a dim dealt out in addition."""
+        directives = {**self.directives, (ParallelizeDirective, entry, NODES): directive}
         return replace(self, directives=directives, order=_order(self.graph, directives))
 
     def scoped(self, node: Node, symbol: Symbol) -> TileDirective | None:
@@ -178,6 +187,22 @@ def is_whole(step: Term | Range, extent: Term) -> bool:
     return isinstance(step, Range) and step.step == 1 and step.start is Term(0) and step.length is extent
 
 
+def here(node: Node, access: Access) -> bool:
+    """Whether a read of a node is at the current step of all its dims."""
+    return all(step is Term.of(symbol) for symbol, step in node.steps(access).items())
+
+
+def reads_here(graph: Graph, definition: Definition) -> bool:
+    """Whether a definition reads all its operands at the current step."""
+    return all(here(graph[access.source], access) for access in definition.operands)
+
+
+def only(graph: Graph, name: str, op: str) -> Definition | None:
+    """The definition of a node that is one operation of a kind."""
+    definitions = graph[name].definitions
+    return definitions[0] if len(definitions) == 1 and definitions[0].op == op else None
+
+
 def prepared(
     outputs: Sequence[Tensor],
     schedule: Sequence[Directive],
@@ -188,7 +213,11 @@ def prepared(
 ) -> Problem:
     """Check a program, find its bounds, and look up the dims of its directives; `later` may be scheduled afterwards."""
     meant = {id(tensor): tensor for directive in (*schedule, *later) for tensor in directive.on.tensors}
-    graph = completed(trace(outputs, [*meant.values()]))
+    traced = trace(outputs, [*meant.values()])
+    graph = completed(traced)
+    if any(definition.op == "grad" for node in traced for definition in node.definitions):
+        # What gradients are made of is simplified as for any backend, but for what only loops can do.
+        graph, _ = optimised(graph, LOOPS)
     graph, named = _without_copies(graph, list(meant))
     _refuse(graph)
     arrays = _arrays(graph, inputs, bounds)
@@ -253,7 +282,7 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int]) 
             continue
         terms = (*(dim.extent for dim in node.dims), *node.shape)
         missing = [s for term in terms for s in term.symbols if str(s) not in known]
-        if node.dtype.kind in "ib" or missing:
+        if missing:
             continue  # solve_bounds says what is missing
         shape = tuple(term.evaluate(lambda symbol: known[str(symbol)]) for term in terms)
         found[name] = (np.broadcast_to(np.zeros((), node.dtype), shape), False)

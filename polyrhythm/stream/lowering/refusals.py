@@ -55,8 +55,8 @@ def without_effect(directive: Directive) -> DirectiveMismatch:
     reason, fix = {
         TileDirective: ("nothing that is lowered has tiles along this dim", "tile a dim of an input or of a routing"),
         TimeMultiplexDirective: (
-            "no step combines its own values with a part that whole-number inputs choose along this dim",
-            "name the dim of the parts of a gather, pr.take(w[0:E], route, 0), with a route that is an input",
+            "no step combines its own values with a part that a number of the step chooses along this dim",
+            "name the dim of the parts of a gather, pr.take(w[0:E], route, 0)",
         ),
         ParallelizeDirective: ("nothing belongs to single entries of this dim", "deal out a dim of the inputs"),
     }[type(directive)]

@@ -13,7 +13,7 @@ region: an EagerMerge takes whichever tile is ready, and its selector says whose
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -31,8 +31,8 @@ from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, spread
 from polyrhythm.stream.lowering.cycles import components, reads_itself
-from polyrhythm.stream.lowering.fusing import materialised
-from polyrhythm.stream.lowering.gathers import taken_part
+from polyrhythm.stream.lowering.fusing import as_rows, materialised
+from polyrhythm.stream.lowering.gathers import number_of, one_by_one, taken_part
 from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.problem import NODES, DirectiveKey, Problem, is_whole
@@ -55,11 +55,15 @@ class Routing:
         self.problem, self.index, self.branch, self.count, self.name = problem, index, branch, count, name
         self.dims = problem.ordered(index.symbols)
         self.sizes = tuple(problem.extent(index, symbol) for symbol in self.dims)
-        # As everywhere in the language, positions that are data are clamped.
-        routes = np.clip(metadata_grid(problem, index, self.dims), 0, count - 1)
-        self.routes = np.broadcast_to(routes, self.sizes)
-        rows = self.routes.reshape(self.sizes[0], -1)
-        self.distinct = all(len(set(row)) == len(row) for row in rows.tolist())
+        # As everywhere in the language, positions that are data are clamped. Computed ones are not known here.
+        self.routes: np.ndarray | None = None
+        self.numbers: Callable[[str], Value] | None = None
+        self.distinct = False
+        if problem.is_metadata(index.name):
+            routes = np.clip(metadata_grid(problem, index, self.dims), 0, count - 1)
+            self.routes = np.broadcast_to(routes, self.sizes)
+            rows = self.routes.reshape(self.sizes[0], -1)
+            self.distinct = all(len(set(row)) == len(row) for row in rows.tolist())
         tiled = [d for symbol in self.dims if (d := problem.directive(TileDirective, symbol)) is not None]
         shared = problem.directive(TimeMultiplexDirective, branch)
         self.tile = tiled[0] if tiled else None
@@ -104,8 +108,24 @@ class Routing:
         shape = (static(1), *(static(size) for size in self.sizes[: len(dims)]))
         hot = prod(self.sizes[len(dims) :]) if missing else 1
         kind = Selector(self.name, self.count, hot)
+        if self.routes is None:
+            return self._computed_routes(kind)
         nested = self.routes.reshape(*self.sizes[: len(dims)], hot).tolist()
         return source(name, [_as_targets(nested, len(dims))], shape, kind)
+
+    def _computed_routes(self, kind: Selector) -> Stream:
+        """The selector of each step, from the numbers that the program computes."""
+        if "routes" not in self.memo:
+            assert self.numbers is not None
+            stream = materialised(one_by_one(self.problem, self.index, self.numbers(self.index.name)))
+
+            def chosen(value: TileValue, copy: int) -> Sequence[Token]:
+                return [(SelectorValue((min(max(number_of(value, self.index), 0), self.count - 1),)), 0)]
+
+            self.memo["routes"] = flat_map(
+                chosen, stream, (stream.shape[-1],), kind, name=f"routes by {self.index.name}", role="metadata"
+            )
+        return self.memo["routes"]
 
     def entered(self, value: Value) -> Value:
         """A value of the whole program, sent to the branches."""
@@ -209,7 +229,7 @@ class Routing:
                 fix=f"leave out the tile directive of {self.dims[0]}, or reduce to a vector first",
                 at=self.index.at,
             )
-        stream = materialised(value)
+        stream = as_rows(value)
         assert self.tile is not None
         if self.tile.size is None:
             grouped = promote(stream, name="one group")

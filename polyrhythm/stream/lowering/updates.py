@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from polyrhythm.compiler.ir.graph import Definition, Node
-from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.directives import TileDirective
 from polyrhythm.stream.lowering.grids import metadata_grid
-from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.problem import Problem, reads_here
 
 
 def changed_input(problem: Problem, node: Node, entry: Symbol, walked: Symbol) -> Definition | None:
@@ -17,16 +17,12 @@ def changed_input(problem: Problem, node: Node, entry: Symbol, walked: Symbol) -
         return None
     definition = node.definitions[0]
     mask, new, old = (problem.graph[access.source] for access in definition.operands)
-    current = all(
-        step is Term.of(symbol)
-        for access in definition.operands
-        for symbol, step in problem.graph[access.source].steps(access).items()
-    )
+    current = reads_here(problem.graph, definition)
     is_input = len(old.definitions) == 1 and old.definitions[0].op == "input" and not problem.is_metadata(old.name)
     fits = set(mask.symbols) == {entry, walked} and not mask.shape and problem.is_metadata(mask.name)
     if not (current and is_input and fits) or set(old.symbols) != {entry, walked} or set(new.symbols) != {entry}:
         return None
-    if old.shape != node.shape or new.shape != node.shape or len(node.shape) != 1:
+    if old.shape != node.shape or new.shape != node.shape:
         return None
     tiled = problem.directive(TileDirective, walked)
     chunk = 1 if tiled is None or tiled.size is None else tiled.size
@@ -54,13 +50,8 @@ def output_roots(problem: Problem) -> dict[str, str]:
             and node.definitions[0].op in ("copy", "broadcast")
             and not node.definitions[0].operands[0].ranges
             and problem.graph[node.definitions[0].operands[0].source].shape == node.shape
-            and _reads_here(problem, node.definitions[0])
+            and reads_here(problem.graph, node.definitions[0])
         ):
             node = problem.graph[node.definitions[0].operands[0].source]
         found[name] = node.name
     return found
-
-
-def _reads_here(problem: Problem, definition: Definition) -> bool:
-    (access,) = definition.operands
-    return all(step is Term.of(s) for s, step in problem.graph[access.source].steps(access).items())

@@ -86,7 +86,7 @@ class Map(Operator):
             rows, cols = function.shape(*shapes)
             nbytes = rows * cols * self.bytes_each
             flops = function.flops(*shapes)
-            load = sum(load_cycles(process, value) for value in values)
+            load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
             store = store_cycles(process, nbytes) if self.write_back else 0
             process.work(max(load, -(-flops // process.compute), store, function.cycles))
             process.work_done += flops
@@ -188,7 +188,7 @@ class Accum(Operator):
         valid = of.valid if of.rows == rows else rows
         state.valid = state.valid + valid if reduction.grows else valid
         flops = reduction.flops(*shapes)
-        load = sum(load_cycles(process, value) for value in values)
+        load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
         store = store_cycles(process, state.rows * cols * self.bytes_each) if flush and self.write_back else 0
         process.work(max(load, -(-flops // process.compute), store, reduction.cycles if flush else 0))
         process.work_done += flops

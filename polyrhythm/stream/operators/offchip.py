@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyrhythm.stream.dims import cardinality, static
+from polyrhythm.stream.dims import cardinality, dynamic, static
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import DataMismatch, ShapeMismatch
-from polyrhythm.stream.expr import Expr
+from polyrhythm.stream.expr import Expr, positive
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make, make_node
 from polyrhythm.stream.operators.common import affine_walk, require_equal_shapes, require_static_tile
 from polyrhythm.stream.tokens import EMPTY
-from polyrhythm.stream.types import BOOL, F32, DataType, Tile, TileValue
+from polyrhythm.stream.types import BOOL, F32, U32, U64, DataType, Tile, TileValue
 
 ACK = Tile(1, 1, BOOL)
 
@@ -31,7 +31,8 @@ class OffChip:
 
     `data` has shape (rows, cols) or (slabs, rows, cols), and is None where only timing matters. Tensors of one name
     and `layout` are the same memory. `box` cuts a tensor of several axes into boxes: the length of every axis, and of
-    a tile along it. Tiles are then counted row-major along all axes, and the rows of one need not be neighbours.
+    a tile along it. Tiles are then counted row-major along all axes, and the rows of one need not be neighbours. An
+    array that is given to a run counts slabs along `slab_axis`.
 
     >>> OffChip("weights", 128, 64).grid((32, 64))
     (4, 1)
@@ -45,6 +46,7 @@ class OffChip:
     slabs: int = 1
     layout: str = ""
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    slab_axis: int = 0
 
     @property
     def key(self) -> str:
@@ -54,6 +56,11 @@ class OffChip:
         'weights'
         """
         return f"{self.name} by {self.layout}" if self.layout else self.name
+
+    @property
+    def steers(self) -> bool:
+        """Whether the contents are whole numbers, by which other things may be chosen."""
+        return self.dtype in (U32, U64)
 
     def grid(self, tile: tuple[int, int]) -> tuple[int, int]:
         """How many tiles there are along each side of a slab."""
@@ -101,10 +108,11 @@ class _OffChipOperator(Operator):
     def fetch(self, process: Process, index: int) -> Steps:
         """Load one tile."""
         self._check(process, index)
-        yield from process.transfer(self.requested(process), process.hardware.read_latency)
+        nbytes, hardware = self.requested(process), process.hardware
+        yield from process.transfer(nbytes, hardware.read_latency + hardware.row_latency(nbytes))
         tile = self.tile
         data = None
-        if process.engine.functional:
+        if process.engine.functional or self.tensor.steers:
             array = process.engine.arrays[self.tensor.key]
             data = self.tensor.window(array, index, (tile.rows, tile.cols)).reshape(tile.rows, tile.cols).copy()
         return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, None, True, data)
@@ -112,7 +120,8 @@ class _OffChipOperator(Operator):
     def keep(self, process: Process, index: int, value: TileValue) -> Steps:
         """Store one tile and wait until the write is acknowledged."""
         self._check(process, index)
-        yield from process.transfer(self.requested(process), process.hardware.write_latency)
+        nbytes, hardware = self.requested(process), process.hardware
+        yield from process.transfer(nbytes, hardware.write_latency + hardware.row_latency(nbytes))
         if process.engine.functional:
             array = process.engine.arrays[self.tensor.key]
             window = self.tensor.window(array, index, (self.tile.rows, self.tile.cols))
@@ -136,11 +145,26 @@ class _OffChipOperator(Operator):
 
 @dataclass(frozen=True)
 class LinearOffChipLoad(_OffChipOperator):
-    """An affine walk over the tiles of a tensor, once, or once for every element of a reference stream."""
+    """An affine walk over the tiles of a tensor, once, or once for every element of a reference stream.
+
+    With `held`, tiles are loaded for the first element and kept on chip for all others.
+    """
 
     label: ClassVar[str] = "linear_load"
     walk: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
+    held: bool = False
+
+    def moved(self, node: Node) -> Any:
+        """One walk for every reference element; if tiles are held, one if there is any."""
+        shape = node.outputs[0].shape
+        if not self.held:
+            return shape
+        return (dynamic(positive(cardinality(node.inputs[0].shape))), *shape[len(shape) - len(self.walk) :])
+
+    def on_chip(self, node: Node, paper: bool) -> Expr:
+        """One tile, or all that are held; twice that in the paper."""
+        return super().on_chip(node, paper) * (prod(self.walk) if self.held else 1)
 
     def run(self, process: Process) -> Steps:
         """Read the whole walk for every reference element; without a reference, once."""
@@ -148,20 +172,27 @@ class LinearOffChipLoad(_OffChipOperator):
             yield from self._one_walk(process, 0)
             return
         channel, out, depth = process.inputs[0][0], process.outputs[0][0], len(self.walk)
+        held: list[TileValue] | None = [] if self.held else None
         while (token := (yield from process.get(channel))) is not None:
             if token[0] is EMPTY:
                 yield from process.put(out, EMPTY, token[1] + depth)
             else:
-                yield from self._one_walk(process, token[1])
+                yield from self._one_walk(process, token[1], held)
 
-    def _one_walk(self, process: Process, outer_level: int) -> Steps:
+    def _one_walk(self, process: Process, outer_level: int, held: list[TileValue] | None = None) -> Steps:
         down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
         base = process.copy * down * across if self.tensor.slabs > 1 else 0
         out, depth = process.outputs[0][0], len(self.walk)
         if 0 in self.walk:
             raise ShapeMismatch(f"{process.name}: an empty walk", fix="leave the load out", at=process.node.source)
-        for index, level in affine_walk(self.walk, self.stride):
-            value = yield from self.fetch(process, base + index % (down * across))
+        for place, (index, level) in enumerate(affine_walk(self.walk, self.stride)):
+            if held is not None and place < len(held):
+                value = held[place]
+                process.work(process.hardware.element_cycles)
+            else:
+                value = yield from self.fetch(process, base + index % (down * across))
+                if held is not None:
+                    held.append(value)
             yield from process.put(out, value, level + outer_level if level == depth else level)
 
 
@@ -196,12 +227,18 @@ class RandomOffChipLoad(_OffChipOperator):
     label: ClassVar[str] = "random_load"
 
     def run(self, process: Process) -> Steps:
-        """One tile for every address."""
+        """One tile for every address; what reads another slab than before is reconfigured first."""
         channel, out = process.inputs[0][0], process.outputs[0][0]
+        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
+        slab = -1
         while (token := (yield from process.get(channel))) is not None:
             value = token[0]
             if value is not EMPTY:
-                value = yield from self.fetch(process, int(value.data[0, 0]))
+                index = int(value.data[0, 0])
+                if self.tensor.slabs > 1 and slab not in (-1, index // (down * across)):
+                    process.work(process.hardware.reconfigure_cycles)
+                slab = index // (down * across)
+                value = yield from self.fetch(process, index)
             yield from process.put(out, value, token[1])
 
 
@@ -240,13 +277,14 @@ def linear_load(
     stride: Sequence[int] | None = None,
     *,
     ref: Stream | None = None,
+    held: bool = False,
     name: str | None = None,
     role: str = "",
 ) -> Stream:
     """Load tiles by an affine walk: once, or once for every element of `ref`.
 
     `walk` gives the sizes of the new inner dims and `stride` the tile step of each (row-major by default); a stride
-    of 0 reads again.
+    of 0 reads again. With `held`, tiles are loaded for the first element of `ref` and kept on chip for the others.
 
     >>> print(linear_load(OffChip("x", 8, 64, BOOL), (1, 64), (8,)))
     load x: [1, 8] of tile[1,64] bool
@@ -260,7 +298,7 @@ def linear_load(
     copies = ref.copies if ref is not None else tensor.slabs
     _check_slabs(tensor, copies)
     port = Port(outer + inner, element, copies, role)
-    operator = LinearOffChipLoad(tensor, element, tuple(walk), steps)
+    operator = LinearOffChipLoad(tensor, element, tuple(walk), steps, held and ref is not None)
     return make(operator, () if ref is None else (ref,), (port,), name or f"load {tensor.name}", copies)[0]
 
 

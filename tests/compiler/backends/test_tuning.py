@@ -104,7 +104,8 @@ def test_calibrating_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert calibration.known() == found
     assert found.calibrated
     assert min(found.call, found.launch, found.near, found.far, found.cache) > 0
-    kept = json.loads((tmp_path / "machine.json").read_text())
+    (path,) = tmp_path.glob("machine-*.json")
+    kept = json.loads(path.read_text())
     for junk in ({"unknown": 1}, {"near": 0}, {"far": None}, {"cache": "a"}, {"call": "1"}, {"launch": -1.0}):
-        (tmp_path / "machine.json").write_text(json.dumps({**kept, **junk}))
+        path.write_text(json.dumps({**kept, **junk}))
         assert calibration.known() == Machine()

@@ -11,8 +11,9 @@ from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.language.tensor import apply
 from tests.compiler.gradients.differences import Function, check_function
 
-# Operations on truth values and integers, and those without operands: no gradient ever reaches them.
-WITHOUT_DERIVATIVE = {"not", "and", "or", "xor", "constant", "iota", "index", "random_bits"}
+# Operations on truth values and integers, and those without operands: no gradient ever reaches them. That of codes by
+# their scales is refused.
+WITHOUT_DERIVATIVE = {"not", "and", "or", "xor", "constant", "iota", "index", "random_bits", "dequantize"}
 WITHOUT_DERIVATIVE |= {"choose"}  # made by a pass, once gradients are worked out
 
 # Their derivative is zero wherever it exists.
@@ -32,6 +33,11 @@ def positive(*shape: int) -> np.ndarray:
     return np.abs(normal(*shape)) + 0.2
 
 
+def matrix(n: int) -> np.ndarray:
+    """A matrix whose eigenvalues, and those of its symmetric part, are apart from each other."""
+    return normal(n, n) * 0.3 + np.diag(np.arange(1.0, n + 1))
+
+
 def pick(*places: int) -> pr.Tensor:
     return pr.constant(np.array(places, np.int32))
 
@@ -46,6 +52,78 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
     "sqrt": [(pr.sqrt, [positive(3)]), (pr.rsqrt, [positive(3)])],
     "sin": [(pr.sin, [normal(3)])],
     "cos": [(pr.cos, [normal(3)])],
+    "sinh": [(pr.sinh, [normal(4)])],
+    "cosh": [(pr.cosh, [normal(4)])],
+    "lgamma": [(pr.lgamma, [positive(4)]), (pr.lgamma, [np.array([-0.4, -1.6, 3.5])])],
+    "digamma": [(pr.digamma, [positive(4)]), (pr.digamma, [np.array([-0.4, -1.6, 3.5, 20.0])])],
+    "atan2": [
+        (pr.atan2, [normal(2, 3), normal(3) + 0.1]),
+        (pr.atan, [normal(4)]),
+        (pr.asin, [normal(4) * 0.5]),
+        (pr.acos, [normal(4) * 0.5]),
+    ],
+    "cholesky": [(lambda x: pr.linalg.cholesky(x @ x.mT + pr.eye(3, dtype="float64")), [normal(3, 3)])],
+    "triangular_solve": [
+        (lambda a, b, low=low, turn=turn: pr.linalg.triangular_solve(a, b, low, turn), [matrix(3), normal(3, 2)])
+        for low in (False, True)
+        for turn in (False, True)
+    ],
+    "solve": [
+        (pr.linalg.solve, [matrix(3), normal(3)]),
+        (pr.linalg.solve, [matrix(3), normal(2, 3, 2)]),
+        (pr.linalg.inv, [matrix(3)]),
+    ],
+    "slogdet": [
+        (lambda x: pr.linalg.slogdet(x)[1], [matrix(4)]),
+        (pr.linalg.det, [matrix(4)]),
+        (pr.linalg.det, [normal(2, 3, 3)]),
+        (pr.linalg.det, [np.ones((2, 2))]),
+    ],
+    "qr": [
+        (lambda x: pr.linalg.qr(x)[0], [matrix(3)]),
+        (lambda x: pr.linalg.qr(x)[1], [matrix(3)]),
+        (lambda x: pr.concat(pr.linalg.qr(x), 0), [normal(4, 2)]),
+        (lambda x: pr.concat(pr.linalg.qr(x), 1), [normal(2, 4)]),
+    ],
+    "eigh": [
+        (pr.linalg.eigvalsh, [matrix(3)]),
+        (lambda x: pr.linalg.eigh(x)[1], [matrix(3)]),
+        (lambda x: pr.linalg.eigvalsh(x).sum() + 0 * x, [np.eye(2)]),
+    ],
+    "svd": [
+        (pr.linalg.svdvals, [matrix(3)]),
+        (lambda x: pr.linalg.svd(x)[0], [normal(4, 2)]),
+        (lambda x: pr.linalg.svd(x)[2], [normal(4, 2)]),
+        (lambda x: pr.linalg.svd(x)[2], [normal(2, 3)]),
+        (lambda x: pr.linalg.matrix_norm(x, "nuc"), [normal(2, 3)]),
+    ],
+    "scatter": [
+        (lambda x, u: x.at[pick(0, 2, 2, 9)].set(u), [normal(3, 2), normal(4, 2) + 0.1]),
+        (lambda x, u: x.at[pick(0, 2, 2, 9)].max(u), [normal(3, 2), normal(4, 2) + 0.1]),
+        (lambda x, u: x.at[:, pick(1, 1)].min(u), [normal(3, 2), normal(3, 2) + 0.1]),
+        (lambda x, u: x.at[1:, 0].set(u) * x, [normal(3, 2), normal(2)]),
+        (lambda x, u: x.at[::-2, 1].max(u) * x, [normal(3, 2), normal(2)]),
+        (lambda x, u: x.at[pick(0, 1, 0), pick(1, 1, 1)].set(u), [normal(3, 2), normal(3) + 0.1]),
+    ],
+    "real": [(lambda x, y: (pr.complex(x, y) ** 2).real, [normal(3), normal(3)])],
+    "imag": [(lambda x, y: pr.exp(pr.complex(x, y)).imag, [normal(3), normal(3)])],
+    "complex": [
+        (lambda x, y: pr.abs(pr.complex(x, y)), [normal(2, 3), normal(3) + 0.1]),
+        (lambda x, y: pr.angle(pr.sqrt(pr.complex(x, y))), [normal(3), positive(3)]),
+        (lambda x, y: (pr.conj(pr.complex(x, y)) / pr.complex(y, x)).imag, [normal(3), positive(3)]),
+        (lambda x: (x.cast("complex128") * (1 + 2j)).imag, [normal(3)]),
+        (lambda x, y: (pr.complex(x, y) @ pr.complex(y, x)).real, [normal(2, 2), normal(2, 2)]),
+        (lambda x, y: pr.log(pr.complex(x, y)).imag + pr.tanh(pr.complex(x, y)).real, [normal(3), positive(3)]),
+        (lambda x, y: (pr.complex(x, y) ** 3).cumsum(0).real.sum(), [normal(3), positive(3)]),
+        (lambda x, y: pr.norm(pr.complex(x, y), axis=0) + pr.var(pr.complex(x, y), 0), [normal(3, 2), normal(3, 2)]),
+    ],
+    "fft": [
+        (lambda x, y: pr.fft.fft(pr.complex(x, y)).real, [normal(4), normal(4)]),
+        (lambda x, y: pr.fft.ifft(pr.complex(x, y), 0, "ortho").imag, [normal(3, 2), normal(3, 2)]),
+        (lambda x: pr.abs(pr.fft.rfft(x)) ** 2, [normal(5)]),
+        (lambda x: pr.fft.irfft(pr.fft.rfft(x) * (1 + 2j), 5), [normal(5)]),
+        (lambda x: pr.fft.fft2(x).imag, [normal(3, 3)]),
+    ],
     "abs": [(pr.abs, [normal(4)])],
     "erf": [(pr.erf, [normal(3)]), (pr.gelu, [normal(4)]), (pr.silu, [normal(4)])],
     "cast": [(lambda x: (x.cast("float64") ** 2).cast("float64"), [normal(3)])],
@@ -211,6 +289,7 @@ CASES: dict[str, list[tuple[Function, list[np.ndarray]]]] = {
     "lt": [(lambda x: (x < 0.1).cast("float64") * x, [normal(4)])],
     "le": [(lambda x: (x <= 0.1).cast("float64") * x, [normal(4)])],
     "argreduce": [(lambda x: pr.take(x, x.argmax(), 0) * x, [normal(4)])],
+    "shard": [(lambda x: pr.shard(x * x, 0, "data") * x, [normal(4)])],
     "keep": [(lambda x: apply("keep", x * x) * x, [normal(4)])],
     "opaque": [(lambda x, y: pr.jax_function(lambda a, b: jnp.sin(a) * b, [x, y]), [normal(3), normal(3)])],
     "argsort": [(lambda x: pr.argsort(x).cast("float64") * x, [normal(4)])],

@@ -292,3 +292,22 @@ def test_a_gradient_through_a_training_step() -> None:
     given = {"x": np.array([0.4, 0.7]), "rate": 0.3}
     found = pr.evaluate(pr.grad(final, rate), given, {I: 3})
     close(found, by_differences(final, given, "rate", {I: 3}))
+
+
+def test_two_losses_that_read_each_others_updates() -> None:
+    """Each is differentiated by its own weight; the other one's update is a value, behind detach or a leaf."""
+    u, U = pr.dim("u")
+    actor, critic = (pr.recurrent((), ((u, U + 1),)) for _ in range(2))
+    actor[0], critic[0] = 1.0, 2.0
+    critic_loss = pr.square(critic - pr.detach(actor) * actor) * 0.5
+    critic[u + 1] = critic - 0.1 * pr.grad(critic_loss, critic)
+    actor_loss = actor * actor * pr.detach(critic[u + 1])
+    actor[u + 1] = actor - 0.1 * pr.grad(actor_loss, actor)
+    a, c, wanted = 1.0, 2.0, [(1.0, 2.0)]
+    for _ in range(3):
+        c = c - 0.1 * (c - a * a)
+        a = a - 0.1 * 2 * a * c
+        wanted.append((a, c))
+    for run in (pr.evaluate, lambda x, bounds: pr.compile(x, backend="numpy")(bounds=bounds)):
+        found = run((actor, critic), bounds={U: 3})
+        np.testing.assert_allclose(np.stack(found, -1), wanted, rtol=1e-5)

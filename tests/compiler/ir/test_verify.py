@@ -143,7 +143,15 @@ def test_a_node_under_another_name() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [[3], np.int64(3), np.float32(1), Array(np.zeros(2, complex)), np.dtype(complex), (1, [2]), Symbol("t", "dim")],
+    [
+        [3],
+        np.int64(3),
+        np.float32(1),
+        Array(np.zeros(2, np.clongdouble)),
+        np.dtype(np.clongdouble),
+        (1, [2]),
+        Symbol("t", "dim"),
+    ],
     ids=repr,
 )
 def test_attributes_of_other_types(value: object) -> None:

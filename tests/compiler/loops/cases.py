@@ -101,6 +101,6 @@ def _hand_written(case: Any) -> Callable[[], Any]:
 
 OWN = (logs, nested_logs, counting, stopped_log, stopped_log_of_the_past, delayed_stop)
 BUILDERS: dict[str, Callable[[], Any]] = {
-    **{case.name: _hand_written(case) for case in PROGRAMS if not case.refused},
+    **{case.name: _hand_written(case) for case in PROGRAMS},
     **{build.__name__: build for build in OWN},
 }

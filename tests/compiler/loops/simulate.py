@@ -11,15 +11,18 @@ their own is lost after them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
+from random import Random
 from typing import Any
 
 from polyrhythm.compiler.ir.graph import Graph, Node, Range
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.legality import IllegalProgramError, check_program
 from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, LoopProgram, Steps
+from polyrhythm.compiler.loops.show import show
 
 Bounds = Mapping[Symbol, int]
 Point = tuple[int, ...]
@@ -243,10 +246,13 @@ class Machine:
             self.held[store.place, store.index] = local[store.value]
 
     def compute(self, compute: Compute, local: Mapping[str, int], called: dict[int, Any]) -> int:
-        operands = []
-        for operand in compute.operands:
+        operands: list[tuple[Point, tuple[int, ...]]] = []
+        unread = None
+        if compute.op == "choose":  # the point of what is not chosen need not exist
+            unread = 1 if compute.attributes["condition"].evaluate(self.lookup) else 0
+        for number, operand in enumerate(compute.operands):
             if isinstance(operand, Load):
-                operands.append(self.load(operand))
+                operands.append(((), (self.zero,)) if number == unread else self.load(operand))
             elif operand.name not in local:
                 raise WrongError(f"{operand.name} is not computed yet")
             else:
@@ -380,3 +386,23 @@ def wrong(graph: Graph, program: LoopProgram, most: int = 6) -> str | None:
             if fault:
                 return f"{fault} at {bounds}" + (f", stopping at {stop[0]}" if stop[0] is not None else "")
     return None
+
+
+Mutant = Callable[[LoopProgram, Random], LoopProgram | None]
+"""A random change of a program; None where there is nothing to change."""
+
+
+def refused_if_wrong(
+    graph: Graph, program: LoopProgram, ways: Sequence[Mutant], name: str, count: int = 8, most: int = 4
+) -> None:
+    """Of some random changes of a program, the checker refuses those that are wrong at small bounds."""
+    random = Random(name)
+    for _ in range(count):
+        mutant = random.choice(ways)(program, random)
+        if mutant is None or mutant == program:
+            continue
+        try:
+            check_program(graph, mutant)
+        except IllegalProgramError:
+            continue
+        assert wrong(graph, mutant, most) is None, show(mutant)

@@ -115,7 +115,7 @@ def test_a_prefix_of_a_fixed_length_must_fit() -> None:
     x = pr.recurrent((WIDTH,), (t,))
     x[t < 700] = pr.input("given", (WIDTH,), (t,))
     seen = x[0:t]
-    x[t >= 700] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd->s", seen).softmax(-1), seen))
+    x[t >= 700] = pr.tanh(pr.einsum("s,sd->d", pr.einsum("sd,d->s", seen, x[t - 1]).softmax(-1), seen))
     growth = growth_of({"last": x[T - 1]})
     assert growth is not None
     assert growth.least == 512

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 import polyrhythm as pr
 from polyrhythm.compiler.ir.conditions import ge
 from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.compiler.legality import IllegalProgramError, check_holds, check_program
+from polyrhythm.compiler.legality import IllegalProgramError, check_holds
 from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, mapped, walk
 from polyrhythm.compiler.loops.show import show
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors
 from tests.compiler.legality import mutants
 from tests.compiler.loops.cases import BUILDERS, made
-from tests.compiler.loops.simulate import wrong
+from tests.compiler.loops.simulate import refused_if_wrong
 
 
 def recurrence() -> Compiled:
@@ -106,14 +105,4 @@ QUICK = ("fibonacci", "filter", "even_odd", "td_lambda_returns", "common_subsequ
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in BUILDERS])
 def test_what_is_wrong_at_small_bounds_is_refused(name: str) -> None:
-    graph, program = made(name)
-    random = Random(name)
-    for _ in range(8):
-        mutant = random.choice(WAYS)(program, random)
-        if mutant is None or mutant == program:
-            continue
-        try:
-            check_program(graph, mutant)
-        except IllegalProgramError:
-            continue
-        assert wrong(graph, mutant, 4) is None, show(mutant)
+    refused_if_wrong(*made(name), WAYS, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from polyrhythm.compiler.loops.show import show
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors
 from tests.compiler.legality import mutants
 from tests.compiler.loops.cases import BUILDERS, made
-from tests.compiler.loops.simulate import wrong
+from tests.compiler.loops.simulate import refused_if_wrong
 from tests.programs import PROGRAMS
 
 t, T = pr.dim("t")
@@ -78,14 +77,22 @@ def test_lanes_inside_of_lanes_read_other_rows() -> None:
     case.check(program(bounds=case.call_bounds(bounds), **inputs), inputs, bounds)
 
 
-def test_what_a_user_asks_for_is_refused_with_a_reason() -> None:
-    """The batch of the network is a dim, and what a cell passes to its next step is one variable."""
-    outputs = next(case for case in PROGRAMS if case.name == "lstm").build().outputs
+def test_what_a_step_passes_to_its_next_is_one_for_each_lane() -> None:
+    """The batch of the network is a dim; what a cell passes on is written under a condition on the bounds first."""
+    case = next(case for case in PROGRAMS if case.name == "lstm")
+    outputs = case.build().outputs
     b = next(dim for tensor in outputs.values() for dim in tensor.dims if dim.name == "b")
-    with pytest.raises(pr.errors.UnsupportedError, match="keeps one value for all steps") as found:
-        pr.compile(outputs, schedule={b: pr.vector()})
-    assert "pr.loop()" in str(found.value)
-    pr.compile(outputs, schedule={b: pr.loop()})
+    program = pr.compile(outputs, schedule={b: pr.vector()})
+    for bounds in case.bounds[:3]:
+        inputs = case.inputs(bounds)
+        case.check(program(bounds=case.call_bounds(bounds), **inputs), inputs, bounds)
+
+
+def test_what_a_user_asks_for_is_refused_with_a_reason() -> None:
+    called = pr.host(lambda value: value * 2, [pr.input("x", (), (t,))])
+    with pytest.raises(pr.errors.UnsupportedError, match=r"host function .* is called"):
+        pr.compile(called, schedule={t: pr.vector()})
+    pr.compile(called, schedule={t: pr.loop()})
 
 
 def refused(compiled: Compiled, lanes: Lanes, what: str) -> None:
@@ -136,14 +143,4 @@ QUICK = ("causal_attention", "n_step_returns", "heat", "clockwork", "filter_bank
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in BUILDERS])
 def test_what_is_wrong_at_small_bounds_is_refused(name: str) -> None:
-    graph, program = made(name)
-    random = Random(name)
-    for _ in range(8):
-        mutant = random.choice(WAYS)(program, random)
-        if mutant is None or mutant == program:
-            continue
-        try:
-            check_program(graph, mutant)
-        except IllegalProgramError:
-            continue
-        assert wrong(graph, mutant, 3) is None, show(mutant)
+    refused_if_wrong(*made(name), WAYS, name, most=3)

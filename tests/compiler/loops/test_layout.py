@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
@@ -12,11 +11,10 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.compiler.legality import IllegalProgramError, check_program
 from polyrhythm.compiler.loops.ir import Block, Compute, Load, LoopProgram, Place, Steps, blocks_of, mapped
-from polyrhythm.compiler.loops.show import show
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors
 from tests.compiler.legality import mutants
 from tests.compiler.loops.cases import BUILDERS, made
-from tests.compiler.loops.simulate import wrong
+from tests.compiler.loops.simulate import refused_if_wrong
 
 t, T = pr.dim("t")
 
@@ -159,17 +157,7 @@ WITH_RANGES = ("windowed_attention", "n_step_returns", "td_lambda_returns", "fil
 
 @pytest.mark.parametrize("name", [n if n in WITH_RANGES else pytest.param(n, marks=pytest.mark.slow) for n in BUILDERS])
 def test_what_is_wrong_at_small_bounds_is_refused(name: str) -> None:
-    graph, program = made(name)
-    random = Random(name)
-    for _ in range(6):
-        mutant = random.choice(LAYOUTS)(program, random)
-        if mutant is None or mutant == program:
-            continue
-        try:
-            check_program(graph, mutant)
-        except IllegalProgramError:
-            continue
-        assert wrong(graph, mutant, 4) is None, show(mutant)
+    refused_if_wrong(*made(name), LAYOUTS, name, count=6)
 
 
 def test_a_mean_without_a_mask_is_right() -> None:

@@ -70,6 +70,11 @@ x: f32 over t < T = input(name="x")
 y: f32 over t < T = reduce(x[0 +: t + 1], monoid="sum", axes=(0,))
 output y
 """,
+    "windows": """
+x: f32 over t < T = input(name="x")
+y: f32 over t < T = reduce(x[max(0, t - 2) +: min(3, t + 1)], monoid="sum", axes=(0,))
+output y
+""",
     "accumulate": """
 x: f32 over t < T = input(name="x")
 h_tanh: f32 over t < T where t <= T - 2 = tanh(h[t])
@@ -149,6 +154,16 @@ past: f32 over t < T
 y: f32 over t < T = mul(past[t], x[t])
 output y
 """,
+    "align": """
+x: f32 over t < T = input(name="x")
+w: f32 = input(name="w")
+zero: f32 where T >= 1 = constant(value=f32(0.0))
+e: f32 over t < T = exp(x[t])
+p: f32 over t < T where t >= 2 = mul(e[t], w)
+later: f32 over t < T = choose(p[t + 2], zero, condition=t <= T - 3, shape=())
+y: f32 over t < T = mul(later[t], e[t])
+output y
+""",
 }
 
 
@@ -158,7 +173,7 @@ def test_every_pass_has_a_program() -> None:
 
 @pytest.mark.parametrize("name", BEFORE)
 def test_before_and_after(name: str, golden: Callable[[str, str], None]) -> None:
-    graph, notes = parse(STEPS + BEFORE[name]), Notes(name, compiled_loops=name == "predicate")
+    graph, notes = parse(STEPS + BEFORE[name]), Notes(name, compiled_loops=name in ("predicate", "windows"))
     verify(graph)
     changed = dict(PASSES)[name](graph, notes)
     verify(changed)

@@ -121,6 +121,48 @@ def test_discounted_sums(name: str) -> None:
         np.testing.assert_allclose(program(**values, bounds=bounds), want, rtol=1e-4, atol=1e-5)
 
 
+ONLINE: dict[str, Callable[[], pr.Tensor]] = {
+    "logsumexp": lambda: pr.logsumexp(s[0 : t + 1], 0),
+    "logsumexp of what is to come": lambda: pr.logsumexp(2.0 * s[t:T], 0),
+    "weighted": lambda: (pr.softmax(s[0 : t + 1], 0) * pr.tanh(s[0 : t + 1])).sum(0),
+    "contracted": lambda: pr.softmax(s[t:T], 0) @ pr.stack([s, s * s], 0)[t:T],
+}
+NOT_FINITE = {
+    "none": [0.5, -1.0, 3.0, 2.0],
+    "large": [-1000.0, 0.0, 900.0, 1000.0],
+    "minus infinity first": [-np.inf, -np.inf, -1000.0, 2.0],
+    "minus infinity later": [1.0, -np.inf, 2.0, -np.inf],
+    "infinity": [1.0, np.inf, 2.0, -1000.0],
+    "NaN": [1.0, np.nan, 2.0, 3.0],
+    "one": [1.0],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_online_softmax(name: str) -> None:
+    """Weights relative to a running maximum change alike from step to step."""
+    output = ONLINE[name]()
+    program = pr.compile(output)
+    assert [note.rule for note in program.compiled.notes if note.by == "ranges"].count("running-sum") >= 1
+    for case, values in (*NOT_FINITE.items(), ("random", list(np.random.default_rng(0).normal(size=40) * 30))):
+        inputs: Any = {"s": np.array(values, "float32")}
+        want = pr.evaluate(output, inputs, {T: len(values)})
+        found = program(**inputs, bounds={T: len(values)})
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6, err_msg=case)
+    assert program.memory.peak({T: 40_000}) <= 2.1 * program.memory.peak({T: 20_000})
+
+
+def test_a_maximum_of_other_elements_is_left_alone() -> None:
+    """Relative to it, weights could overflow from step to step though no sum does."""
+    peak = (-s)[0 : t + 1].max(0)
+    output = pr.exp(s[0 : t + 1] - pr.where(pr.isfinite(peak), peak, 0.0)).sum(0)
+    values = given(20, "s")
+    program = pr.compile(output)
+    assert [note.rule for note in program.compiled.notes if note.by == "ranges"] == ["running-max"]
+    np.testing.assert_allclose(program(**values), pr.evaluate(output, values), rtol=1e-4)
+
+
 def test_weights_that_differ_from_element_to_element_are_left_alone() -> None:
     """A square of the distance has no quotient that is the same for all."""
     square = (s[t:T] * g ** (pr.arange(T - t) * pr.arange(T - t))).sum(0)

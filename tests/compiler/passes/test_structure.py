@@ -110,6 +110,18 @@ def test_contract_transposed() -> None:
     assert operations(graph) == ["einsum"]
 
 
+def test_take_of_codes() -> None:
+    t, _ = pr.dim("t")
+    codes, scales = pr.input("codes", (5, 4), (), "int8"), pr.input("scales", (5, 2), (), "float16")
+    rng = np.random.default_rng(0)
+    given = {"codes": rng.integers(-9, 9, (5, 4)).astype("int8"), "scales": rng.random((5, 2)).astype("float16")}
+    given["row"] = np.array([4, 0, 7])
+    rows = pr.take(pr.dequantize(codes, scales), pr.input("row", (), (t,), "int64"), 0)
+    graph, notes = after([rows], given)
+    assert "take-of-codes" in rules(notes)
+    assert sorted(operations(graph)) == ["dequantize", "take", "take"]
+
+
 def test_a_weight_is_transposed_once_outside_the_loop() -> None:
     t, _ = pr.dim("t")
     a, w = pr.input("a", (4,), (t,)), pr.input("w", (3, 4))
@@ -165,5 +177,12 @@ def test_merge_pieces_of_which_others_remain() -> None:
 
 
 def test_every_rule_has_a_test() -> None:
-    tested = {*CASES, *NOTHING.values(), "choose-proved", "contract-transposed", "slice-of-contraction"}
+    tested = {
+        *CASES,
+        *NOTHING.values(),
+        "choose-proved",
+        "contract-transposed",
+        "slice-of-contraction",
+        "take-of-codes",
+    }
     assert {name for name, _, _ in STRUCTURAL} == tested

@@ -5,11 +5,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyrhythm as pr
 from polyrhythm.errors import ShapeError
+from tests.language.functions.everywhere import check_everywhere
 from tests.language.functions.helpers import BFLOAT16, assert_close, f32, i8, on_constants, random_array
 
 PADDINGS = ["same", "valid", 0, 1, (2, 1), [(0, 1), (2, 0)]]
@@ -145,3 +147,52 @@ def test_refusals() -> None:
     ]:
         with pytest.raises(ShapeError, match=text):
             wrong()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stride": 2},
+        {"stride": 3, "padding": 1, "output_padding": 2},
+        {"groups": 2, "dilation": 2, "padding": 1},
+        {"stride": 2, "padding": 4},
+    ],
+    ids=str,
+)
+def test_transposed_convolutions_as_in_torch(axes: int, options: dict[str, Any]) -> None:
+    x = random_array((2, 4, *(5, 4, 6)[:axes]))
+    w, bias = random_array((4, 3, *(3, 2, 3)[:axes]), seed=1), random_array((3 * options.get("groups", 1),), seed=2)
+    theirs = getattr(torch.nn.functional, f"conv_transpose{axes}d")
+    expected = theirs(*map(torch.as_tensor, (x, w, bias)), **options).numpy()
+    ours = getattr(pr, f"conv_transpose{axes}d")
+    assert_close(on_constants(lambda *given: ours(*given, **options), x, w, bias), expected, 8)
+    assert_close(on_constants(lambda *given: ours(*given, **options), x[0], w, bias), expected[0], 8)
+
+
+def test_convolution_over_three_axes_as_in_torch() -> None:
+    x, w = random_array((2, 4, 5, 4, 6)), random_array((6, 2, 2, 3, 2), seed=1)
+    options: dict[str, Any] = {"stride": (1, 2, 1), "padding": 1, "dilation": (2, 1, 1), "groups": 2}
+    expected = torch.conv3d(torch.as_tensor(x), torch.as_tensor(w), **options).numpy()
+    assert_close(on_constants(lambda x, w: pr.conv3d(x, w, **options), x, w), expected, 8)
+
+
+@pytest.mark.slow
+def test_convolutions_everywhere() -> None:
+    x = random_array((4, 1, 2, 3))
+    w = pr.constant(random_array((1, 2, 2, 2), seed=1))
+    whole = pr.constant(random_array((2, 1, 2, 2, 2), seed=2))
+    table = {
+        "transposed": lambda x: pr.conv_transpose2d(x, w, stride=2, padding=1),
+        "length": lambda x: pr.conv_transpose1d(x.axes[:, 0, 0].T, pr.ones((3, 2, 3)), stride=2, padding=1),
+        "depth": lambda x: pr.conv3d(x.transpose((1, 0, 2, 3)), whole, padding=1),
+    }
+    check_everywhere(table, x, gradients=True, lengths=(1, 6))
+
+
+def test_transposed_convolutions_refuse() -> None:
+    with pytest.raises(ShapeError, match="channels, outputs / groups"):
+        pr.conv_transpose2d(pr.ones((1, 3, 4)), pr.ones((3, 2, 2)))
+    with pytest.raises(ShapeError, match="groups"):
+        pr.conv_transpose1d(pr.ones((1, 3, 4)), pr.ones((3, 2, 2)), groups=2)

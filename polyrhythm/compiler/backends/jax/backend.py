@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,16 @@ import numpy as np
 from polyrhythm.compiler.analysis.calls import check_found
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.products import kernel
-from polyrhythm.compiler.backends.jax.run.executor import Compilation, Executor, Plan
-from polyrhythm.compiler.backends.jax.run.footprint import Footprint
+from polyrhythm.compiler.backends.jax.run import watch
+from polyrhythm.compiler.backends.jax.run.cache import no_cache
+from polyrhythm.compiler.backends.jax.run.executor import Advance, Compilation, Executor, Plan
 from polyrhythm.compiler.backends.jax.run.growing import Growing
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
-from polyrhythm.compiler.backends.jax.run.placing import capacity, cut, padded, precision
+from polyrhythm.compiler.backends.jax.run.mesh import put, shaped, sharding_of, spread, told_of_mesh
+from polyrhythm.compiler.backends.jax.run.placing import automatic, capacity, cut, padded, part, precision
 from polyrhythm.compiler.backends.jax.run.stepping import Stepper
+from polyrhythm.compiler.backends.jax.target import lowering_for
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.scope import sizing_bounds
 from polyrhythm.compiler.backends.libraries import check_libraries
@@ -30,6 +32,7 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.intervals import most
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of, output_shapes
+from polyrhythm.compiler.loops.sharding import ways_of
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class JaxBackend:
         self.sizing = sorted(sizing_bounds(self.program), key=lambda s: s.name)
         self.others = [s for s in self.program.bounds if s not in self.sizing]
         self.wide = _needs_wide(self.program)
+        self.ways = ways_of(self.program)
         self.host = has_host(self.program.body)
         self.growth = self.program.growth
         self.executor = Executor(self.program, self.compilations)
@@ -89,7 +93,8 @@ class JaxBackend:
                 ended = {s.name: value for s, value in ends.items()}
             else:
                 compiled = self._compile(sizes.capacities, arrays)
-                outputs, found = compiled(arrays, sizes.values, seed_words(seed))
+                arguments = (arrays, with_slot(sizes.values), seed_words(seed))
+                outputs, found = watch.current().call(compiled, *arguments)
                 ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
         return self._whole(outputs, bounds, ended), ended
 
@@ -115,6 +120,10 @@ class JaxBackend:
             return [f"products are left to XLA, those of few rows too: {why}"]
         return [f"products of up to {kernel.MOST_ROWS} rows with large matrices: {kernel.SOURCE}"]
 
+    def devices(self) -> list[str]:
+        """What is spread over which devices, and what they say to each other, for `program.explain()`."""
+        return told_of_mesh(self.program, self.executor.programs.values())
+
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""
         wholes = {name: self.program.places[name].whole for name in self.inputs}
@@ -128,8 +137,25 @@ class JaxBackend:
         arrays = {}
         for name, (given, index) in self.inputs.items():
             array = inputs[given] if index is None else self._part(name, inputs[given], index)
-            arrays[name] = padded(array, shapes[name])
-        return arrays
+            arrays[name] = padded(automatic(array), shapes[name])
+        return spread(self.program, arrays)
+
+    def kept(self, name: str, array: Any) -> Any:
+        """A parameter where the program computes, so that it is moved there once."""
+        if dtypes.is_wide(array.dtype):
+            return array
+        place = self.program.places.get(self.program.inputs[name])
+        if self.program.sharding is None or place is None:
+            return jax.device_put(array)
+        return put(array, sharding_of(self.program, place, array.shape))
+
+    def capacities(self, bounds: Mapping[str, int]) -> dict[Symbol, int]:
+        """The capacity of each bound that sizes something: of a dim on several devices, the same on each."""
+
+        def rounded(value: int, ways: int) -> int:
+            return capacity(value) if ways == 1 else -(-value // ways) * ways
+
+        return {s: rounded(bounds[s.name], self.ways.get(s, 1)) for s in self.sizing}
 
     def _part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
         """Some slots of an input; those of an array that cannot change are kept for the next call."""
@@ -137,8 +163,7 @@ class JaxBackend:
             return array[index]
         known = self._parts.get(name)
         if known is None or known[0]() is not array:
-            # Through NumPy it is a view of the same memory, and nothing is compiled.
-            self._parts[name] = known = (weakref.ref(array), jax.device_put(np.asarray(array)[index]))
+            self._parts[name] = known = (weakref.ref(array), part(automatic(array), index))
         return known[1]
 
     def _sizes(self, bounds: Mapping[str, int]) -> Sizes:
@@ -147,60 +172,99 @@ class JaxBackend:
         if key not in self._known_sizes:
             if len(self._known_sizes) >= MOST_SIZES:
                 self._known_sizes.clear()
-            capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
+            capacities = self.capacities(bounds)
             shapes = self.input_shapes(capacities)
-            values = np.array(key, np.int32)
+            values = np.array((*key, 0), np.int32)
             self._known_sizes[key] = Sizes(capacities, shapes, values, output_shapes(self.program, bounds))
         return self._known_sizes[key]
 
     def _driver(self, capacities: Mapping[Symbol, int]) -> Driver:
         key = tuple(capacities[s] for s in self.sizing)
         if key not in self._drivers:
-            names = {s.name: n for s, n in capacities.items()}
-
-            def note() -> None:
-                self.compilations.append(Compilation(names, "a region between host calls", 0.0))
-
-            self._drivers[key] = Driver(self.program, capacities, note)
+            self._drivers[key] = Driver(self.program, capacities, self.executor)
         return self._drivers[key]
 
     def _compile(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, Any]) -> Any:
+        key = ("call", *(capacities[s] for s in self.sizing))
+        known = self.executor.known(key, inputs)
+        return known if known is not None else self.executor.compiled(*self._advance(capacities, inputs))
+
+    def _advance(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, Any]) -> tuple[Advance, tuple[Any, ...]]:
+        """A call at some capacities, and its arguments."""
         names = {s.name: n for s, n in capacities.items()}
         reason = "first call" if not self.compilations else f"new capacities {names}"
-        key = ("call", *(capacities[s] for s in self.sizing))
-        return self.executor.compiled(key, *self._call(capacities, inputs), capacities, reason)
+        trace, arguments = self._call(capacities, inputs)
+        return Advance(("call", *(capacities[s] for s in self.sizing)), trace, capacities, reason), arguments
 
     def _call(self, capacities: Mapping[Symbol, int], inputs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """What is traced for a call, and with which arguments."""
         words = jax.ShapeDtypeStruct((2,), np.uint32)
-        values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
+        values = jax.ShapeDtypeStruct((len(self.program.bounds) + 1,), np.int32)
         return partial(self._trace, capacities), (dict(inputs), values, words)
 
     def planned(self, bounds: Mapping[str, int]) -> Plan:
         """What a call at some bounds allocates at most: of its XLA programs the one that needs most."""
-        capacities = {s: capacity(bounds[s.name]) for s in self.sizing}
-        dtypes_of = {name: self.program.places[name].type.dtype for name in self.inputs}
+        capacities = self.capacities(bounds)
 
         def inputs(now: Mapping[Symbol, int]) -> dict[str, Any]:
-            return {n: jax.ShapeDtypeStruct(shape, dtypes_of[n]) for n, shape in self.input_shapes(now).items()}
+            return {name: shaped(self.program, name, shape) for name, shape in self.input_shapes(now).items()}
 
         with precision(self.wide):
             if self.host:
-                sizes = Lowering(self.program, capacities, {}, None)
-                places = self.program.places.values()
-                held = sum(math.prod(sizes.room(place)) * place.type.dtype.itemsize for place in places)
-                return Plan(Footprint(held, 0, 0, 0))
+                return Plan(self._driver(capacities).planned())
             if self.growing is not None:
                 return self.growing.planned(inputs, bounds, capacities)
-            key = ("call", *(capacities[s] for s in self.sizing))
-            found = self.executor.plan(key, *self._call(capacities, inputs(capacities)))
-        return Plan(found)
+            return Plan(self.executor.account(*self._advance(capacities, inputs(capacities))))
+
+    def lowered(self, capacities: Mapping[Symbol, int]) -> Any:
+        """What a call at some capacities becomes, as JAX lowers it for this machine."""
+        with precision(self.wide), lowering_for(precision=self.program.precision):
+            trace, arguments = self._shaped(capacities)
+            return jax.jit(trace).lower(*arguments)
+
+    def executable(self, capacities: Mapping[Symbol, int]) -> Any:
+        """A call at some capacities compiled for this machine, to be pickled, and whether it calls our own kernel."""
+        from jax.experimental import serialize_executable
+
+        with no_cache():
+            lowered = self.lowered(capacities)
+            return serialize_executable.serialize(lowered.compile()), "@polyrhythm_" in lowered.as_text()
+
+    def exported(self, capacities: Mapping[Symbol, int], platforms: Sequence[str]) -> Any:
+        """The same for other platforms."""
+        from jax import export
+
+        with precision(self.wide), lowering_for(platforms, self.program.precision):
+            trace, arguments = self._shaped(capacities)
+            return export.export(jax.jit(trace), platforms=platforms)(*arguments)
+
+    def _shaped(self, capacities: Mapping[Symbol, int]) -> tuple[Any, tuple[Any, ...]]:
+        """A call that nobody watches, before there are arrays."""
+        inputs = {n: shaped(self.program, n, shape) for n, shape in self.input_shapes(capacities).items()}
+        _, (_, _, words) = self._call(capacities, inputs)
+        values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
+        return partial(self._trace, capacities, watched=False), (inputs, values, words)
 
     def _trace(
-        self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
+        self,
+        capacities: Mapping[Symbol, int],
+        inputs: Mapping[str, jax.Array],
+        values: jax.Array,
+        seed: jax.Array,
+        watched: bool = True,
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.program.bounds)}
-        return Lowering(self.program, capacities, symbols, seed).run(inputs)
+        slot = values[len(self.program.bounds)] if watched and watch.available() else None
+        return Lowering(self.program, capacities, symbols, seed, slot=slot).run(inputs)
+
+
+def with_slot(values: np.ndarray) -> np.ndarray:
+    """The bounds of a call with the slot in which it reports how far it is, the last of them."""
+    number = watch.current().number
+    if number:
+        values = values.copy()
+        values[-1] = number
+    return values
 
 
 def input_places(program: LoopProgram) -> dict[str, tuple[str, tuple[int | slice, ...] | None]]:
@@ -221,4 +285,4 @@ def _needs_wide(program: LoopProgram) -> bool:
     """Whether any value has 64-bit elements."""
     kinds = [place.type.dtype for place in program.places.values()]
     kinds += [compute.type.dtype for block in blocks_of(program.body) for compute in block.body]
-    return any(dtype.itemsize == 8 for dtype in kinds)
+    return any(map(dtypes.is_wide, kinds))

@@ -330,7 +330,7 @@ def _forget(names: Iterable[str], indent: str) -> Iterator[str]:
 
 def _check(source: Source, compute: Compute, operands: list[str], indent: str) -> Iterator[str]:
     """Hand a float to the check, with what it was computed from."""
-    if source.checked and compute.type.dtype.kind in "fV" and compute.op != "constant":
+    if source.checked and compute.type.dtype.kind in "fcV" and compute.op != "constant":
         what = source.constant(compute, compute.result)
         result, given = source.value(compute.result), "".join(f"{operand}, " for operand in operands)
         yield f"{indent}run.check({what}, {result}, ({given}), {_tuple(source, compute.step)})"

@@ -5,20 +5,38 @@
 """
 
 from polyrhythm.compiler.ir.ops import (
+    complex_numbers,
     contraction,
     creation,
     elementwise,
     external,
+    factors,
     indexing,
     opaque,
+    quantised,
     random,
     reductions,
     shapes,
+    transforms,
     windows,
 )
 from polyrhythm.compiler.ir.ops.record import Op
 
-_FAMILIES = (elementwise, reductions, contraction, shapes, indexing, windows, creation, random, opaque)
+_FAMILIES = (
+    elementwise,
+    complex_numbers,
+    reductions,
+    contraction,
+    factors,
+    shapes,
+    indexing,
+    windows,
+    creation,
+    random,
+    opaque,
+    quantised,
+    transforms,
+)
 
 TABLE: dict[str, Op] = {op.name: op for family in _FAMILIES for op in family.OPS}
 """Each operation that array libraries compute, under its name. A record more is an operation more."""

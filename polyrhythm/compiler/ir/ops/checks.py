@@ -84,7 +84,7 @@ def check_axis(name: str, axis: int, operand: TensorType) -> None:
 def check_kind(name: str, operand: TensorType, kinds: Sequence[dtypes.Kind], fix: str | None = None) -> None:
     """The operand's elements must be of one of some kinds."""
     if dtypes.kind(operand.dtype) not in kinds:
-        words = {"bool": "bool", "int": "integer", "float": "float"}
+        words = {"bool": "bool", "int": "integer", "float": "float", "complex": "complex"}
         wanted = " or ".join(words[kind] for kind in kinds)
         raise DTypeError(
             f"{name}: needs {wanted} elements, got {operand.dtype}",

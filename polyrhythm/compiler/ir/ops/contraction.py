@@ -58,7 +58,7 @@ def _einsum_type(operands: Types, attributes: Attributes, given: Condition) -> T
             fix="give the labels of each operand, separated by commas",
         )
     dtype = check_same_dtype("einsum", *operands)
-    check_kind("einsum", operands[0], ("int", "float"), fix="cast truth values to a number first")
+    check_kind("einsum", operands[0], ("complex", "int", "float"), fix="cast truth values to a number first")
     lengths: dict[str, Term] = {}
     for operand, letters in zip(operands, labels, strict=True):
         if operand.rank != len(letters):
@@ -151,4 +151,6 @@ def _places(value: Value, shape: Shape, axis: int) -> Value:
     return value.space.apply("iota", length=shape[axis]).apply("reshape", shape=along)
 
 
-OPS: tuple[Op, ...] = (Op("einsum", _einsum_type, _einsum, _einsum_signature, vjp=_einsum_vjp, heavy=True),)
+OPS: tuple[Op, ...] = (
+    Op("einsum", _einsum_type, _einsum, _einsum_signature, vjp=_einsum_vjp, heavy=True, linear=True),
+)

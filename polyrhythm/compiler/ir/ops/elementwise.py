@@ -37,9 +37,12 @@ Function = Callable[..., Any]
 Types = tuple[TensorType, ...]
 
 FLOATS: tuple[dtypes.Kind, ...] = ("float",)
+INEXACT: tuple[dtypes.Kind, ...] = ("complex", "float")
 NUMBERS: tuple[dtypes.Kind, ...] = ("int", "float")
+FIELDS: tuple[dtypes.Kind, ...] = ("complex", "int", "float")
 BITS: tuple[dtypes.Kind, ...] = ("bool", "int")
 ANY: tuple[dtypes.Kind, ...] = ("bool", "int", "float")
+ALL: tuple[dtypes.Kind, ...] = ("complex", *ANY)
 
 
 def _signature(operands: Types, attributes: Attributes) -> Signature:
@@ -66,6 +69,7 @@ def _operation(
     kinds: Sequence[dtypes.Kind],
     truth: bool = False,
     fix: str | None = None,
+    linear: bool = False,
 ) -> Op:
     """The record of an operation on operands of one dtype; `truth` says that the result is bool."""
 
@@ -84,12 +88,42 @@ def _operation(
         sited=name == "keep",
         elementwise=True,
         identity=function is np.asarray,
+        linear=linear,
     )
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
     values = map(math.erf, x.astype(np.float64).ravel().tolist())
     return np.fromiter(values, np.float64, x.size).reshape(x.shape)
+
+
+def _lgamma(x: np.ndarray) -> np.ndarray:
+    def one(value: float) -> float:
+        if value <= 0 and (math.isinf(value) or value == math.floor(value)):  # a pole
+            return math.inf
+        try:
+            return math.lgamma(value)
+        except OverflowError:
+            return math.inf
+
+    return np.fromiter(map(one, x.astype(np.float64).ravel().tolist()), np.float64, x.size).reshape(x.shape)
+
+
+def _digamma(x: np.ndarray) -> np.ndarray:
+    """Shifted up by its recurrence to where the asymptotic series holds; negative arguments are reflected."""
+    wide = x.astype(np.float64)
+    y = np.where(wide < 0.5, 1 - wide, wide)
+    shift = np.zeros_like(y)
+    for _ in range(12):
+        shift = shift + np.where(y < 12, 1 / y, 0)
+        y = np.where(y < 12, y + 1, y)
+    square = 1 / (y * y)
+    last = 1 / 132 - square * (691 / 32760)
+    series = 1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square * last)))
+    found = np.log(y) - 0.5 / y - square * series - shift
+    reflected = found - np.pi / np.tan(np.pi * wide)
+    poles = (wide <= 0) & (wide == np.floor(wide))
+    return np.where(poles, np.nan, np.where(wide < 0.5, reflected, found))
 
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -126,6 +160,12 @@ def _pow_exponent(s: Step) -> Value:
     return (s.g * s.y * safe.apply("log")).where(positive)
 
 
+def _squares(s: Step) -> Value:
+    """The squared distance from the origin; 1 there, where the angle has no derivative."""
+    total = s.x[0] * s.x[0] + s.x[1] * s.x[1]
+    return total.where(total.apply("ne", total.zeros()), 1)
+
+
 def _greater(s: Step, own: int, other: int) -> Value:
     """The greater operand takes the gradient; equal ones share it."""
     return _winner(s, s.x[other].apply("lt", s.x[own]))
@@ -140,6 +180,23 @@ def _winner(s: Step, wins: Value) -> Value:
     return s.g.where(wins) + (s.g * 0.5).where(s.x[0].apply("eq", s.x[1]))
 
 
+def _trigamma(x: Value) -> Value:
+    """The derivative of digamma, made as `_digamma` is, so that it can be differentiated in turn."""
+    reflects = x.apply("lt", x.space.constant(0.5, x.dtype))
+    y = (1 - x).where(reflects, x)
+    total = None
+    for _ in range(8):
+        part = 1 / (y * y)
+        total = part if total is None else total + part
+        y = y + 1
+    assert total is not None
+    square = 1 / (y * y)
+    series = square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * (5 / 66))))
+    total = total + 1 / y + 0.5 * square + square * (1 / 6 - series) / y
+    sine = (x.where(reflects, 0.5) * math.pi).apply("sin")
+    return (math.pi**2 / (sine * sine) - total).where(reflects, total)
+
+
 DERIVATIVES: dict[str, Vjp] = {
     "neg": _unary(lambda s: -s.g),
     "exp": _unary(lambda s: s.g * s.y),
@@ -150,6 +207,10 @@ DERIVATIVES: dict[str, Vjp] = {
     "sqrt": _unary(lambda s: s.g * 0.5 / s.y),
     "sin": _unary(lambda s: s.g * s.x[0].apply("cos")),
     "cos": _unary(lambda s: -(s.g * s.x[0].apply("sin"))),
+    "sinh": _unary(lambda s: s.g * s.x[0].apply("cosh")),
+    "cosh": _unary(lambda s: s.g * s.x[0].apply("sinh")),
+    "lgamma": _unary(lambda s: s.g * s.x[0].apply("digamma")),
+    "digamma": _unary(lambda s: s.g * _trigamma(s.x[0])),
     "abs": _unary(lambda s: s.g * s.x[0].apply("sign")),
     "erf": _unary(lambda s: s.g * (-(s.x[0] * s.x[0])).apply("exp") * (2 / math.sqrt(math.pi))),
     "sign": flat,
@@ -164,6 +225,7 @@ DERIVATIVES: dict[str, Vjp] = {
     "floordiv": flat,
     "mod": _binary(lambda s: s.g, lambda s: -(s.g * s.x[0].apply("floordiv", s.x[1]))),
     "pow": _binary(lambda s: s.g * s.x[1] * s.x[0].apply("pow", s.x[1] - 1), _pow_exponent),
+    "atan2": _binary(lambda s: s.g * s.x[1] / _squares(s), lambda s: -(s.g * s.x[0] / _squares(s))),
     "maximum": _binary(lambda s: _greater(s, 0, 1), lambda s: _greater(s, 1, 0)),
     "minimum": _binary(lambda s: _lesser(s, 0, 1), lambda s: _lesser(s, 1, 0)),
     "eq": flat,
@@ -178,15 +240,19 @@ _NO_BOOL = "use & | ^ for truth values, or cast them to a number first"
 _ROUNDING = "an integer is whole already; leave the rounding out, or cast to a float dtype first"
 
 UNARY: tuple[Op, ...] = (
-    _operation("neg", np.negative, NUMBERS, fix="use ~ for truth values, or cast them to a number first"),
-    _operation("exp", np.exp, FLOATS),
-    _operation("log", np.log, FLOATS),
+    _operation("neg", np.negative, FIELDS, fix="use ~ for truth values, or cast them to a number first", linear=True),
+    _operation("exp", np.exp, INEXACT),
+    _operation("log", np.log, INEXACT),
     _operation("log1p", np.log1p, FLOATS),
     _operation("expm1", np.expm1, FLOATS),
-    _operation("tanh", np.tanh, FLOATS),
-    _operation("sqrt", np.sqrt, FLOATS),
-    _operation("sin", np.sin, FLOATS),
-    _operation("cos", np.cos, FLOATS),
+    _operation("tanh", np.tanh, INEXACT),
+    _operation("sqrt", np.sqrt, INEXACT),
+    _operation("sin", np.sin, INEXACT),
+    _operation("cos", np.cos, INEXACT),
+    _operation("sinh", np.sinh, INEXACT),
+    _operation("cosh", np.cosh, INEXACT),
+    _operation("lgamma", _lgamma, FLOATS),
+    _operation("digamma", _digamma, FLOATS),
     _operation("abs", np.abs, NUMBERS),
     _operation("sign", np.sign, NUMBERS),
     _operation("floor", np.floor, FLOATS, fix=_ROUNDING),
@@ -194,23 +260,24 @@ UNARY: tuple[Op, ...] = (
     _operation("round", np.rint, FLOATS, fix=_ROUNDING),
     _operation("erf", _erf, FLOATS),
     _operation("not", np.invert, BITS, fix="compare with 0 first"),
-    _operation("isfinite", np.isfinite, ANY, truth=True),
-    _operation("detach", np.asarray, ANY),
-    _operation("keep", np.asarray, ANY),  # the same value, which no pass sees through
+    _operation("isfinite", np.isfinite, ALL, truth=True),
+    _operation("detach", np.asarray, ALL),
+    _operation("keep", np.asarray, ALL),  # the same value, which no pass sees through
 )
 
 BINARY: tuple[Op, ...] = (
-    _operation("add", np.add, NUMBERS, fix=_NO_BOOL),
-    _operation("sub", np.subtract, NUMBERS, fix=_NO_BOOL),
-    _operation("mul", np.multiply, NUMBERS, fix=_NO_BOOL),
-    _operation("div", np.divide, FLOATS, fix="cast to a float dtype first, or use // for whole numbers"),
+    _operation("add", np.add, FIELDS, fix=_NO_BOOL, linear=True),
+    _operation("sub", np.subtract, FIELDS, fix=_NO_BOOL, linear=True),
+    _operation("mul", np.multiply, FIELDS, fix=_NO_BOOL, linear=True),
+    _operation("div", np.divide, INEXACT, fix="cast to a float dtype first, or use // for whole numbers"),
     _operation("floordiv", np.floor_divide, NUMBERS),
     _operation("mod", np.remainder, NUMBERS),
     _operation("pow", _pow, NUMBERS),
+    _operation("atan2", np.arctan2, FLOATS),
     _operation("maximum", np.maximum, ANY),
     _operation("minimum", np.minimum, ANY),
-    _operation("eq", np.equal, ANY, truth=True),
-    _operation("ne", np.not_equal, ANY, truth=True),
+    _operation("eq", np.equal, ALL, truth=True),
+    _operation("ne", np.not_equal, ALL, truth=True),
     _operation("lt", np.less, ANY, truth=True),
     _operation("le", np.less_equal, ANY, truth=True),
     _operation("and", np.bitwise_and, BITS, fix="compare with 0 first"),
@@ -251,6 +318,11 @@ def _cast_type(operands: Types, attributes: Attributes, given: Condition) -> Ten
     if dtype not in dtypes.DTYPES:
         supported = ", ".join(map(str, dtypes.DTYPES))
         raise DTypeError(f"cast: {dtype} is not supported", fix=f"choose one of {supported}")
+    if dtypes.kind(operands[0].dtype) == "complex" and dtypes.kind(dtype) != "complex":
+        raise DTypeError(
+            f"cast: {operands[0].dtype} cannot become {dtype} without losing a part",
+            fix="take a part first: pr.real, pr.imag or pr.abs",
+        )
     return TensorType(operands[0].shape, dtype)
 
 
@@ -268,9 +340,26 @@ def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _cast_vjp(s: Step) -> Gradients:
-    return [s.g.cast(s.x[0].dtype)]
+    loses = dtypes.kind(s.g.dtype) == "complex" and dtypes.kind(s.x[0].dtype) != "complex"
+    return [(s.g.apply("real") if loses else s.g).cast(s.x[0].dtype)]
 
 
-CAST = Op("cast", _cast_type, _cast, _signature, _cast_vjp, elementwise=True, identity=True)
+CAST = Op("cast", _cast_type, _cast, _signature, _cast_vjp, elementwise=True, identity=True, linear=True)
 
-OPS: tuple[Op, ...] = (*UNARY, *BINARY, SELECT, CAST)
+
+def _shard_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    return operands[0]
+
+
+def _shard(x: np.ndarray, axis: int, over: tuple[str, ...]) -> np.ndarray:
+    return x
+
+
+def _shard_vjp(s: Step) -> Gradients:
+    return [s.g.apply("shard", **s.definition.attributes)]
+
+
+# The same value, with an axis, counted from the last, over axes of a mesh: passes may add axes before the others.
+SHARD = Op("shard", _shard_type, _shard, _signature, _shard_vjp, elementwise=True)
+
+OPS: tuple[Op, ...] = (*UNARY, *BINARY, SELECT, CAST, SHARD)

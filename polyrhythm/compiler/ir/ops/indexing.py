@@ -1,4 +1,7 @@
-"""Data-dependent indexing: take and its adjoint scatter_add, take_along and its adjoint scatter_along.
+"""Data-dependent indexing: take and its adjoint scatter_add, take_along and its adjoint scatter_along, and scatter.
+
+`scatter` puts updates in the place of elements (of several for one place the last counts), or keeps the greater or the
+lesser of both; `unique` promises that no two updates have one place.
 
 Indices are integers of any dtype and never wrap: reading out of range reads the nearest element, writing out of
 range writes nothing. (An axis without elements has no nearest one: reading it gives zeros.) Sums of 16-bit
@@ -23,7 +26,7 @@ from polyrhythm.compiler.ir.ops.record import (
     Op,
     Signature,
 )
-from polyrhythm.compiler.ir.terms import ONE, Term
+from polyrhythm.compiler.ir.terms import ONE, Term, product
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.errors import DTypeError, ShapeError
 
@@ -79,18 +82,28 @@ def _take_signature(operands: Types, attributes: Attributes) -> Signature:
 
 
 def _scatter_add_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    check_kind("scatter_add", operands[0], ("complex", "int", "float"))
+    return _scattered_type("scatter_add", operands, attributes, given)
+
+
+def _scatter_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
+    if attributes["mode"] != "set":
+        check_kind("scatter", operands[0], ("bool", "int", "float"))
+    return _scattered_type("scatter", operands, attributes, given)
+
+
+def _scattered_type(name: str, operands: Types, attributes: Attributes, given: Condition) -> TensorType:
     base, indices, updates = operands
     axis = attributes["axis"]
-    check_axis("scatter_add", axis, base)
-    _check_indices("scatter_add", indices)
-    check_same_dtype("scatter_add", base, updates)
-    check_kind("scatter_add", base, ("int", "float"))
+    check_axis(name, axis, base)
+    _check_indices(name, indices)
+    check_same_dtype(name, base, updates)
     expected = _taken_shape(base, indices, axis)
     if len(expected) != updates.rank or not all(
         same_length(a, b, given) for a, b in zip(expected, updates.shape, strict=True)
     ):
         raise ShapeError(
-            f"scatter_add: updates of shape {show(updates.shape)} for a base of shape {show(base.shape)} and indices "
+            f"{name}: updates of shape {show(updates.shape)} for a base of shape {show(base.shape)} and indices "
             f"of shape {show(indices.shape)} along axis {axis}",
             fix=f"give updates of shape {show(expected)}",
         )
@@ -100,15 +113,32 @@ def _scatter_add_type(operands: Types, attributes: Attributes, given: Condition)
 def _scatter_add(base: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int) -> np.ndarray:
     wide = dtypes.accumulator(base.dtype)
     result = np.array(np.moveaxis(base, axis, 0), wide)
-    positions = _positions(indices).ravel()
-    rest = base.shape[:axis] + base.shape[axis + 1 :]
-    # The axes of the indices become one leading axis.
-    rows = np.moveaxis(updates, range(axis, axis + indices.ndim), range(indices.ndim)).astype(wide)
-    rows = rows.reshape((positions.size, *rest))
-    inside = (positions >= 0) & (positions < base.shape[axis])
     with np.errstate(all="ignore"):
-        np.add.at(result, positions[inside], rows[inside])
+        np.add.at(result, *_written(base, indices, updates.astype(wide), axis))
         return np.moveaxis(result.astype(base.dtype, copy=False), 0, axis)
+
+
+def _written(base: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """The positions that are written along an axis, and for each its update, which lacks that axis."""
+    positions = _positions(indices).ravel()
+    # The axes of the indices become one leading axis.
+    rows = np.moveaxis(updates, range(axis, axis + indices.ndim), range(indices.ndim))
+    rows = rows.reshape((positions.size, *base.shape[:axis], *base.shape[axis + 1 :]))
+    inside = (positions >= 0) & (positions < base.shape[axis])
+    return positions[inside], rows[inside]
+
+
+def _scatter(
+    base: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str, unique: bool
+) -> np.ndarray:
+    wide = dtypes.accumulator(base.dtype)
+    result = np.array(np.moveaxis(base, axis, 0), wide)
+    positions, rows = _written(base, indices, updates.astype(wide), axis)
+    if mode == "set":
+        result[positions] = rows
+    else:
+        (np.maximum if mode == "max" else np.minimum).at(result, positions, rows)
+    return np.moveaxis(result.astype(base.dtype, copy=False), 0, axis)
 
 
 def _scatter_add_signature(operands: Types, attributes: Attributes) -> Signature:
@@ -174,7 +204,7 @@ def _scatter_along_type(operands: Types, attributes: Attributes, given: Conditio
     check_axis("scatter_along", axis, base)
     _check_indices("scatter_along", indices)
     check_same_dtype("scatter_along", base, updates)
-    check_kind("scatter_along", base, ("int", "float"))
+    check_kind("scatter_along", base, ("complex", "int", "float"))
     if not (base.rank == indices.rank == updates.rank) or not all(
         same_length(m, n, given) if i == axis else same_length(b, n, given) and (m is ONE or same_length(m, n, given))
         for i, (b, m, n) in enumerate(zip(base.shape, indices.shape, updates.shape, strict=True))
@@ -253,6 +283,40 @@ def _scatter_add_vjp(s: Step) -> Gradients:
     return [s.g, None, read.where(kept.apply("broadcast", shape=updates.shape))]
 
 
+def _spread(value: Value, axis: int, like: Value) -> Value:
+    """A value per index, repeated along the other axes of the updates."""
+    rank = len(value.shape)
+    shape = tuple(value.shape[i - axis] if axis <= i < axis + rank else ONE for i in range(len(like.shape)))
+    return value.apply("reshape", shape=shape).apply("broadcast", shape=like.shape)
+
+
+def _scatter_vjp(s: Step) -> Gradients:
+    base, indices, updates = s.x
+    axis, mode = s["axis"], s["mode"]
+    kept = _spread(_in_range(indices, base.shape[axis]), axis, updates)
+    if mode == "set":
+        nothing = updates.zeros()
+        left = s.g.apply("scatter", indices, nothing, axis=axis, mode="set", unique=s["unique"])
+        if not s["unique"]:
+            kept = kept.apply("and", _spread(_is_last(indices, base.shape[axis]), axis, updates))
+        return [left, None, s.g.apply("take", indices, axis=axis).where(kept)]
+    # The elements that are equal to the result share its gradient.
+    first = s.y.apply("eq", base)
+    second = s.y.apply("take", indices, axis=axis).apply("eq", updates).apply("and", kept)
+    count = first.cast(base.dtype).apply("scatter_add", indices, second.cast(base.dtype), axis=axis)
+    part = s.g / count.where(count.zeros().apply("lt", count), 1)
+    return [part.where(first), None, part.apply("take", indices, axis=axis).where(second)]
+
+
+def _is_last(indices: Value, length: Term) -> Value:
+    """Whether an index is the last of those with one position."""
+    size = product(indices.shape)
+    order = indices.space.apply("iota", length=size).apply("reshape", shape=indices.shape)
+    none = indices.space.constant(-1, order.dtype, (length,))
+    last = none.apply("scatter", indices, order, axis=0, mode="max", unique=False)
+    return last.apply("take", indices, axis=0).apply("eq", order)
+
+
 def _scatter_along_vjp(s: Step) -> Gradients:
     base, indices, updates = s.x
     axis = s["axis"]
@@ -264,6 +328,7 @@ def _scatter_along_vjp(s: Step) -> Gradients:
 OPS: tuple[Op, ...] = (
     Op("take", _take_type, _take, _take_signature, vjp=_take_vjp),
     Op("take_along", _take_along_type, _take_along, _take_along_signature, vjp=_take_along_vjp),
+    Op("scatter", _scatter_type, _scatter, _scatter_add_signature, vjp=_scatter_vjp, heavy=True),
     Op("scatter_add", _scatter_add_type, _scatter_add, _scatter_add_signature, vjp=_scatter_add_vjp, heavy=True),
     Op(
         "scatter_along",

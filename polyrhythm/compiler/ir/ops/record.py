@@ -81,14 +81,16 @@ class Op:
     `signature(operand_types, attributes)` tells the role of every axis. `vjp(step)` is the derivative; without one a
     gradient through the operation is refused.
 
-    *external*: not computed by an array library; its value comes from a caller, or from what the gradient passes put in
-    its place. *transient*: gone once gradients are worked out. *sited*: not a function of its operands alone, or held
-    apart on purpose, so that no two applications are the same and none is seen through. *free*: made of nothing
-    wherever it is read, never stored. *repeats*: the operand itself, repeated where the result is larger. *view*: the
-    same elements in the same memory. *heavy*: worth keeping rather than computing twice. *elementwise*: each element of
-    the result follows from those at the same place. *identity*: each element is one of the operand, in another dtype at
-    most. *calls*: it calls a function that the compiler knows nothing of but its types. *chooses*: it reads
-    the first of two operands where its attribute `condition` holds, and the second elsewhere.
+    *external*: not computed by an array library; its value comes from a caller, or from what the gradient passes put
+    in its place. *transient*: gone once gradients are worked out. *sited*: not a function of its operands alone, or
+    held apart on purpose, so that no two applications are the same and none is seen through. *free*: made of nothing
+    wherever it is read, never stored. *inlined*: made of its operands wherever it is read at single steps, so that
+    they are stored and the result is not. *repeats*: the operand itself, repeated where the result is larger. *view*:
+    the same elements in the same memory. *heavy*: worth keeping rather than computing twice. *elementwise*: each
+    element of the result follows from those at the same place. *identity*: each element is one of the operand, in
+    another dtype at most. *calls*: it calls a function that the compiler knows nothing of but its types. *chooses*: it
+    reads the first of two operands where its attribute `condition` holds, and the second elsewhere. *linear*: in each
+    operand, so that of zeros it makes zeros.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Op:
     transient: bool = False
     sited: bool = False
     free: bool = False
+    inlined: bool = False
     repeats: bool = False
     view: bool = False
     heavy: bool = False
@@ -107,6 +110,7 @@ class Op:
     identity: bool = False
     calls: bool = False
     chooses: bool = False
+    linear: bool = False
 
     @property
     def cheap(self) -> bool:

@@ -57,13 +57,19 @@ COMBINE: dict[str, np.ufunc] = {
 """How a monoid combines two partial results."""
 
 
+_NO_ORDER = "complex numbers have no order: compare pr.abs, pr.real or pr.imag of them"
+
+
 def check_monoid(name: str, monoid: str, operand: TensorType) -> None:
     """Whether a monoid applies to elements of the operand's dtype."""
     assert monoid in COMBINE, f"unknown monoid {monoid}"
     if monoid in ("any", "all"):
         check_kind(name, operand, ("bool",), fix="compare with something first, as in `(x != 0).any()`")
     elif monoid in ("sum", "prod"):
-        check_kind(name, operand, ("int", "float"), fix="cast truth values to an integer dtype, or use any or all")
+        fix = "cast truth values to an integer dtype, or use any or all"
+        check_kind(name, operand, ("complex", "int", "float"), fix=fix)
+    else:
+        check_kind(name, operand, ("bool", "int", "float"), fix=_NO_ORDER)
 
 
 def _reduce_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -96,6 +102,7 @@ def _argreduce_type(operands: Types, attributes: Attributes, given: Condition) -
     (x,) = operands
     axis, name = attributes["axis"], f"arg{attributes['which']}"
     check_axis(name, axis, x)
+    check_kind(name, x, ("bool", "int", "float"), fix=_NO_ORDER)
     # An axis that may be empty is refused, or made a requirement of the bounds, where it is demanded.
     if same_length(x.shape[axis], ZERO, given):
         raise EmptyAxisError(
@@ -141,7 +148,7 @@ def _cumulative_signature(operands: Types, attributes: Attributes) -> Signature:
 
 def _linear_scan_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
     a, b = operands
-    check_kind("linear_scan", b, ("int", "float"))
+    check_kind("linear_scan", b, ("complex", "int", "float"))
     check_same_dtype("linear_scan", a, b)
     check_axis("linear_scan", attributes["axis"], b)
     check_rank("linear_scan", a, b.rank, f"elements of shape {show(b.shape)} need as many factors; these are")
@@ -184,6 +191,7 @@ def _linear_scan_signature(operands: Types, attributes: Attributes) -> Signature
 
 def _argsort_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
     check_axis("argsort", attributes["axis"], operands[0])
+    check_kind("argsort", operands[0], ("bool", "int", "float"), fix=_NO_ORDER)
     return TensorType(operands[0].shape, dtypes.INT32)
 
 

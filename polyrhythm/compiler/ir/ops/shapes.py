@@ -66,7 +66,9 @@ def _reshape_type(operands: Types, attributes: Attributes, given: Condition) -> 
     (x,) = operands
     shape = terms(attributes["shape"])
     check_lengths("reshape", shape)
-    if not same_length(x.size, product(shape), given):
+    # Axis by axis first: products of symbols are beyond the integer sets.
+    alike = len(shape) == x.rank and all(same_length(a, b, given) for a, b in zip(x.shape, shape, strict=True))
+    if not alike and not same_length(x.size, product(shape), given):
         raise ShapeError(
             f"reshape: shape {show(x.shape)} has {x.size} elements, shape {show(shape)} has {product(shape)}",
             fix="give a shape with as many elements",
@@ -227,7 +229,7 @@ def _fits(value: bool | int | float, dtype: np.dtype) -> bool:
     """Whether a Python scalar can stand for an element: 0 and 1 are truth values too, numbers need their kind."""
     if dtype == dtypes.BOOL:
         return value in (0, 1)
-    kinds: tuple[dtypes.Kind, ...] = ("bool", "int", "float")
+    kinds: tuple[dtypes.Kind, ...] = ("bool", "int", "float", "complex")
     if kinds.index(dtypes.kind(dtype)) < kinds.index(dtypes.kind(np.asarray(value).dtype)):
         return False
     return dtypes.kind(dtype) != "int" or np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
@@ -367,8 +369,8 @@ def _slice_vjp(s: Step) -> Gradients:
 
 OPS: tuple[Op, ...] = (
     Op("copy", _copy_type, _copy, _copy_signature, vjp=through, repeats=True, view=True, identity=True),
-    Op("reshape", _reshape_type, _reshape, _reshape_signature, vjp=_reshape_vjp, view=True),
-    Op("transpose", _transpose_type, _transpose, _transpose_signature, vjp=_transpose_vjp, view=True),
+    Op("reshape", _reshape_type, _reshape, _reshape_signature, vjp=_reshape_vjp, view=True, linear=True),
+    Op("transpose", _transpose_type, _transpose, _transpose_signature, vjp=_transpose_vjp, view=True, linear=True),
     Op(
         "broadcast",
         _broadcast_type,
@@ -378,6 +380,7 @@ OPS: tuple[Op, ...] = (
         repeats=True,
         view=True,
         identity=True,
+        linear=True,
     ),
     Op("choose", _choose_type, _choose, _choose_signature, chooses=True),
     Op("concat", _concat_type, _concat, _concat_signature, vjp=_concat_vjp),

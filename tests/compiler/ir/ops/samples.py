@@ -40,7 +40,8 @@ class Sample:
 
     def arrays(self, lengths: Lengths, rng: np.random.Generator) -> list[np.ndarray]:
         """Operands of the sampled types: small numbers, some of them equal, indices some of which are out of range."""
-        return [elements(rng, operand.dtype, shape_of(operand, lengths)) for operand in self.operands]
+        drawn = [elements(rng, operand.dtype, shape_of(operand, lengths)) for operand in self.operands]
+        return [conditioned(drawn[0]), *drawn[1:]] if self.op in FACTORS else drawn
 
     def call(self, arrays: list[np.ndarray], lengths: Lengths) -> np.ndarray:
         """What the NumPy function computes."""
@@ -58,7 +59,17 @@ def elements(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) 
         return rng.random(shape) < 0.5
     low = 0 if dtype.kind == "u" else -3
     whole = rng.integers(low, 6, shape)
+    if dtypes.kind(dtype) == "complex":
+        return ((whole + 1j * rng.integers(-3, 4, shape)) / 2).astype(dtype)
     return (whole / 2 if dtypes.is_float(dtype) else whole).astype(dtype)
+
+
+def conditioned(matrices: np.ndarray) -> np.ndarray:
+    """Matrices near a diagonal of distinct numbers, symmetric if they are square."""
+    small = matrices.astype("float64") / 32
+    small = small + np.swapaxes(small, -2, -1) if small.shape[-2] == small.shape[-1] else small
+    rows, columns = small.shape[-2:]
+    return (small + np.eye(rows, columns) * np.arange(1.0, columns + 1)).astype(matrices.dtype)
 
 
 def tensor(dtype: str, *shape: Length) -> TensorType:
@@ -66,7 +77,11 @@ def tensor(dtype: str, *shape: Length) -> TensorType:
     return TensorType(tuple(map(Term.of, shape)), dtypes.parse(dtype))
 
 
+FACTORS = ("cholesky", "triangular_solve", "solve", "slogdet", "qr", "eigh", "svd")
+"""Operations on matrices, compared where they are well conditioned."""
+
 FLOATS = ("f16", "bf16", "f32", "f64")
+COMPLEX = ("c64", "c128")
 INTS = ("i8", "i32", "i64", "u8", "u64")
 NUMBERS = FLOATS + INTS
 BITS = ("bool", *INTS)
@@ -76,6 +91,7 @@ UNARY = {
     **dict.fromkeys(
         ("exp", "log", "log1p", "expm1", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round", "erf"), FLOATS
     ),
+    **dict.fromkeys(("sinh", "cosh", "lgamma", "digamma"), FLOATS),
     **dict.fromkeys(("neg", "abs", "sign"), NUMBERS),
     "not": BITS,
     "isfinite": ANY,
@@ -84,7 +100,7 @@ UNARY = {
 }
 BINARY = {
     **dict.fromkeys(("add", "sub", "mul", "floordiv", "mod", "pow"), NUMBERS),
-    "div": FLOATS,
+    **dict.fromkeys(("div", "atan2"), FLOATS),
     **dict.fromkeys(("maximum", "minimum", "eq", "ne", "lt", "le"), ANY),
     **dict.fromkeys(("and", "or", "xor"), BITS),
 }
@@ -104,7 +120,7 @@ def _elementwise() -> list[Sample]:
         found.append(Sample(op, (tensor(allowed[0], i, 1), tensor(allowed[0], k, 1, j))))
     for d in ANY:
         found.append(Sample("select", (tensor("bool", i, 1), tensor(d, j), tensor(d))))
-    for target in dtypes.DTYPES:
+    for target in (d for d in dtypes.DTYPES if dtypes.kind(d) != "complex"):
         found += [Sample("cast", (tensor(d, i, j),), {"dtype": target}) for d in ("bf16", "f64", "i32", "bool")]
     return found
 
@@ -141,6 +157,48 @@ def _contractions() -> list[Sample]:
         found.append(Sample("einsum", (tensor("f32", a0, a1), tensor("f32", b0, b1)), {"spec": spec}))
     for spec in ("iij->j", "iij->ij", "iij->", "iij->ji"):
         found.append(Sample("einsum", (tensor("i32", i, i, j),), {"spec": spec}))
+    return found
+
+
+def _complex() -> list[Sample]:
+    found = []
+    for d in COMPLEX:
+        part = "f32" if d == "c64" else "f64"
+        found += [Sample(op, (tensor(d, i, j),)) for op in ("real", "imag", "neg", "exp", "sin", "cos", "isfinite")]
+        found += [Sample(op, (tensor(d, i, j), tensor(d, j))) for op in ("add", "sub", "mul", "eq", "ne")]
+        found.append(Sample("complex", (tensor(part, i, 1), tensor(part, j))))
+        found += [Sample("cast", (tensor(have, i, j),), {"dtype": dtypes.parse(d)}) for have in ("i8", "f32", "bool")]
+        found += [Sample("fft", (tensor(d, j, i),), {"inverse": inverse}) for inverse in (False, True)]
+        found.append(Sample("fft", (tensor(d, j, 6),), {"inverse": False}))
+        for monoid in ("sum", "prod"):
+            found.append(Sample("reduce", (tensor(d, i, j),), {"monoid": monoid, "axes": (0,)}))
+            found.append(Sample("cumulative", (tensor(d, i, j),), {"monoid": monoid, "axis": 1, "reverse": True}))
+        found.append(Sample("linear_scan", (tensor(d, i, j), tensor(d, i, j)), {"axis": 0, "reverse": False}))
+        found.append(Sample("einsum", (tensor(d, i, j), tensor(d, j, k)), {"spec": "ij,jk->ik"}))
+        found.append(Sample("select", (tensor("bool", i, 1), tensor(d, j), tensor(d))))
+        found.append(Sample("take", (tensor(d, i, j), tensor("i32", k)), {"axis": 1}))
+        found.append(Sample("scatter_add", (tensor(d, j), tensor("i32", k), tensor(d, k)), {"axis": 0}))
+        set_mode = {"axis": 0, "mode": "set", "unique": False}
+        found.append(Sample("scatter", (tensor(d, j), tensor("i32", k), tensor(d, k)), set_mode))
+        found.append(Sample("concat", (tensor(d, i), tensor(d, j)), {"axis": 0}))
+    return found
+
+
+def _factors() -> list[Sample]:
+    found = []
+    for d in FLOATS:
+        found += [Sample(op, (tensor(d, i, i),)) for op in ("cholesky", "slogdet", "eigh")]
+        found += [Sample(op, (tensor(d, j, i + k, i),)) for op in ("qr", "svd")]
+        found.append(Sample("solve", (tensor(d, j, i, i), tensor(d, j, i, k))))
+    for op in ("cholesky", "slogdet", "eigh", "qr", "svd"):
+        found += [Sample(op, (tensor("f64", *shape),)) for shape in ((j, i, i), (3, 3), (2, j, i, i))]
+    found += [Sample(op, (tensor("f64", i + 2, 2),)) for op in ("qr", "svd")]
+    for lower in (False, True):
+        for transposed in (False, True):
+            attributes = {"lower": lower, "transposed": transposed}
+            for shape in ((i,), (j, i)):
+                operands = (tensor("f32", *shape, i), tensor("f32", *shape, k))
+                found.append(Sample("triangular_solve", operands, attributes))
     return found
 
 
@@ -187,6 +245,11 @@ def _indexing() -> list[Sample]:
             found.append(Sample("take", (tensor(d, j), tensor(indices)), {"axis": 0}))
             updates = tensor(d, i, k, l)
             found.append(Sample("scatter_add", (tensor(d, i, j), tensor(indices, k, l), updates), {"axis": 1}))
+            for mode in ("set", "max", "min"):
+                modes = {"axis": 1, "mode": mode, "unique": False}
+                found.append(Sample("scatter", (tensor(d, i, j), tensor(indices, k, l), updates), modes))
+                single = {"axis": 1, "mode": mode, "unique": True}
+                found.append(Sample("scatter", (tensor(d, i, j, l), tensor(indices), tensor(d, i, l)), single))
             along = (tensor(d, i, j, l), tensor(indices, i, k, 1))
             found.append(Sample("take_along", along, {"axis": 1}))
             found.append(Sample("take_along", (tensor(d, 1, j), tensor(indices, i, k)), {"axis": 1}))
@@ -219,12 +282,25 @@ def _creation() -> list[Sample]:
     return found
 
 
+def _quantised() -> list[Sample]:
+    found = []
+    for dtype in (np.dtype("float32"), dtypes.BFLOAT16):
+        bytes_, pairs = (tensor("i8", i, j, 12), tensor("f16", i, j, 3)), (tensor("u8", i, 32), tensor("f32", i, 2))
+        found += [Sample("dequantize", bytes_, {"dtype": dtype}), Sample("dequantize", pairs, {"dtype": dtype})]
+        found += [Sample("dequantize", (*own, own[1]), {"dtype": dtype}) for own in (bytes_, pairs)]
+    return found
+
+
 SAMPLES: list[Sample] = [
+    *(Sample("shard", (tensor(d, i, j),), {"axis": -1, "over": ("data",)}) for d in ("f32", "bf16", "i32", "bool")),
     *_elementwise(),
     *_reductions(),
     *_contractions(),
+    *_factors(),
+    *_complex(),
     *_shapes(),
     *_indexing(),
     *_windows(),
     *_creation(),
+    *_quantised(),
 ]

@@ -15,25 +15,31 @@ from polyrhythm.compiler.backends.jax.ops import (
     contraction,
     creation,
     elementwise,
+    factors,
     indexing,
     opaque,
+    quantised,
     reductions,
     reshape,
     shapes,
+    transforms,
     windows,
 )
 from polyrhythm.compiler.backends.jax.ops.padded import Implementation, IndexRangeError, Length, Padded, Result
 
 _FAMILIES = (
+    transforms,
     elementwise,
     reductions,
     contraction,
+    factors,
     reshape,
     shapes,
     indexing,
     windows,
     creation,
     opaque,
+    quantised,
 )
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

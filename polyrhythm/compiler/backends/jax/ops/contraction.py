@@ -34,6 +34,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import (
     is_static,
     masked,
 )
+from polyrhythm.compiler.backends.jax.ops.quantised import packed_einsum, unpacked
 from polyrhythm.compiler.backends.jax.ops.reductions import widened
 from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
 from polyrhythm.compiler.ir import dtypes
@@ -75,7 +76,7 @@ class _Labelled:
     @property
     def is_finite(self) -> bool:
         """Whether zero times the padding is zero."""
-        return self.value.zeros or not dtypes.is_float(self.value.array.dtype)
+        return self.value.zeros or not dtypes.is_inexact(self.value.array.dtype)
 
     def mask(self, labels: str) -> None:
         """Zeros beyond the lengths of some labels."""
@@ -97,6 +98,11 @@ class _Labelled:
 
 def _einsum(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     words, output = parse_spec(attributes["spec"])
+    if any(value.packed is not None for value in operands):
+        array = packed_einsum(operands, words, output, result)
+        if array is not None:
+            return array
+        operands = [unpacked(value) for value in operands]
     if ones := _ones(operands, words):
         # An axis of length one next to an updated buffer makes XLA copy the buffer before the dot.
         spec = ",".join(_without(word, ones) for word in words) + "->" + _without(output, ones)

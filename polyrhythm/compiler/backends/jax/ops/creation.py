@@ -109,6 +109,10 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 }
 
 
-def seed_words(seed: int) -> np.ndarray:
-    """A seed as two 32-bit words, low and high."""
+def seed_words(seed: Any) -> Any:
+    """A seed as two 32-bit words, low and high; one that JAX traces, of a dtype of 32 bits or fewer, is the low one."""
+    if isinstance(seed, jax.core.Tracer):
+        low = lax.convert_element_type(seed, np.uint32)
+        return jnp.stack([low, jnp.where(seed < 0, np.uint32(0xFFFFFFFF), np.uint32(0))])
+    seed = int(seed)
     return np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)

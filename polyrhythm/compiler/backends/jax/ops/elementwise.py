@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -41,7 +42,7 @@ def _round(x: Array) -> Array:
 
 
 def _isfinite(x: Array) -> Array:
-    return lax.is_finite(x) if dtypes.is_float(x.dtype) else lax.full(x.shape, np.True_)
+    return jnp.isfinite(x) if dtypes.is_inexact(x.dtype) else lax.full(x.shape, np.True_)
 
 
 def _abs(x: Array) -> Array:
@@ -132,6 +133,10 @@ _FUNCTIONS: dict[str, Function] = {
     "sqrt": lax.sqrt,
     "sin": lax.sin,
     "cos": lax.cos,
+    "sinh": lax.sinh,
+    "cosh": lax.cosh,
+    "lgamma": lax.lgamma,
+    "digamma": lax.digamma,
     "abs": _abs,
     "sign": lax.sign,
     "floor": lax.floor,
@@ -141,6 +146,7 @@ _FUNCTIONS: dict[str, Function] = {
     "not": lax.bitwise_not,
     "isfinite": _isfinite,
     "detach": lambda x: x,
+    "shard": lambda x: x,  # what XLA is told of it, the trace adds
     "keep": lambda x: lax.optimization_barrier(x),  # or XLA would find what is computed again to be computed already
     "add": lax.add,
     "sub": lax.sub,
@@ -149,6 +155,7 @@ _FUNCTIONS: dict[str, Function] = {
     "floordiv": _floordiv,
     "mod": _mod,
     "pow": _pow,
+    "atan2": lax.atan2,
     "maximum": lax.max,
     "minimum": lax.min,
     "eq": lax.eq,
@@ -162,6 +169,9 @@ _FUNCTIONS: dict[str, Function] = {
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     **{name: _elementwise(function) for name, function in _FUNCTIONS.items()},
+    "real": _elementwise(lax.real),
+    "imag": _elementwise(lax.imag),
+    "complex": _elementwise(lax.complex),
     "select": _select,
     "cast": _cast,
 }

@@ -28,6 +28,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import (
     is_one,
     is_static,
 )
+from polyrhythm.compiler.backends.jax.products import rows
 from polyrhythm.compiler.ir import dtypes
 
 Array = jax.Array
@@ -64,6 +65,8 @@ def _take(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Res
     chosen = fit(indices.array, capacities[axis : axis + rank])
     if 0 in array.shape or result.is_empty:
         return result.zeros()
+    if axis == 0 and rows.pays(array):
+        return _unless_empty(rows.taken(array, _clamped(chosen, length)), length)
     offsets = (*range(axis), *range(axis + rank, len(capacities)))
     dimensions = lax.GatherDimensionNumbers(offsets, (axis,), (axis,))
     sizes = (*array.shape[:axis], 1, *array.shape[axis + 1 :])
@@ -139,6 +142,52 @@ def _scatter_add(operands: Sequence[Padded], attributes: Mapping[str, Any], resu
     return _scattered(array, targets, values, lax.ScatterDimensionNumbers(windows, (axis,), (axis,)))
 
 
+def _scatter(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    base, indices, updates = operands
+    axis, rank, mode = attributes["axis"], indices.array.ndim, attributes["mode"]
+    array, capacities = fit(base.array, result.capacities), result.capacities
+    if result.is_empty or 0 in indices.array.shape or 0 in updates.array.shape:
+        return array
+    values = fit(updates.array, (*capacities[:axis], *indices.array.shape, *capacities[axis + 1 :]))
+    if mode == "set" and rank == 0:
+        return _put(array, indices.array, values, axis, base.lengths[axis])
+    targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
+    if mode == "set" and not attributes["unique"]:
+        return _last_put(array, targets, values, axis)
+    windows = (*range(axis), *range(axis + rank, values.ndim))
+    dimensions = lax.ScatterDimensionNumbers(windows, (axis,), (axis,))
+    combine = {"set": lax.scatter, "max": lax.scatter_max, "min": lax.scatter_min}[mode]
+    wide = dtypes.INT8 if array.dtype == dtypes.BOOL else array.dtype
+    array, values = (lax.convert_element_type(x, wide) for x in (array, values))
+    found = combine(array, targets, values, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP)
+    return lax.convert_element_type(found, result.dtype)
+
+
+def _put(array: Array, index: Array, value: Array, axis: int, length: Length) -> Array:
+    """One row in its place; XLA does it without a copy."""
+    place = _indices32(index)
+    row = lax.expand_dims(value, (axis,))
+    now = lax.dynamic_index_in_dim(array, place, axis)
+    inside = lax.bitwise_and(lax.ge(place, np.int32(0)), lax.lt(place, as_index(length)))
+    chosen = lax.select(jnp.broadcast_to(inside, row.shape), row, now)
+    written: Array = lax.dynamic_update_index_in_dim(array, chosen, place, axis)
+    return written
+
+
+def _last_put(array: Array, targets: Array, values: Array, axis: int) -> Array:
+    """For each position the last of its updates: XLA does not say which of several it keeps."""
+    count = targets.size
+    rest = (*array.shape[:axis], count, *array.shape[axis + 1 :])
+    order = lax.iota(np.int32, count)
+    none = lax.full((array.shape[axis],), np.int32(-1))
+    dimensions = lax.ScatterDimensionNumbers((), (0,), (0,))
+    drop = lax.GatherScatterMode.FILL_OR_DROP
+    last = lax.scatter_max(none, lax.reshape(targets, (count, 1)), order, dimensions, mode=drop)
+    taken = jnp.take(lax.reshape(values, rest), lax.max(last, lax.full_like(last, 0)), axis, mode="clip")
+    written = lax.broadcast_in_dim(last >= 0, array.shape, (axis,))
+    return lax.select(written, taken, array)
+
+
 def _scatter_along(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     base, indices, updates = operands
     axis, rank = attributes["axis"], base.array.ndim
@@ -161,6 +210,7 @@ def _scatter_along(operands: Sequence[Padded], attributes: Mapping[str, Any], re
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "take": _take,
     "take_along": _take_along,
+    "scatter": _scatter,
     "scatter_add": _scatter_add,
     "scatter_along": _scatter_along,
 }

@@ -51,13 +51,23 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """A matrix as codes, their scales and perhaps offsets, of which `dequantize` makes its elements."""
+
+    codes: jax.Array
+    factors: tuple[jax.Array, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
 class Padded:
     """A value: its elements in an array whose shape is the capacities, and the lengths in use.
 
-    A length that is an int is static and equals the capacity. `starts` has the axes that do not begin at 0. `zeros`
-    is a promise of whoever made the array: what lies outside the lengths is zero, as in a buffer that began so. That
-    saves masks in contractions and sums. `shared` is there where many lanes read this one array, each up to a length of
-    its own: to mask it would copy it for every lane. It tells whether an array is finite in all lanes.
+    A length that is an int is static and equals the capacity. `starts` has the axes that do not begin at 0. `zeros` is
+    a promise of whoever made the array: what lies outside the lengths is zero, as in a buffer that began so. That
+    saves masks in contractions and sums. `shared` is there where many lanes read this one array, each up to a length
+    of its own: to mask it would copy it for every lane. It tells whether an array is finite in all lanes. `packed` is
+    there where only products read a dequantized matrix: they take it as it lies, or make the array.
     """
 
     array: jax.Array
@@ -65,6 +75,7 @@ class Padded:
     zeros: bool = False
     shared: Callable[[jax.Array], jax.Array] | None = None
     starts: Mapping[int, Start] = field(default_factory=dict)
+    packed: Packed | None = None
 
     def with_axes(self, array: jax.Array, axes: Sequence[int]) -> Padded:
         """Another array whose axes are some of these, in this order."""

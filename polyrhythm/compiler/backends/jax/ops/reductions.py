@@ -29,6 +29,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import (
     masked,
     positions,
 )
+from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.ir import dtypes
 
 Array = jax.Array
@@ -149,7 +150,7 @@ def _argsort(operands: Sequence[Padded], attributes: Mapping[str, Any], result: 
     inside = is_inside(key.shape, x.lengths, (axis,))
     # Not a value that sorts last but a key of its own: garbage must come after infinity and NaN.
     garbage = None if inside is None else lax.bitwise_not(inside)
-    if key.dtype.itemsize <= 4:
+    if key.dtype.itemsize <= 4 and on_cpu():
         return _packed_order(key, garbage, axis)
     keys = [key] if garbage is None else [lax.convert_element_type(garbage, np.uint8), key]
     return lax.sort((*keys, positions(key.shape, axis)), axis, is_stable=True, num_keys=len(keys))[-1]

@@ -148,12 +148,15 @@ _by_xla = mlir.lower_fun(_plain, multiple_results=False)
 _ours_or_xla = mlir.lower_fun(_computed, multiple_results=False)
 
 
-def _lowered(context: Any, *operands: Any, **how: Any) -> Any:
-    """XLA's, where a program leaves the process or is spread over devices: it knows its own products only."""
+def runs_alone(context: Any) -> bool:
+    """Whether what is lowered stays in this process on one device: elsewhere XLA knows its own operations only."""
     module = context.module_context
     several = getattr(module.axis_context, "num_devices", 1) not in (None, 1)
-    alone = not (module.lowering_parameters.for_export or several)
-    return (_ours_or_xla if alone else _by_xla)(context, *operands, **how)
+    return not (module.lowering_parameters.for_export or several)
+
+
+def _lowered(context: Any, *operands: Any, **how: Any) -> Any:
+    return (_ours_or_xla if runs_alone(context) else _by_xla)(context, *operands, **how)
 
 
 ad.primitive_jvps[_product] = _differentiated

@@ -23,6 +23,7 @@ MOST_ROWS = 24
 """With more, XLA's product is about as fast."""
 
 FORMS = ("skinny_across", "skinny_along")
+PACKED = "skinny_packed"
 SOURCE = "skinny.c"
 
 
@@ -40,10 +41,10 @@ def _missing() -> str | None:
     found = built(SOURCE)
     if found.library is None:
         return found.missing
-    for name in FORMS:
+    for name in (*FORMS, PACKED):
         if not hasattr(found.library, name):
             return f"the library of {SOURCE} has no {name}"
-    for name in FORMS:
+    for name in (*FORMS, PACKED):
         handler = jax.ffi.pycapsule(getattr(found.library, name))
         jax.ffi.register_ffi_target(f"polyrhythm_{name}", handler, platform="cpu")
     return None

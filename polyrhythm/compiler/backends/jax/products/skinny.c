@@ -6,6 +6,10 @@
    counts (across; the rest of the result is zero), or of the inner one (along). The result is (batch, rows, outer) in
    float32. Rows are float32, a matrix is float32 or bfloat16, and sums are float32.
 
+   `skinny_packed` takes a matrix (outer, inner) of small integers instead: codes of 8 bits, signed, or of 4 bits, unsigned,
+   32 of them in 16 bytes (the low half of byte i is code i, the high one code i + 16); float16 scales, one for each block
+   of codes along the inner axis; and as many float16 offsets, or none. An element is scale * code + offset.
+
    The matrix is read from memory once, for all rows; the next rows of it are asked for in time. Tiles of the matrix are
    shared out among the threads of XLA's pool: whoever is free takes the next one, so the caller waits for tiles that
    others have begun, and for nothing else that they have to do. A sum is made by one thread in one order: results
@@ -17,6 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "xla/ffi/api/c_api.h"
 
@@ -48,14 +56,19 @@ enum { INNER = 128, AHEAD = 4096 };
 typedef float vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+typedef int32_t integers __attribute__((vector_size(4 * LANES)));
+typedef int8_t bytes __attribute__((vector_size(LANES)));
 
 typedef struct {
   int is_along, is_half, has_length_each;
+  int bits; /* of an element of the matrix */
   int64_t batch, rows, inner, outer;
   int64_t matrix_stride; /* from one matrix of the batch to the next; 0 if all share one */
   const float *x;
   const void *matrix;
   const int32_t *lengths;
+  int64_t block; /* of codes that share a scale */
+  const uint16_t *scales, *offsets;
   float *y;
   int64_t tile, tiles_each, tiles;
 } Product;
@@ -195,6 +208,108 @@ INLINE void along(const int rows, const int columns, const int is_half, const Pr
   }
 }
 
+INLINE float from_half(uint16_t half) {
+#if defined(__F16C__)
+  return _cvtsh_ss(half);
+#elif defined(__aarch64__)
+  __fp16 value;
+  memcpy(&value, &half, sizeof value);
+  return value;
+#else
+  uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, rest = half & 1023, bits;
+  if (exponent == 0) {
+    float small = (float)rest * 0x1p-24f;
+    return sign ? -small : small;
+  }
+  bits = sign | (exponent == 31 ? 255 : exponent + 112) << 23 | rest << 13;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
+
+/* LANES codes as numbers: bytes, or the low or the high halves of bytes. */
+INLINE vector decoded(const uint8_t *from, const int bits, const int is_high) {
+  integers wide;
+#if defined(__AVX512F__)
+  __m128i some = _mm_loadu_si128((const __m128i *)from);
+  wide = (integers)(bits == 8 ? _mm512_cvtepi8_epi32(some) : _mm512_cvtepu8_epi32(some));
+#elif defined(__AVX2__)
+  __m128i some = _mm_loadl_epi64((const __m128i *)from);
+  wide = (integers)(bits == 8 ? _mm256_cvtepi8_epi32(some) : _mm256_cvtepu8_epi32(some));
+#else /* gcc makes single conversions of this where registers are longer */
+  bytes some;
+  memcpy(&some, from, sizeof some);
+  wide = __builtin_convertvector(some, integers);
+#endif
+  if (bits == 4) wide = is_high ? wide >> 4 & 15 : wide & 15;
+#if defined(__AVX512F__)
+  return (vector)_mm512_cvtepi32_ps((__m512i)wide);
+#elif defined(__AVX2__)
+  return (vector)_mm256_cvtepi32_ps((__m256i)wide);
+#else
+  return __builtin_convertvector(wide, vector);
+#endif
+}
+
+/* What a block needs to make numbers of its codes. With 16 lanes all numbers that 4 bits can stand for are a table. */
+typedef struct {
+  vector scale, offset;
+} Factors;
+
+INLINE Factors factors_of(const Product *p, int64_t at, const int bits) {
+  float scale = from_half(p->scales[at]), offset = p->offsets == NULL ? 0 : from_half(p->offsets[at]);
+  Factors made = {scale - (vector){0}, offset - (vector){0}};
+#if defined(__AVX512F__)
+  const vector codes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  if (bits == 4) made.scale = codes * made.scale + made.offset;
+#endif
+  return made;
+}
+
+INLINE vector numbers(const uint8_t *from, const int bits, const int is_high, Factors factors) {
+#if defined(__AVX512F__)
+  if (bits == 4) {
+    __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+    return (vector)_mm512_permutexvar_ps(is_high ? _mm512_srli_epi32(codes, 4) : codes, (__m512)factors.scale);
+  }
+#endif
+  return decoded(from, bits, is_high) * factors.scale + factors.offset;
+}
+
+/* As `across`, for codes: a column is decoded once for all rows. */
+INLINE void packed(const int rows, const int columns, const int bits, const Product *p, const float *x, int64_t matrix,
+                   float *y, int64_t ahead) {
+  vector made[ROWS][COLUMNS] = {{{0}}};
+  const int step = bits == 8 ? 16 : 32;
+  int64_t inner = p->inner, blocks = inner / p->block, first = matrix / inner * blocks;
+  const uint8_t *codes = (const uint8_t *)p->matrix + matrix * bits / 8;
+  for (int64_t b = 0; b < blocks; b++) {
+    Factors factors[COLUMNS];
+    UNROLLED for (int c = 0; c < columns; c++) factors[c] = factors_of(p, first + c * blocks + b, bits);
+    for (int64_t k = b * p->block; k < (b + 1) * p->block; k += step) {
+      UNROLLED for (int c = 0; c < columns; c++)
+        __builtin_prefetch(codes + (c * inner + k + ahead) * bits / 8, 0, 1);
+      UNROLLED for (int i = 0; i < step; i += LANES) {
+        vector column[COLUMNS];
+        UNROLLED for (int c = 0; c < columns; c++) {
+          const uint8_t *from = codes + (c * inner + k) * bits / 8 + i % 16;
+          column[c] = numbers(from, bits, i >= 16, factors[c]);
+          KEEP(column[c]);
+        }
+        UNROLLED for (int r = 0; r < rows; r++) {
+          vector row = several(x, r * inner + k + i, 0);
+          UNROLLED for (int c = 0; c < columns; c++) made[r][c] += row * column[c];
+        }
+      }
+    }
+  }
+  UNROLLED for (int r = 0; r < rows; r++) {
+    four total = sums(made[r][0], made[r][1], made[r][2], made[r][3]);
+    memcpy(y + r * p->outer, &total, columns * sizeof(float));
+  }
+}
+
 /* A call of a kernel above with as many rows as there are, all else known to the compiler. */
 #define FOR_ROWS(count, kernel, columns, is_half, ...)                   \
   switch (smaller(count, ROWS)) {                                        \
@@ -220,6 +335,20 @@ INLINE void tile_across(const int is_half, const Product *p, int64_t b, int64_t 
   }
 }
 
+INLINE void tile_packed(const int bits, const Product *p, int64_t first, int64_t end) {
+  int64_t block = COLUMNS * p->inner, ahead = block * (1 + AHEAD * 8 / bits / (block + 1));
+  for (int64_t n = first; n < end;) {
+    int columns = n + COLUMNS <= end ? COLUMNS : 1;
+    for (int64_t r = 0; r < p->rows; r += ROWS) {
+      const float *x = p->x + r * p->inner;
+      float *y = p->y + r * p->outer + n;
+      if (columns == COLUMNS) FOR_ROWS(p->rows - r, packed, COLUMNS, bits, p, x, n * p->inner, y, ahead)
+      else FOR_ROWS(p->rows - r, packed, 1, bits, p, x, n * p->inner, y, ahead)
+    }
+    n += columns;
+  }
+}
+
 INLINE void tile_along(const int is_half, const Product *p, int64_t b, int64_t first, int64_t end, int64_t length) {
   int64_t matrix = b * p->matrix_stride;
   for (int64_t k = 0; k == 0 || k < length; k += INNER) {
@@ -239,12 +368,19 @@ INLINE void tile_along(const int is_half, const Product *p, int64_t b, int64_t f
 }
 
 static int64_t length_of(const Product *p, int64_t b) {
-  int64_t whole = p->is_along ? p->inner : p->outer, given = p->lengths[p->has_length_each ? b : 0];
+  int64_t whole = p->is_along ? p->inner : p->outer;
+  if (p->lengths == NULL) return whole;
+  int64_t given = p->lengths[p->has_length_each ? b : 0];
   return given < 0 ? 0 : smaller(given, whole);
 }
 
 static void tile(const Product *p, int64_t number) {
   int64_t b = number / p->tiles_each, first = number % p->tiles_each * p->tile, end = smaller(first + p->tile, p->outer);
+  if (p->scales != NULL) {
+    if (p->bits == 8) tile_packed(8, p, first, end);
+    else tile_packed(4, p, first, end);
+    return;
+  }
   int64_t length = length_of(p, b);
   if (p->is_along) {
     if (p->is_half) tile_along(1, p, b, first, end, length);
@@ -324,9 +460,9 @@ static void wait_for(Job *job) {
 }
 
 static void share_out(const XLA_FFI_CallFrame *frame, Product *p) {
-  int64_t lengths = 0, size = p->is_half ? 2 : 4, threads = 1;
+  int64_t lengths = 0, threads = 1;
   for (int64_t b = 0; b < p->batch; b++) lengths += length_of(p, b);
-  int64_t bytes = lengths * (p->is_along ? p->outer : p->inner) * size;
+  int64_t bytes = lengths * (p->is_along ? p->outer : p->inner) * p->bits / 8;
   if (bytes >= ALONE && atomic_load_explicit(&shy, memory_order_relaxed) > 0) {
     atomic_fetch_sub_explicit(&shy, 1, memory_order_relaxed);
   } else if (bytes >= ALONE) {
@@ -335,7 +471,7 @@ static void share_out(const XLA_FFI_CallFrame *frame, Product *p) {
   }
   int64_t wish = bytes / (4 * threads), step = p->is_along ? COLUMNS * LANES : COLUMNS;
   wish = wish < LEAST_TILE ? LEAST_TILE : smaller(wish, MOST_TILE);
-  int64_t row = (p->is_along ? lengths / p->batch : p->inner) * size, steps = wish / (row * step + 1);
+  int64_t row = (p->is_along ? lengths / p->batch : p->inner) * p->bits / 8, steps = wish / (row * step + 1);
   p->tile = threads == 1 ? p->outer : step * (steps < 1 ? 1 : steps);
   p->tiles_each = (p->outer + p->tile - 1) / p->tile;
   p->tiles = p->batch * p->tiles_each;
@@ -374,6 +510,7 @@ static XLA_FFI_Error *product(const XLA_FFI_CallFrame *frame, int is_along) {
       (lengths->dims[0] != 1 && lengths->dims[0] != batch))
     return failed(frame->api, "few rows: shapes that do not belong together");
   Product p = {.is_along = is_along, .is_half = is_half, .has_length_each = lengths->dims[0] != 1,
+               .bits = is_half ? 16 : 32,
                .batch = batch, .rows = x->dims[1], .inner = inner, .outer = outer,
                .matrix_stride = elements == each ? 0 : each,
                .x = x->data, .matrix = matrix->data, .lengths = lengths->data, .y = y->data};
@@ -383,3 +520,33 @@ static XLA_FFI_Error *product(const XLA_FFI_CallFrame *frame, int is_along) {
 
 XLA_FFI_Error *skinny_across(XLA_FFI_CallFrame *frame) { return product(frame, 0); }
 XLA_FFI_Error *skinny_along(XLA_FFI_CallFrame *frame) { return product(frame, 1); }
+
+static int64_t size_of(const XLA_FFI_Buffer *buffer) {
+  int64_t elements = 1;
+  for (int64_t axis = 0; axis < buffer->rank; axis++) elements *= buffer->dims[axis];
+  return elements;
+}
+
+/* Rows (rows, inner), codes, scales and, if there are any, offsets; the result is (rows, outer). */
+XLA_FFI_Error *skinny_packed(XLA_FFI_CallFrame *frame) {
+  if (is_question(frame)) return NULL;
+  if ((frame->args.size != 3 && frame->args.size != 4) || frame->rets.size != 1)
+    return failed(frame->api, "packed rows: three or four operands, one result");
+  const XLA_FFI_Buffer *x = frame->args.args[0], *codes = frame->args.args[1], *scales = frame->args.args[2];
+  const XLA_FFI_Buffer *offsets = frame->args.size == 4 ? frame->args.args[3] : NULL, *y = frame->rets.rets[0];
+  int bits = codes->dtype == XLA_FFI_DataType_S8 ? 8 : 4;
+  if (x->rank != 2 || y->rank != 2 || x->dtype != XLA_FFI_DataType_F32 || y->dtype != XLA_FFI_DataType_F32 ||
+      (bits == 4 && codes->dtype != XLA_FFI_DataType_U8) || scales->dtype != XLA_FFI_DataType_F16 ||
+      (offsets != NULL && offsets->dtype != XLA_FFI_DataType_F16))
+    return failed(frame->api, "packed rows: float32, codes of 8 or 4 bits, scales and offsets of float16");
+  int64_t rows = x->dims[0], inner = x->dims[1], outer = y->dims[1], each = inner * outer, count = size_of(scales);
+  int64_t block = count ? each / count : 0, least = bits == 8 ? 16 : 32;
+  if (y->dims[0] != rows || size_of(codes) * 8 != each * bits || (offsets != NULL && size_of(offsets) != count) ||
+      (each && (block * count != each || block < 1 || inner % block || block % least)))
+    return failed(frame->api, "packed rows: shapes that do not belong together");
+  Product p = {.bits = bits, .batch = 1, .rows = rows, .inner = inner, .outer = outer, .block = block,
+               .x = x->data, .matrix = codes->data, .scales = scales->data,
+               .offsets = offsets == NULL ? NULL : offsets->data, .y = y->data};
+  if (rows && each) share_out(frame, &p);
+  return NULL;
+}

@@ -17,6 +17,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from polyrhythm.compiler.backends.jax.products import choose, kernel
+from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.ir import dtypes
 
 Array = jax.Array
@@ -36,6 +37,8 @@ def product(rows: Array, matrix: Array) -> Array:
     """The product of (*lanes, in) and (*out, in), of shape (*lanes, *out)."""
     *lanes, size = rows.shape
     count = math.prod(lanes)
+    if not on_cpu():
+        return _dot(rows, matrix)
     if matrix.size >= choose.LEAST and kernel.takes(count, matrix.dtype):
         last = ((rows.ndim - 1,), (matrix.ndim - 1,))
         return choose.product(rows, matrix, (last, ((), ())), dtypes.accumulator(matrix.dtype))

@@ -15,14 +15,15 @@ import math
 import jax
 from jax import lax
 
+from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.ir import dtypes
 
 Array = jax.Array
 
 
 def is_worth(rows: int, m: int, n: int) -> bool:
-    """Whether there are enough rows: with few, writing the result is what takes time."""
-    return rows * (m + n) >= m * n
+    """Whether there are enough rows, on a CPU: with few, writing the result is what takes time."""
+    return rows * (m + n) >= m * n and on_cpu()
 
 
 def product(a: Array, b: Array, shared: int, turned: bool) -> Array:

@@ -7,6 +7,8 @@ the user has configured in JAX is left alone.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -37,3 +39,18 @@ def use_cache() -> None:
     config.update("jax_compilation_cache_dir", str(place))
     # By default JAX keeps only what took a second to compile.
     config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@contextmanager
+def no_cache() -> Iterator[None]:
+    """Compile anew: what JAX has from its cache cannot be written to another file."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    before = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX decides only once whether there is a cache
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()

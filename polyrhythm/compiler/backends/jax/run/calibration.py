@@ -2,14 +2,16 @@
 
 A few small XLA programs, each timed several times, the fastest time of each: a call that copies its state, a loop of
 small products, and a pass over arrays of growing sizes. They take about a second, and are kept in a file beside the
-compiled programs. Without the file, or without a folder to keep it in, the fixed figures of `loops/cost.py` hold. While
-others keep the machine busy the figures are theirs as much as ours: calibrate when it is idle.
+compiled programs, one for each kind of device. Without the file, or without a folder to keep it in, the fixed
+figures of `loops/cost.py` hold, or round ones for accelerators. While others keep the machine busy the figures are
+theirs as much as ours: calibrate when it is idle.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.compiler.backends.jax.run.cache import folder
+from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.loops.cost import Machine
 
 ROUNDS = 7
@@ -30,18 +33,23 @@ SIZES = tuple(1 << bits for bits in range(20, 28))
 """Bytes of the arrays that are gone through; the last is far larger than any cache but that of large servers."""
 
 
+ACCELERATOR = Machine(call=1e-4, launch=5e-6, near=3e12, far=1e12, cache=1 << 25)
+"""Round figures for a GPU or TPU until it is calibrated: memory is fast, starting an operation is slow."""
+
+
 def known() -> Machine:
     """The calibrated rates, or the fixed figures."""
     path = _path()
+    usual = Machine() if on_cpu() else ACCELERATOR
     if path is None or not path.exists():
-        return Machine()
+        return usual
     try:
         found = Machine(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError):  # a file of another version is as good as none
-        return Machine()
+        return usual
     rates = [value for name, value in asdict(found).items() if name != "calibrated"]
     are_rates = all(type(rate) in (int, float) and 0 < rate < math.inf for rate in rates)
-    return found if are_rates else Machine()
+    return found if are_rates else usual
 
 
 def calibrate() -> Machine:
@@ -61,7 +69,8 @@ def calibrate() -> Machine:
 
 def _path() -> Path | None:
     place = folder()
-    return None if place is None else place / "machine.json"
+    kind = re.sub(r"\W+", "_", jax.devices()[0].device_kind).strip("_").lower()
+    return None if place is None else place / f"machine-{kind}.json"
 
 
 def _fastest(run: Callable[[], Any]) -> float:

@@ -1,55 +1,85 @@
 """The one place where XLA compiles: a cache of compiled programs, the budget, and what each compilation was for.
 
 A call, a stretch of a growing loop, a unit of a stream and a region between host calls are each one XLA program, told
-apart by a key that starts with its kind and has its capacities. Before one is compiled its memory is planned from the
-trace (`footprint.py`), and a budget that cannot be held is refused. What XLA then says it allocates is kept beside the
-plan, and is what the budget is held to.
+apart by a key that starts with its kind and has its capacities, and by the devices of its arguments.
+
+How much memory a program takes is what XLA says of the compiled program, which allocates nothing yet: a plan is asked
+for by compiling, and the call that follows finds the program compiled. A program above the budget is not kept, and
+refused before it runs.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 
-from polyrhythm.compiler.backends.jax.run.footprint import Footprint, Step, footprint
+from polyrhythm.compiler.backends.jax.run.placing import placement
+from polyrhythm.compiler.backends.jax.target import lowering_for
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 from polyrhythm.errors import MemoryBudgetError
-
-SHARE, BYTES = 1.1, 1_000_000
-"""A plan is above what XLA allocates by a tenth and a megabyte at most: one further above a budget is refused."""
 
 Key = tuple[Any, ...]
 
 
 @dataclass
 class Compilation:
-    """One compilation by XLA: for which capacities, why, how long it took; bytes as planned and as XLA tells them."""
+    """One compilation by XLA: for which capacities, why, how long it took; the bytes that the program allocates."""
 
     capacities: dict[str, int]
     reason: str
     seconds: float
-    planned: int = 0
     allocated: int = 0
+
+
+@dataclass(frozen=True)
+class Account:
+    """Bytes of a compiled program: arguments, results, those in the memory of arguments, the rest; the largest."""
+
+    arguments: int
+    outputs: int = 0
+    aliased: int = 0
+    temporaries: int = 0
+    largest: tuple[tuple[int, str], ...] = ()  # with the path of names of what makes them; of refused programs only
+
+    @property
+    def peak(self) -> int:
+        """All of them."""
+        return self.arguments + self.outputs - self.aliased + self.temporaries
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a run allocates at most: in its largest XLA program, or while its state moves to larger arrays."""
 
-    largest: Footprint
+    largest: Account
     moving: int = 0
 
     @property
     def peak(self) -> int:
         """The bytes at the time when most are there."""
         return max(self.largest.peak, self.moving)
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What one XLA program does of a Loop IR program: what is traced for it, at which capacities, and why.
+
+    The key tells it apart from others of the same program; with the devices of the arguments it is that of the cache.
+    """
+
+    key: Key
+    trace: Callable[..., Any]
+    capacities: Mapping[Symbol, int]
+    reason: str
+    donated: tuple[int, ...] = ()  # the arguments that it may write to
 
 
 @dataclass
@@ -59,57 +89,57 @@ class Executor:
     program: LoopProgram
     compilations: list[Compilation]
     programs: dict[Key, Any] = field(default_factory=dict)
-    _traced: dict[Key, tuple[Any, Footprint]] = field(default_factory=dict)
+    accounts: dict[Key, Account] = field(default_factory=dict)
+    compile: Callable[[Any, Mapping[str, int]], Any] = lambda lowered, capacities: lowered.compile()
 
-    def compiled(
-        self,
-        key: Key,
-        trace: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        capacities: Mapping[Symbol, int],
-        reason: str,
-        donated: bool = False,
-    ) -> Any:
-        """The compiled program of a key; `donated` if it may write to its first argument."""
+    def known(self, key: Key, arguments: Any) -> Any:
+        """The compiled program of a key and the devices of its arguments, if there is one."""
+        return self.programs.get((*key, *placement(arguments)))
+
+    def compiled(self, advance: Advance, arguments: tuple[Any, ...]) -> Any:
+        """The compiled program for the devices of some arguments; refused if it is above the budget."""
+        key = (*advance.key, *placement(arguments))
         if key not in self.programs:
-            started = time.perf_counter()
-            traced, plan = self._trace(key, trace, arguments, donated)
-            self._check(plan.peak, True, plan, capacities)
-            made = traced.lower().compile()
-            allocated = account(made)
-            self._check(allocated, False, plan, capacities)
-            del self._traced[key]  # it is as large as the program
-            names = {s.name: n for s, n in capacities.items()}
-            seconds = time.perf_counter() - started
-            self.compilations.append(Compilation(names, reason, seconds, plan.peak, allocated))
-            self.programs[key] = made
+            self._refuse(self._compile(key, advance, arguments), advance.capacities)
         return self.programs[key]
 
-    def plan(self, key: Key, trace: Callable[..., Any], arguments: tuple[Any, ...], donated: bool = False) -> Footprint:
-        """What the program of a key will allocate; it is traced, but not compiled."""
-        return self._trace(key, trace, arguments, donated)[1]
+    def account(self, advance: Advance, arguments: tuple[Any, ...]) -> Account:
+        """What a program allocates. It is compiled for that, and kept for calls."""
+        key = (*advance.key, *placement(arguments))
+        return self._compile(key, replace(advance, reason="to plan its memory"), arguments)
 
     def check_inlined(
         self, trace: Callable[..., Any], arguments: tuple[Any, ...], capacities: Mapping[Symbol, int]
     ) -> None:
         """Refuse what cannot be held where the program becomes part of a function that JAX is tracing."""
         if self.program.budget is not None:
-            plan = footprint(jax.make_jaxpr(trace)(*arguments))
-            self._check(plan.peak, True, plan, capacities)
+            shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), arguments)
+            inlined = Advance(("inlined", *capacities.values(), str(shapes)), trace, capacities, "")
+            self._refuse(self.account(inlined, shapes), capacities)
 
-    def _trace(
-        self, key: Key, trace: Callable[..., Any], arguments: tuple[Any, ...], donated: bool
-    ) -> tuple[Any, Footprint]:
-        if key not in self._traced:
-            traced = jax.jit(trace, donate_argnums=(0,) if donated else ()).trace(*arguments)
-            count = len(jax.tree.leaves(arguments[0])) if donated else 0
-            self._traced[key] = traced, footprint(traced.jaxpr, count)
-        return self._traced[key]
+    def _compile(self, key: Key, advance: Advance, arguments: tuple[Any, ...]) -> Account:
+        """Compile what is not compiled yet; what it allocates. It is kept if the budget allows."""
+        if key not in self.accounts:
+            started = time.perf_counter()
+            names = {s.name: n for s, n in advance.capacities.items()}
+            with lowering_for(precision=self.program.precision):
+                lowered = jax.jit(advance.trace, donate_argnums=advance.donated).lower(*arguments)
+            made = self.compile(lowered, names)
+            found = account_of(made)
+            self.compilations.append(Compilation(names, advance.reason, time.perf_counter() - started, found.peak))
+            if self._holds(found):
+                self.programs[key] = made
+            else:
+                found = replace(found, largest=tuple(_arrays(made.as_text() or "")))
+            self.accounts[key] = found
+        return self.accounts[key]
 
-    def _check(self, needed: int, planned: bool, plan: Footprint, capacities: Mapping[Symbol, int]) -> None:
-        """Refuse what needs more than the budget; what is planned may be a little above what is needed."""
-        budget = self.program.budget
-        if budget is None or needed <= (SHARE * budget + BYTES if planned else budget):
+    def _holds(self, found: Account) -> bool:
+        return self.program.budget is None or found.peak <= self.program.budget
+
+    def _refuse(self, found: Account, capacities: Mapping[Symbol, int]) -> None:
+        """Refuse what needs more than the budget, naming what takes most of it."""
+        if self._holds(found):
             return
         sizes = Lowering(self.program, capacities, {}, None)
         what, at, largest = "", None, 0
@@ -118,25 +148,41 @@ class Executor:
             if held > largest and place.kind != "variable":
                 what, at, largest = f"{place.kind} {place.name} takes {held:,} of them", place.at, held
         computes = {compute.result: compute for block in blocks_of(self.program.body) for compute in block.body}
-        for size, step in plan.largest:
-            compute = computes.get(scope_of(step))
-            if compute is not None and size > largest:
-                what, at, largest = f"what {compute.op} makes takes {size:,} of them", compute.at, size
+        for size, path in found.largest:
+            named = [computes[name] for name in re.split(r"[/()]", path) if name in computes]
+            if named and size > largest:
+                what, at, largest = f"what {named[-1].op} makes takes {size:,} of them", named[-1].at, size
         raise MemoryBudgetError(
-            f"{needed:,} bytes are needed, but the budget is {budget:,}; {what}",
+            f"{found.peak:,} bytes are needed, but the budget is {self.program.budget:,}; {what}",
             fix="raise memory_budget, use smaller bounds, or read fewer steps of it later",
             at=at,
         )
 
 
-def account(compiled: Any) -> int:
-    """The bytes that XLA allocates for a compiled program, its arguments included."""
-    told = compiled.memory_analysis()
-    ends = told.argument_size_in_bytes + told.output_size_in_bytes - told.alias_size_in_bytes
-    return int(ends + told.temp_size_in_bytes)
+def account_of(compiled: Any) -> Account:
+    """What XLA allocates for a compiled program on each device."""
+    of = compiled.memory_analysis()
+    ends = of.argument_size_in_bytes, of.output_size_in_bytes, of.alias_size_in_bytes
+    return Account(*ends, of.temp_size_in_bytes)
 
 
-def scope_of(step: Step | None) -> str:
-    """The name of the computation that an operation is part of."""
-    names = step.scope.split("/") if step is not None else [""]
-    return names[-1].rsplit("(", 1)[-1].rstrip(")")
+WIDTHS = {"pred": 1, "bf16": 2}
+"""Bytes of the types whose names in XLA do not tell their bits."""
+
+
+def _arrays(text: str) -> Iterator[tuple[int, str]]:
+    """The arrays of a program as XLA prints it, each with its bytes and the path of names of what makes it.
+
+    >>> list(_arrays('%a = f32[2,3]{1,0} fusion(...), metadata={op_name="jit(f)/y/add"}'))
+    [(24, 'jit(f)/y/add')]
+    """
+    fused = False
+    for line in text.splitlines():
+        if line.endswith("{"):
+            fused = "fused" in line.split("(")[0]  # what is inside of a fusion is no array
+        found = re.search(r"= (\w+)\[([\d,]*)\].*op_name=\"([^\"]*)\"", line)
+        if found and not fused:
+            kind, lengths, path = found.groups()
+            bits = re.sub(r"\D", "", kind)
+            width = WIDTHS.get(kind) or max(1, int(bits or 8) // 8)
+            yield math.prod(map(int, filter(None, lengths.split(",")))) * width, path

@@ -3,7 +3,7 @@
 A program for a capacity does what comes before the loop if it is the first, iterations from one to another, and what
 comes after the loop once it has ended. It does not depend on how many steps the run has in all, so runs of different
 lengths share it: there is one compilation for each power of two. Between two calls the state is copied into larger
-arrays, by NumPy, since XLA would have to compile that too.
+arrays: by NumPy on a CPU, since XLA would have to compile that too, elsewhere on the devices.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops import Padded
-from polyrhythm.compiler.backends.jax.run.executor import Executor, Plan
+from polyrhythm.compiler.backends.jax.run import watch
+from polyrhythm.compiler.backends.jax.run.executor import Advance, Executor, Plan
+from polyrhythm.compiler.backends.jax.run.mesh import shaped, spread
+from polyrhythm.compiler.backends.jax.run.placing import padded
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.places import State
+from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE
 from polyrhythm.compiler.ir.terms import Symbol, Term, minimum
@@ -62,7 +66,8 @@ class Growing:
     ) -> tuple[list[jax.Array], list[int]]:
         """The outputs at capacity, and the bounds found; `placed` gives the inputs at some capacities."""
         growth, program = self.growth, self.program
-        values = np.array([bounds[s.name] for s in program.bounds], np.int32)
+        slot = watch.current()
+        values = np.array([*(bounds[s.name] for s in program.bounds), slot.number], np.int32)
         state: Arrays = {}
         stretches = growth.stretches(bounds, capacities[growth.bound])
         for number, stretch in enumerate(stretches):
@@ -74,8 +79,8 @@ class Growing:
             spans = growth.companion_spans(before, stretch.capacity, bounds, capacities[growth.bound])
             limits = [(span.start, span.stop) for span in spans.values()]
             numbers = (np.array([*limits, (stretch.first, stretch.end)], np.int32), np.bool_(last))
-            compiled = self._compile(now, number == 0, (state, inputs, values, seed, *numbers))
-            state, found, done = compiled(state, inputs, values, seed, *numbers)
+            compiled = self.executor.compiled(self.advance(now, number == 0), (state, inputs, values, seed, *numbers))
+            state, found, done = slot.call(compiled, state, inputs, values, seed, *numbers)
             if last or (program.found and bool(done)):
                 break
         outputs = [state[name] if name in state else inputs[name] for name in program.outputs]
@@ -88,10 +93,11 @@ class Growing:
             self._rooms[key] = rooms(self.program, capacities, self.state)
         return self._rooms[key]
 
-    def _compile(self, capacities: Mapping[Symbol, int], starts: bool, arguments: tuple[Any, ...]) -> Any:
+    def advance(self, capacities: Mapping[Symbol, int], starts: bool) -> Advance:
+        """The stretch at some capacities: the first, or one that takes over the state of another."""
         reason = f"{self.growth.bound} up to {capacities[self.growth.bound]}"
-        trace = partial(self._trace, capacities, starts)
-        return self.executor.compiled(_key(capacities, starts), trace, arguments, capacities, reason, donated=True)
+        key = "stretch", starts, *capacities.values()
+        return Advance(key, partial(self._trace, capacities, starts), capacities, reason, (0,))
 
     def planned(
         self,
@@ -102,23 +108,16 @@ class Growing:
         """What a run allocates: in its last stretch, or when the state moves there; `placed` as in `run`."""
         stretches = self.growth.stretches(bounds, capacities[self.growth.bound])
         chain = [{**capacities, self.growth.bound: stretch.capacity} for stretch in stretches]
-        arrays = [
-            {
-                n: jax.ShapeDtypeStruct(room, self.program.places[n].type.dtype)
-                for n, room in self._rooms_at(now).items()
-            }
-            for now in chain
-        ]
+        arrays = [{n: shaped(self.program, n, room) for n, room in self._rooms_at(now).items()} for now in chain]
         starts = len(chain) == 1
         numbers = (
-            jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32),
+            jax.ShapeDtypeStruct((len(self.program.bounds) + 1,), np.int32),
             jax.ShapeDtypeStruct((2,), np.uint32),
             jax.ShapeDtypeStruct((len(self.growth.companions) + 1, 2), np.int32),
             jax.ShapeDtypeStruct((), np.bool_),
         )
         arguments = ({} if starts else arrays[-1], placed(chain[-1]), *numbers)
-        trace = partial(self._trace, chain[-1], starts)
-        found = self.executor.plan(_key(chain[-1], starts), trace, arguments, donated=True)
+        found = self.executor.account(self.advance(chain[-1], starts), arguments)
         return Plan(found, 0 if starts else _moving(*arrays[-2:]))
 
     def _trace(
@@ -134,20 +133,21 @@ class Growing:
     ) -> tuple[Arrays, list[jax.Array], jax.Array]:
         program = self.program
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        lowering = Lowering(program, capacities, symbols, seed)
+        slot = values[len(program.bounds)] if watch.available() else None
+        lowering = Lowering(program, capacities, symbols, seed, slot=slot)
         loops = (*self.growth.companions.values(), self.growth.loop)
         for number, loop in enumerate(loops):
             begin_at(lowering, loop, limits[number, 0], limits[number, 1], number)
         if starts:
             state = {name: lowering.empty(program.places[name]).array for name in self.state}
         given = lowering.symbols[self.growth.bound]
-        padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
-        lowering.items((*self._before(starts), *self._main()), padded, set(self.state), None)
+        places = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
+        lowering.items((*self._before(starts), *self._main()), places, set(self.state), None)
         done = jnp.bool_(lowering.symbols[self.growth.bound] < given)
         if self.after:
-            self._finish(lowering, padded, last | done)
+            self._finish(lowering, places, last | done)
         found = [jnp.int32(lowering.symbols[bound]) for bound in program.found]
-        return {name: padded[name].array for name in self.state}, found, done
+        return {n: spread_place(lowering, program.places[n], places[n].array) for n in self.state}, found, done
 
     def _before(self, starts: bool) -> tuple[Item, ...]:
         """What comes before the loop: all of it, or what the companions still have to do."""
@@ -180,10 +180,6 @@ class Growing:
 
         results = lax.cond(ended, finish, lambda arrays: arrays, [state[name].array for name in names])
         state.update({n: Padded(a, state[n].lengths) for n, a in zip(names, results, strict=True)})
-
-
-def _key(capacities: Mapping[Symbol, int], starts: bool) -> tuple[Any, ...]:
-    return ("stretch", starts, *capacities.values())
 
 
 def _moving(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
@@ -224,14 +220,10 @@ def resized(program: LoopProgram, shapes: Rooms, state: dict[str, Any]) -> Array
     found: dict[str, Any] = {}
     for name, room in shapes.items():
         old = state.pop(name, None)
-        if old is None or old.shape != room:
-            new = np.zeros(room, program.places[name].type.dtype)
-            if old is not None:
-                shared = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, room, strict=True))
-                new[shared] = np.asarray(old)[shared]
-            old = new
-        found[name] = jax.device_put(old) if isinstance(old, np.ndarray) else old
-    return found
+        if old is None:
+            old = np.zeros(room, program.places[name].type.dtype)
+        found[name] = padded(old, room)
+    return jax.device_put(found) if program.sharding is None else spread(program, found)
 
 
 def items_of(some: Sequence[Unit]) -> tuple[Item, ...]:

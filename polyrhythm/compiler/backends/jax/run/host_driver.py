@@ -6,6 +6,7 @@ packed in place. A loop that calls the host once an iteration costs little more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from polyrhythm.compiler.backends.jax.run.executor import Account, Executor
 from polyrhythm.compiler.backends.jax.run.host_calls import HostCall
 from polyrhythm.compiler.backends.jax.run.host_regions import Action, Arrays, Guard, Loop, Planner, Region, Straight
 from polyrhythm.compiler.backends.jax.run.packing import Packs, Spot, make_packs, operand_spots, result_spots
@@ -31,8 +33,8 @@ class Driver:
 
     program: LoopProgram
     capacities: Mapping[Symbol, int]
-    note_compilation: Callable[[], None]
-    _whole: Drive | None = None
+    executor: Executor
+    _whole: tuple[Drive, list[Region]] | None = None
     _units: dict[int, Drive] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -42,30 +44,45 @@ class Driver:
         self, inputs: Mapping[str, jax.Array], bounds: Mapping[Symbol, int], seed: np.ndarray
     ) -> tuple[list[jax.Array], dict[Symbol, int]]:
         """The outputs at capacity, and the bounds found on the way."""
-        if self._whole is None:
-            actions = self._planner().actions(self.program.body, set(self.program.outputs))
-            self._whole = generated(self.program, self.packs, actions)
+        drive, _ = self._made()
         sizes = Lowering(self.program, self.capacities, {}, None)
         state = dict(inputs)
         for name, place in self.program.places.items():
             if place.kind != "input":
                 state[name] = jax.device_put(np.zeros(sizes.room(place), place.type.dtype))
         symbols = dict(bounds)
-        self._whole(state, symbols, jax.device_put(seed), range(0))
+        drive(state, symbols, jax.device_put(seed), range(0))
         found = {symbol: symbols[symbol] for symbol in self.program.found}
         return [state[name] for name in self.program.outputs], found
+
+    def planned(self) -> Account:
+        """What a run allocates: all places, packs on both sides, and what the largest region needs beside them."""
+        sizes = Lowering(self.program, self.capacities, {}, None)
+        held = sum(math.prod(sizes.room(p)) * p.type.dtype.itemsize for p in self.program.places.values())
+        held += sum(2 * pack.size * pack.dtype.itemsize for pack in self.packs.values())
+        accounts = [region.account() for region in self._made()[1]]
+        return Account(held, temporaries=max((one.peak - one.arguments for one in accounts), default=0))
+
+    def _made(self) -> tuple[Drive, list[Region]]:
+        """The function that runs the whole program, and its regions."""
+        if self._whole is None:
+            planner = self._planner("whole")
+            actions = planner.actions(self.program.body, set(self.program.outputs))
+            self._whole = generated(self.program, self.packs, actions), planner.regions
+        return self._whole
 
     def advance(
         self, item: For | Block, state: Arrays, symbols: dict[Symbol, int], seed: np.ndarray, iterations: range
     ) -> bool:
         """Some iterations of an outermost loop, or a block; whether the loop has ended early."""
         if id(item) not in self._units:
-            (action,) = self._planner().actions((item,), set(self.program.places))
+            (action,) = self._planner(len(self._units)).actions((item,), set(self.program.places))
             self._units[id(item)] = generated(self.program, self.packs, (action,), driven=isinstance(item, For))
         return self._units[id(item)](state, symbols, jax.device_put(seed), iterations)
 
-    def _planner(self) -> Planner:
-        return Planner(self.program, self.capacities, self.packs, self.note_compilation)
+    def _planner(self, part: int | str) -> Planner:
+        key = part, *self.capacities.values()
+        return Planner(self.program, self.capacities, self.packs, self.executor, key)
 
 
 def generated(program: LoopProgram, packs: Packs, actions: Sequence[Action], driven: bool = False) -> Drive:
@@ -188,7 +205,7 @@ class _Writer:
             given.insert(0, "seed")
         if region.symbols:
             given.insert(0, f"array(({''.join(self._symbol(s) + ', ' for s in region.symbols)}), int32)")
-        return asked, [f"{indent}{', '.join(results)}, = {self._object(region.call, 'region')}({', '.join(given)})"]
+        return asked, [f"{indent}{', '.join(results)}, = {self._object(region, 'region')}({', '.join(given)})"]
 
     def _call(self, call: HostCall, asked: Sequence[str], indent: str) -> tuple[list[str], list[str]]:
         """The large results, and the lines that call the function.

@@ -8,7 +8,7 @@ iteration with one call costs one dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 from polyrhythm.compiler.backends.jax.ops import Padded
-from polyrhythm.compiler.backends.jax.run.host_calls import HostCall
+from polyrhythm.compiler.backends.jax.run.executor import Account, Advance, Executor
+from polyrhythm.compiler.backends.jax.run.host_calls import HostCall, Room
 from polyrhythm.compiler.backends.jax.run.packing import Packs, operand_spots, result_spots
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.places import State
@@ -105,8 +106,28 @@ class Region:
         self.random = any(compute.op == "random_bits" for block in blocks for compute in block.body)
         # Arguments are flat, and only those that matter: each costs time at every step.
         start = bool(self.symbols) + self.random
-        self.call = jax.jit(self._trace, donate_argnums=tuple(range(start, start + len(needed & owned))))
-        plan.note_compilation()
+        key, donated = ("region", len(plan.regions), *plan.key), tuple(range(start, start + len(needed & owned)))
+        self.advance = Advance(key, self._trace, plan.capacities, "a region between host calls", donated)
+        plan.regions.append(self)
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it; it is compiled when it first runs."""
+        if self._compiled is None:
+            self._compiled = self.plan.executor.compiled(self.advance, arguments)
+        return self._compiled(*arguments)
+
+    def account(self) -> Account:
+        """What it allocates, its arguments included."""
+        sizes, places = Lowering(self.plan.program, self.plan.capacities, {}, None), self.plan.program.places
+        shapes: list[Room] = [((len(self.symbols),), np.dtype(np.int32))] if self.symbols else []
+        shapes += [((2,), np.dtype(np.uint32))] if self.random else []
+        shapes += [(sizes.room(places[name]), places[name].type.dtype) for name in self.takes]
+        shapes += [((self.plan.packs[kind].size,), kind) for kind in self.uses]
+        returned = self.pieces[0].returned.gives if self.pieces[0].returned is not None else ()
+        shapes += [room for room, spot in zip(returned, self.gets, strict=True) if spot.pack is None]
+        arguments = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes)
+        return self.plan.executor.account(self.advance, arguments)
 
     def _trace(self, *arguments: jax.Array) -> tuple[jax.Array, ...]:
         """Takes the values of the symbols and the seed if it needs them, the places, and what the host returned."""
@@ -215,8 +236,10 @@ class Planner:
     program: LoopProgram
     capacities: Mapping[Symbol, int]
     packs: Packs
-    note_compilation: Callable[[], None]
+    executor: Executor
+    key: tuple[Any, ...]
     ranges: Ranges = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
 
     def actions(self, items: Sequence[Item], live: set[str], loops: tuple[For, ...] = ()) -> tuple[Action, ...]:
         """What to do for some items, given the places that matter after them."""

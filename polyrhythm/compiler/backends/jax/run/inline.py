@@ -43,5 +43,5 @@ def inline(backend: JaxBackend, inputs: Mapping[str, Any], bounds: Mapping[str, 
         def trace(arrays: Mapping[str, Any]) -> list[jax.Array]:
             return Lowering(program, sizes, dict(symbols), seed_words(seed)).run(arrays)[0]
 
-        backend.executor.check_inlined(trace, (arrays,), sizes)
+        backend.executor.check_inlined(trace, (arrays,), symbols)
         return trace(arrays)

@@ -19,10 +19,13 @@ import numpy as np
 from polyrhythm.compiler.analysis.calls import check_found
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
+from polyrhythm.compiler.backends.jax.run import watch
+from polyrhythm.compiler.backends.jax.run.executor import Advance
 from polyrhythm.compiler.backends.jax.run.growing import begin_at, items_of, resized, rooms, some_iterations
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
-from polyrhythm.compiler.backends.jax.run.placing import capacity, cut, padded, precision
+from polyrhythm.compiler.backends.jax.run.placing import cut, padded, precision, stacked
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
+from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
 from polyrhythm.compiler.backends.python.emit import START, Begin, Position
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram
@@ -105,7 +108,7 @@ class SteppedRun:
         for name in sorted(self.state):
             parts.setdefault(self.wholes.get(name, name), []).append(name)
         return {
-            whole: self.state[whole] if names == [whole] else np.stack([np.asarray(self.state[n]) for n in names])
+            whole: self.state[whole] if names == [whole] else stacked([self.state[n] for n in names])
             for whole, names in parts.items()
         }
 
@@ -152,7 +155,7 @@ class Stepper:
         It may begin where another was stopped.
         """
         program = self.backend.program
-        full = {s: capacity(bounds[s.name]) for s in self.backend.sizing}
+        full = self.backend.capacities(bounds)
         known = {**bounds, **begin.found}
         found = {s.name: known[s.name] for s in program.found}
         run = SteppedRun(
@@ -164,7 +167,8 @@ class Stepper:
         with precision(self.backend.wide):
             kept = self._separated(begin.places)
             run.state = resized(program, rooms(program, run.capacities, self._written()), kept)
-            run.inputs = jax.device_put(self.backend.placed(inputs, self.backend.input_shapes(full)))
+            placed = self.backend.placed(inputs, self.backend.input_shapes(full))
+            run.inputs = placed if program.sharding is not None else jax.device_put(placed)
         return run, self._positions(run, full, seed, chunk_of, begin.position)
 
     def _written(self) -> list[str]:
@@ -272,14 +276,15 @@ class Stepper:
         growth = self.backend.growth
         whole = whole and (growth is None or number not in (growth.unit, *growth.companions))
         stop = unit.loop.stop if unit.loop is not None else None
-        values = np.array([run.bounds[s.name] for s in program.bounds], np.int32)
+        slot = watch.current()
+        values = np.array([*(run.bounds[s.name] for s in program.bounds), slot.number], np.int32)
         with precision(self.backend.wide):
             inputs = self._inputs(run, full)
             if self.drives[number]:
                 return self._drive(run, inputs, seed, unit, iterations)
             arguments = (run.state, inputs, values, seed_words(seed), np.int32(first), np.int32(end))
-            compiled = self._compile(run.capacities, number, whole, arguments)
-            run.state, done, length = compiled(*arguments)
+            compiled = self.backend.executor.compiled(self._unit(run.capacities, number, whole), arguments)
+            run.state, done, length = slot.call(compiled, *arguments)
             if stop is None or not bool(done):
                 return False
             run.end(program, stop.bound, int(length))
@@ -306,12 +311,13 @@ class Stepper:
                 run.end(self.backend.program, symbol, symbols[symbol])
         return done
 
-    def _compile(self, capacities: Mapping[Symbol, int], number: int, whole: bool, arguments: tuple[Any, ...]) -> Any:
+    def _unit(self, capacities: Mapping[Symbol, int], number: int, whole: bool) -> Advance:
+        """Some iterations of a unit at some capacities, or the whole of it."""
         key = ("unit", number, whole, *(capacities[s] for s in self.backend.sizing))
         unit = self.units[number]
         reason = f"step by step: {'loop over' if unit.loop else 'block'} {unit.name}"
         trace = partial(self._trace, dict(capacities), number, whole)
-        return self.backend.executor.compiled(key, trace, arguments, capacities, reason, donated=True)
+        return Advance(key, trace, dict(capacities), reason, (0,))
 
     def _trace(
         self,
@@ -327,7 +333,8 @@ class Stepper:
     ) -> tuple[Arrays, jax.Array, jax.Array]:
         program = self.backend.program
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        lowering = Lowering(program, capacities, symbols, seed, few=not whole)
+        slot = values[len(program.bounds)] if watch.available() else None
+        lowering = Lowering(program, capacities, symbols, seed, few=not whole, slot=slot)
         places = {**state, **inputs}
         padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
         item: For | Block = self.units[number].item
@@ -339,13 +346,15 @@ class Stepper:
         if isinstance(item, For) and item.stop is not None:
             done = lowering.load(item.stop.done, padded).array
             length = jnp.int32(lowering.symbols[item.stop.bound])
-        return {name: padded[name].array if name in padded else array for name, array in state.items()}, done, length
+        after = {name: padded[name].array if name in padded else array for name, array in state.items()}
+        return {n: spread_place(lowering, program.places[n], a) for n, a in after.items()}, done, length
 
     def _live(self, number: int, whole: bool) -> set[str]:
         """The places that matter after some iterations of a unit, or after the whole of it."""
-        outputs = set(self.backend.program.outputs)
-        ahead = items_of(self.units[number + 1 if whole else number :])
-        return live_before(ahead, outputs, self.backend.program) | outputs
+        program, outputs = self.backend.program, set(self.backend.program.outputs)
+        later = live_before(items_of(self.units[number + 1 :]), outputs, program) | outputs
+        # Some iterations may have been the last, or more may follow.
+        return later if whole else later | live_before(items_of(self.units[number:]), outputs, program)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -359,7 +368,7 @@ def _several(whole: jax.Array, first: jax.Array, axis: int, count: int) -> jax.A
     return jnp.moveaxis(jax.lax.dynamic_slice_in_dim(whole, first, count, axis), axis, 0)
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=0)
 def _written(whole: jax.Array, items: jax.Array, step: jax.Array) -> jax.Array:
     start = (step, *(jnp.int32(0),) * (whole.ndim - 1))
     return jax.lax.dynamic_update_slice(whole, items.astype(whole.dtype), start)

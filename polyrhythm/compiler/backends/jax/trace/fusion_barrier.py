@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.ir.terms import Symbol
 
 SMALL = 64
@@ -27,6 +28,9 @@ def computed_once(value: jax.Array, symbols: Mapping[Symbol, Any]) -> jax.Array:
     >>> jax.jit(lambda x, n: computed_once(2 * x, {T: n}))(jnp.arange(3.0), 1).tolist()
     [0.0, 2.0, 4.0]
     """
+    if not on_cpu():
+        apart: jax.Array = lax.optimization_barrier(value)
+        return apart
     bound = next((n for s, n in symbols.items() if s.kind != "dim" and not s.over and isinstance(n, jax.Array)), None)
     if bound is None:
         return value

@@ -28,6 +28,7 @@ import numpy as np
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
+from polyrhythm.compiler.backends.jax.trace.spreading import spread_lanes, spread_over
 from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.terms import Extremum, Term, product
@@ -188,6 +189,7 @@ def _run_chunk(
             symbols=symbols,
             ranges=dict(lowering.ranges),
             lanes=(*lowering.lanes, axis),
+            spread=(*lowering.spread, *over),
             lane=loop.counter,
             begins=begins,
             counts=counting,
@@ -208,7 +210,13 @@ def _run_chunk(
             made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
         return made
 
-    made = jax.vmap(lane, axis_name=axis)(counters, inside_loop, rows)
+    over = spread_over(lowering, loop, count)
+    if over:
+        counters, inside_loop = spread_lanes(lowering, over, counters), spread_lanes(lowering, over, inside_loop)
+        rows = {name: spread_lanes(lowering, over, array) for name, array in rows.items()}
+    made = jax.vmap(lane, axis_name=axis, spmd_axis_name=over or None)(counters, inside_loop, rows)
+    if over:
+        made = {name: spread_lanes(lowering, over, array) for name, array in made.items()}
     for cut in lanes.written:
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
@@ -366,7 +374,10 @@ class _Rewriter:
         whole = self.places[own.place]
         slots = _without(whole.slots, own.axis)
         kind: Literal["buffer", "variable"] = "buffer" if slots else "variable"
-        self.views[view(own)] = replace(whole, name=view(own), kind=kind, slots=slots, axes=(), multiplied=False)
+        dims = _without(whole.dims, own.axis)
+        self.views[view(own)] = replace(
+            whole, name=view(own), kind=kind, slots=slots, axes=(), multiplied=False, dims=dims
+        )
 
 
 def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:

@@ -19,13 +19,16 @@ from jax import lax
 from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.opaque import called
-from polyrhythm.compiler.backends.jax.ops.padded import Start, is_one
+from polyrhythm.compiler.backends.jax.ops.padded import Result, Start, is_one
+from polyrhythm.compiler.backends.jax.ops.quantised import only_multiplied, packed
+from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, views_of
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, gathered_from
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
+from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
     Residues,
     chosen_by,
@@ -36,16 +39,22 @@ from polyrhythm.compiler.backends.jax.trace.stride_split import (
 )
 from polyrhythm.compiler.backends.jax.trace.work import is_worth_skipping
 from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, walk
+from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, blocks_of, walk
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
+from polyrhythm.compiler.loops.units import units
 
 Calls = dict[Any, tuple[Any, ...]]
 Attributes = dict[str, Any]
 Carry = tuple[jax.Array | Residues, ...]
+
+
+LONG = 1000
+"""So many operations of a loop inside of others take longer than asking whether it may go on costs."""
 
 
 @dataclass
@@ -55,6 +64,7 @@ class Lowering(Places):
     begins: Mapping[Symbol, int] = field(default_factory=dict)  # where the counters of lanes begin, if that is known
     looping: int = 0  # how many loops are being traced
     few: bool = False  # a call does few iterations of an outermost loop
+    slot: Any = None  # where the run reports how far it is, if it does
 
     def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         """The outputs at capacity, and the bounds found on the way."""
@@ -67,7 +77,8 @@ class Lowering(Places):
                 state[name] = self.empty(place)
         live = set(self.program.outputs)
         self.items(self.program.body, state, live, None)
-        outputs = [state[name].array for name in self.program.outputs]
+        places = self.program.places
+        outputs = [spread_place(self, places[name], state[name].array) for name in self.program.outputs]
         return outputs, [jnp.int32(self.symbols[bound]) for bound in self.program.found]
 
     def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
@@ -117,7 +128,8 @@ class Lowering(Places):
     def loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
         """A loop, in which values are held that it has stored itself."""
         held, self.held = self.held, {}
-        self._loop(loop, state, live, mask)
+        with jax.named_scope(f"for {loop.counter}"):  # profilers show it
+            self._loop(loop, state, live, mask)
         self.held = held
 
     def _loop(self, loop: For, state: State, live: set[str], mask: jax.Array | None) -> None:
@@ -156,8 +168,36 @@ class Lowering(Places):
             return self._end(inner, names), own
 
         start = self._carry(loop, names, state), self.starts(loop, first, state)
-        results, _ = lax.fori_loop(jnp.int32(first), jnp.int32(end), body, start)
+        results, _ = self._counted(loop, first, end, body, start)
         self._finish(state, names, results, kept)
+
+    def _counted(self, loop: For, first: Scalar, end: Scalar, body: Any, start: Any) -> Any:
+        """What iterations from one to before another make; those of a long run in pieces (`run/watch.py`)."""
+        begin, limit = jnp.int32(first), jnp.int32(end)
+        if not self._is_watched(loop):
+            return lax.fori_loop(begin, limit, body, start)
+        ask = partial(watch.up_to, self.slot, self._unit(loop))
+
+        def piece(carry: tuple[jax.Array, jax.Array, Any]) -> tuple[jax.Array, jax.Array, Any]:
+            following, until, values = carry
+            values = lax.fori_loop(following, until, body, values)
+            return until, ask(until, limit), values
+
+        begun = (begin, ask(begin, limit), start)
+        return lax.while_loop(lambda carry: carry[0] < carry[1], piece, begun)[2]
+
+    def _is_watched(self, loop: For) -> bool:
+        """Whether a loop runs in pieces: an outermost one, or one that takes long by itself."""
+        if self.slot is None or self.lanes:
+            return False
+        most = interval(loop.end - loop.first, self.ranges)[1]
+        count = self.capacity(most) if most.symbols <= self.capacities.keys() else LONG
+        return not self.looping or count * sum(len(block.body) for block in blocks_of(loop.body)) >= LONG
+
+    def _unit(self, loop: For) -> int:
+        """The number of an outermost loop, by which its progress is shown; -1 for others."""
+        found = (n for n, unit in enumerate(units(self.program.body)) if unit.loop and unit.loop.body is loop.body)
+        return -1 if self.looping else next(found, -1)
 
     def _carry(self, loop: For, names: Sequence[str], state: State) -> Carry:
         """What a loop carries of the places that it changes."""
@@ -179,7 +219,7 @@ class Lowering(Places):
                 self.apart[name] = value
                 state.pop(name, None)
             else:
-                state[name] = Padded(value, kept[name])
+                state[name] = Padded(spread_place(self, self.program.places[name], value), kept[name])
 
     def _end(self, state: State, names: Sequence[str]) -> Carry:
         """What an iteration leaves of them."""
@@ -222,11 +262,6 @@ class Lowering(Places):
                 state[name] = self.empty(self.program.places[name])
         kept = {name: state[name].lengths for name in names}
 
-        def goes_on(carry: tuple[jax.Array, jax.Array, Carry, Any]) -> jax.Array:
-            counter, done, _, _ = carry
-            goes_on: jax.Array = (counter < jnp.int32(end)) & ~done
-            return goes_on
-
         def body(carry: tuple[jax.Array, jax.Array, Carry, tuple[jax.Array, ...]]) -> Any:
             counter, _, values, own = carry
             inner = dict(state)
@@ -237,13 +272,32 @@ class Lowering(Places):
             return counter + jnp.int32(1), done, self._end(inner, names), own
 
         start = self._carry(loop, names, state), self.starts(loop, first, state)
-        counter, done, results, _ = lax.while_loop(goes_on, body, (jnp.int32(first), jnp.bool_(False), *start))
+        begun = (jnp.int32(first), jnp.bool_(False), *start)
+        counter, done, results, _ = self._until(loop, end, body, begun)
         self._finish(state, names, results, kept)
         self.symbols[loop.counter] = counter - jnp.int32(1)
         self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
 
+    def _until(self, loop: For, end: Scalar, body: Any, begun: Any) -> Any:
+        """Iterations until one is the last (the second value) or the end has come; those of a long run in pieces."""
+        if not self._is_watched(loop):
+            return lax.while_loop(lambda carry: (carry[0] < jnp.int32(end)) & ~carry[1], body, begun)
+        ask = partial(watch.up_to, self.slot, self._unit(loop))
+
+        def piece(carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+            until, values = carry
+            values = lax.while_loop(lambda inner: (inner[0] < until) & ~inner[1], body, values)
+            return ask(values[0], jnp.int32(end)), values
+
+        first = ask(begun[0], jnp.int32(end)), begun
+        return lax.while_loop(lambda carry: (carry[1][0] < carry[0]) & ~carry[1][1], piece, first)[1]
+
     def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
-        """Load, compute, store."""
+        """Load, compute, store; profilers show the name of the block."""
+        with jax.named_scope(block.name):
+            self._block(block, state, mask)
+
+    def _block(self, block: Block, state: State, mask: jax.Array | None) -> None:
         values: dict[str, Padded] = {}
         before, between, after = parted(block, self.apart)
         self._computed(before, block, values, state)
@@ -309,7 +363,13 @@ class Lowering(Places):
             call = attributes["function"], compute.operands
             calls[call] = calls.get(call) or called(operands, attributes)
             attributes["returned"] = calls[call]
+        if compute.op == "dequantize" and only_multiplied(compute.result, block):
+            return packed(operands, Result(capacities, lengths, compute.type.dtype))
         made = ops.apply(compute.op, operands, attributes, capacities, lengths, compute.type.dtype)
+        if compute.op == "shard" and self.program.sharding is not None:
+            spec = [()] * made.array.ndim  # type: list[tuple[str, ...]]
+            spec[attributes["axis"]] = attributes["over"]
+            made = replace(made, array=constrained(self, made.array, tuple(spec)))
         return replace(made, starts=starts) if starts else made
 
     def _at_own(self, operands: Sequence[Padded], attributes: Attributes, compute: Compute) -> tuple[Any, Attributes]:

@@ -20,6 +20,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import Start, fit_axis, moved
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, Scope
+from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.ir import Load, Place, Steps, Store
@@ -32,6 +33,7 @@ class Places(Scope):
     """The places of a traced run, and which of them lanes have to themselves, store whole, or keep apart."""
 
     lanes: tuple[str, ...] = ()  # the names of the axes along which iterations run at once, outermost first
+    spread: tuple[str, ...] = ()  # the axes of the mesh that lanes go over
     lane: Symbol | None = None  # the counter of the innermost of them
     counts: Mapping[str, jax.Array] = field(default_factory=dict)  # places that lanes store whole: if this lane counts
     settled: set[str] = field(default_factory=set)  # of those, where the other lanes have zeros
@@ -198,7 +200,8 @@ class Places(Scope):
         return _gathered(array, self.order(place))
 
     def empty(self, place: Place) -> Padded:
-        return Padded(jnp.zeros(self.room(place), place.type.dtype), self.lengths(place.whole))
+        zeros = jnp.zeros(self.room(place), place.type.dtype)
+        return Padded(spread_place(self, place, zeros), self.lengths(place.whole))
 
 
 def _put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array], mask: jax.Array | None) -> jax.Array:

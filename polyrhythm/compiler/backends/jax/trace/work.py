@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import Symbol, product
@@ -30,6 +31,10 @@ COMPARISON = 4e-9
 
 BRANCH = 8
 """How many launches a branch may cost. XLA updates buffers inside of it in place, so their size does not count."""
+
+
+NOMINAL_ITERATIONS = 256
+"""How often a loop is taken to run if it is as long as a bound that sizes no array."""
 
 
 def is_worth_skipping(lowering: Lowering, items: Sequence[Item]) -> bool:
@@ -54,6 +59,13 @@ def _seconds(lowering: Lowering, block: Block) -> float:
     return seconds
 
 
+def _iterations(lowering: Lowering, loop: For) -> int:
+    """How often a loop inside runs, at most; where no bound of it sizes anything, some number."""
+    length = loop.end - loop.first
+    free = {s for s in interval(length, lowering.ranges)[1].symbols if not isinstance(lowering.symbols.get(s), int)}
+    return max(1, lowering.capacity(length)) if free <= lowering.capacities.keys() else NOMINAL_ITERATIONS
+
+
 def work_of(lowering: Lowering, loop: For) -> Lanes:
     """What the steps of a loop do, at the capacities of a trace."""
     ranges = dict(lowering.ranges)
@@ -64,7 +76,7 @@ def work_of(lowering: Lowering, loop: For) -> Lanes:
         repeats = 1
         for inner in site.loops:
             lowering.note_range(inner)
-            repeats *= max(1, lowering.capacity(inner.end - inner.first))
+            repeats *= _iterations(lowering, inner)
         count, moved = _block(lowering, loop, site.block, shared)
         operations += repeats * count
         own += repeats * moved

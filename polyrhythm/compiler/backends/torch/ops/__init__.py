@@ -11,14 +11,16 @@ from collections.abc import Callable
 
 import torch
 
-from polyrhythm.compiler.backends.torch.ops import axes, creation, elementwise, shapes
+from polyrhythm.compiler.backends.torch.ops import axes, creation, elementwise, factors, quantised, shapes
 from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES, TORCH_DTYPES, from_numpy, to_numpy
 
 IMPLEMENTATIONS: dict[str, Callable[..., torch.Tensor]] = {
     **elementwise.IMPLEMENTATIONS,
     **axes.IMPLEMENTATIONS,
+    **factors.IMPLEMENTATIONS,
     **shapes.IMPLEMENTATIONS,
     **creation.IMPLEMENTATIONS,
+    **quantised.IMPLEMENTATIONS,
 }
 """Each operation under its name."""
 

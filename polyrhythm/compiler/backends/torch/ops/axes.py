@@ -102,6 +102,10 @@ def _einsum(*operands: Tensor, spec: str) -> Tensor:
     return restored(torch.einsum(spec, *map(summed, operands)), operands[0].dtype)
 
 
+def _fft(x: Tensor, inverse: bool) -> Tensor:
+    return x if x.numel() == 0 else (torch.fft.ifft if inverse else torch.fft.fft)(x)
+
+
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "reduce": _reduce,
     "argreduce": _argreduce,
@@ -109,4 +113,5 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "linear_scan": _linear_scan,
     "argsort": _argsort,
     "einsum": _einsum,
+    "fft": _fft,
 }

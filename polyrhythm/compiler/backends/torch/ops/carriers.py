@@ -99,7 +99,7 @@ def unordered(carrier: Tensor, dtype: torch.dtype) -> Tensor:
 def summed(tensor: Tensor) -> Tensor:
     """The carrier in which many elements are added or multiplied."""
     carrier = carried(tensor)
-    return carrier if is_float(carrier) else carrier.to(torch.int64)
+    return carrier if is_float(carrier) or carrier.is_complex() else carrier.to(torch.int64)
 
 
 def number(value: float | int | bool, dtype: torch.dtype) -> float | int | bool:

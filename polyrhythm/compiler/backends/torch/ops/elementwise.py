@@ -59,8 +59,13 @@ def _sign(x: Tensor) -> Tensor:
     return restored(torch.where(torch.isnan(carrier), carrier, sign) if is_float(carrier) else sign, x.dtype)
 
 
+def _digamma(x: Tensor) -> Tensor:
+    # Torch takes the limit from the right at the pole at 0.
+    return torch.where(x == 0, torch.nan, torch.digamma(x))
+
+
 def _isfinite(x: Tensor) -> Tensor:
-    return torch.isfinite(x) if is_float(x) else torch.ones_like(x, dtype=torch.bool)
+    return torch.isfinite(x) if is_float(x) or x.is_complex() else torch.ones_like(x, dtype=torch.bool)
 
 
 def _floordiv(x: Tensor, y: Tensor) -> Tensor:
@@ -119,6 +124,8 @@ def _select(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def _cast(x: Tensor, dtype: np.dtype) -> Tensor:
     target = TORCH_DTYPES[dtype]
+    if target.is_complex and x.dtype == torch.uint64:
+        x = x.to(torch.float64)
     if not (is_float(x) and dtypes.kind(dtype) == "int"):
         if x.dtype in (torch.uint16, torch.uint32, torch.uint64) and not target.is_floating_point:
             x = carried(x)
@@ -139,12 +146,13 @@ def _cast(x: Tensor, dtype: np.dtype) -> Tensor:
 IMPLEMENTATIONS: dict[str, Function] = {
     **{
         name: _on_carriers(getattr(torch, name))
-        for name in ("neg", "exp", "log", "log1p", "expm1", "tanh", "sqrt", "sin", "cos")
+        for name in ("neg", "exp", "log", "log1p", "expm1", "tanh", "sqrt", "sin", "cos", "sinh", "cosh")
     },
-    **{name: _on_carriers(getattr(torch, name)) for name in ("floor", "ceil", "round", "erf")},
+    **{name: _on_carriers(getattr(torch, name)) for name in ("floor", "ceil", "round", "erf", "lgamma", "atan2")},
     **{name: _on_carriers(getattr(torch, name)) for name in ("add", "sub", "mul", "div", "eq", "ne")},
     **{name: _on_order(getattr(torch, name)) for name in ("maximum", "minimum", "lt", "le")},
     **{name: _on_carriers(getattr(torch, f"bitwise_{name}")) for name in ("not", "and", "or", "xor")},
+    "digamma": _on_carriers(_digamma),
     "abs": _abs,
     "sign": _sign,
     "isfinite": _isfinite,
@@ -153,6 +161,10 @@ IMPLEMENTATIONS: dict[str, Function] = {
     "floordiv": _floordiv,
     "mod": _mod,
     "pow": _pow,
+    "real": lambda x: x.real,
+    "imag": lambda x: x.imag,
+    "complex": lambda x, y: torch.complex(*torch.broadcast_tensors(x, y)),
     "select": _select,
     "cast": _cast,
+    "shard": lambda x, axis, over: x,
 }

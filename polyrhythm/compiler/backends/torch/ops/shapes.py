@@ -13,7 +13,15 @@ import torch
 from torch.nn import functional
 
 from polyrhythm.compiler.backends.torch.ops.axes import carrier_of, combined, element_of, identity
-from polyrhythm.compiler.backends.torch.ops.carriers import carried, is_float, number, restored, summed
+from polyrhythm.compiler.backends.torch.ops.carriers import (
+    carried,
+    is_float,
+    number,
+    ordered,
+    restored,
+    summed,
+    unordered,
+)
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
@@ -113,6 +121,26 @@ def _scatter_add(base: Tensor, indices: Tensor, updates: Tensor, axis: int) -> T
     return restored(total.narrow(axis, 0, length), base.dtype)
 
 
+def _scatter(base: Tensor, indices: Tensor, updates: Tensor, axis: int, mode: str, unique: bool) -> Tensor:
+    length = base.shape[axis]
+    targets = _targets(indices, length).reshape(-1)
+    shape = (*base.shape[:axis], targets.numel(), *base.shape[axis + 1 :])
+    if 0 in shape:
+        return base
+    if mode != "set":
+        rows = ordered(updates).reshape(shape)
+        longer = _lengthened(ordered(base), axis)
+        places = targets.reshape((-1, *[1] * (base.ndim - axis - 1))).expand(shape)
+        found = longer.scatter_reduce(axis, places, rows, f"a{mode}")
+        return unordered(found.narrow(axis, 0, length), base.dtype)
+    # Of several updates for one position the last counts.
+    order = torch.arange(targets.numel())
+    last = torch.full((length + 1,), -1).scatter_reduce(0, targets, order, "amax")[:length]
+    taken = carried(updates).reshape(shape).index_select(axis, last.clamp(min=0))
+    written = (last >= 0).reshape((-1, *[1] * (base.ndim - axis - 1)))
+    return restored(torch.where(written, taken, carried(base)), base.dtype)
+
+
 def _scatter_along(base: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
     length = base.shape[axis]
     targets = _targets(indices, length).expand(updates.shape)
@@ -177,6 +205,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "slice": _slice,
     "take": _take,
     "take_along": _take_along,
+    "scatter": _scatter,
     "scatter_add": _scatter_add,
     "scatter_along": _scatter_along,
     "conv": _conv,

@@ -1,0 +1,95 @@
+"""Renaming: a value inside a recurrence that reads it along one dim at a step of another goes by the recurrence's dim.
+
+In a table over spans, `f(c[k, t])` for a shorter span of length k is a plain value over (k, t), read by the spans of
+length l. A loop along l computes `c[l, t]` for one l after the other, and the value belongs right behind: at l = k. As
+`f(c[l, t])` over (l, t), read at k, it is the same value, and every statement of the recurrence goes along l. The
+gradient of such a value is read at l, and goes by it likewise.
+
+Legal because the dims of a plain node are bound names: its readers name steps by position. Not a pass that can be left
+out, since without it there would be no order. It comes last, for other passes make such values too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyrhythm.compiler.ir.graph import Definition, Graph, Node, NodeDim
+from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.reads import components
+from polyrhythm.compiler.ir.terms import Symbol, Term
+
+
+def renamed(graph: Graph) -> Graph:
+    """The graph with the plain values of each recurrence over its dims."""
+    nodes = dict(graph.nodes)
+    for component in components(graph.reads):
+        inside = set(component)
+        left: set[tuple[str, Symbol]] = set()  # what has been renamed is not named so again
+        changed = len(component) > 1
+        while changed:
+            changed = False
+            for name in component:
+                node = nodes[name]
+                if node.recurrent:
+                    continue
+                found = _read_at(nodes, node, inside) or _reader_at(nodes, node, inside)
+                if found is not None and (name, found[1]) not in left:
+                    left.add((name, found[0]))
+                    nodes[name] = _with_dim(node, *found)
+                    changed = True
+    return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
+
+
+def _read_at(nodes: dict[str, Node], node: Node, inside: set[str]) -> tuple[Symbol, Symbol] | None:
+    """A dim of a node, and one that it lacks, at whose step everything of the circle is read that has it."""
+    own = set(node.symbols)
+    reads = [nodes[a.source].steps(a) for a in node.accesses if a.source in inside]
+    for steps in reads:
+        for other, step in steps.items():
+            if other in own or not isinstance(step, Term) or len(step.symbols) != 1:
+                continue
+            (dim,) = step.symbols
+            if dim not in own or step is not Term.of(dim) or any(dim in each for each in reads):
+                continue
+            if all(each.get(other, step) is step for each in reads):
+                return dim, other
+    return None
+
+
+def _reader_at(nodes: dict[str, Node], node: Node, inside: set[str]) -> tuple[Symbol, Symbol] | None:
+    """A dim of a node, and one that it lacks, at whose step all of the circle read it."""
+    reads = [
+        (reader, node.steps(access))
+        for reader in map(nodes.__getitem__, sorted(inside))
+        for access in reader.accesses
+        if access.source == node.name
+    ]
+    for dim in node.symbols:
+        steps = {steps[dim] for _, steps in reads}
+        step = next(iter(steps), None)
+        if len(steps) != 1 or not isinstance(step, Term) or len(step.symbols) != 1:
+            continue
+        (other,) = step.symbols
+        if step is Term.of(other) and other.kind == "dim" and other not in node.symbols:
+            return dim, other
+    return None
+
+
+def _with_dim(node: Node, old: Symbol, new: Symbol) -> Node:
+    mapping = {old: Term.of(new)}
+    dims = tuple(NodeDim(new if d.symbol is old else d.symbol, d.extent.substitute(mapping)) for d in node.dims)
+    kind = replace(node.type, shape=tuple(n.substitute(mapping) for n in node.shape))
+    definitions = tuple(
+        Definition(
+            d.domain.substitute(mapping),
+            d.op,
+            tuple(access.substitute(mapping) for access in d.operands),
+            {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in d.attributes.items()},
+            d.at,
+        )
+        for d in node.definitions
+    )
+    return replace(node, dims=dims, type=kind, definitions=definitions, domain=node.domain.substitute(mapping))
+
+
+__all__ = ["renamed"]

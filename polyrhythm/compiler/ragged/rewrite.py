@@ -1,0 +1,376 @@
+"""The pass: rows of different lengths, stored and computed at the longest, with what lies beyond never used.
+
+A dim whose bound is data gets a plain bound, the longest row; its nodes have values beyond the end of a row that mean
+nothing. Legal because every read was proved to stay inside the row before: a step beyond the end is read by steps
+beyond the end only, or by a range whose operation gets the end by a mask (`operations.py`). A length that occurs in an
+index, a condition or a value is read as data (`lengths.py`). Definitions that hold where a condition on lengths
+does become one value each and a select between them; each value is computed on the projection of its condition, where
+its reads are in range for some length, so they are for the longest. The result is an ordinary graph, and is
+checked again like any other.
+
+Runs after gradients, so that no gradient of a select is ever taken: it would turn an infinity beyond the end into NaN.
+Costs: the steps beyond the ends are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from polyrhythm.compiler.analysis.check import checked
+from polyrhythm.compiler.analysis.naming import described
+from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, lt, negation, within
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, copy_of, operand_type
+from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.reads import fresh_name
+from polyrhythm.compiler.ir.sets import facts, points, proves, simplified, solutions
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, ordered
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.values import Growing, Space, Value
+from polyrhythm.compiler.ragged import stopping
+from polyrhythm.compiler.ragged.lengths import Lengths
+from polyrhythm.compiler.ragged.operations import Application, positions, rewritten
+from polyrhythm.compiler.ragged.outputs import returned
+from polyrhythm.compiler.ragged.results import Rows
+from polyrhythm.errors import CycleError, OutOfRangeError, ProgressError, UnsupportedError
+
+
+def rectangular(graph: Graph) -> tuple[Graph, Rows | None]:
+    """The graph without lengths that are data, and what a caller must know of them; None where there are none."""
+    per_row = [dim for dim in graph.until if dim.bound is not None and dim.bound.over]
+    varying = any(set(node.symbols) & n.symbols for node in map(graph.__getitem__, graph.outputs) for n in node.shape)
+    if not graph.lengths and not per_row and not varying:
+        return graph, None
+    pass_ = _Rectangle(graph, per_row)
+    try:
+        return checked(pass_.graph()), pass_.rows
+    except (ProgressError, CycleError, OutOfRangeError) as error:
+        raise UnsupportedError(
+            "compiled programs compute rows of different lengths at the longest, and there the program has no order of "
+            f"steps: {error.what if hasattr(error, 'what') else str(error).splitlines()[0]}",
+            fix="run it with pr.evaluate",
+            at=error.at,
+        ) from error
+
+
+class _Rectangle:
+    """Builds the rectangular graph node by node."""
+
+    rows: Rows
+
+    def __init__(self, graph: Graph, per_row: Sequence[Symbol]) -> None:
+        self.old = graph
+        taken = {symbol.name for symbol in graph.symbols if symbol not in graph.lengths}
+        longest: dict[Symbol, Symbol] = {}
+        for bound in graph.lengths:
+            limit = bound.max if bound.max is not None and not bound.max.symbols & graph.lengths.keys() else None
+            name = fresh_name(bound.name, taken)
+            longest[bound] = Symbol(name, "bound", max=limit, min=bound.min)
+            taken.add(name)
+        reads = dict(graph.lengths)
+        self.early: dict[Symbol, bool] = {}
+        for dim in per_row:
+            assert dim.bound is not None
+            longest[dim.bound] = stopping.limit_of(dim)
+            reads[dim.bound] = Access("", ())
+            self.early[dim] = stopping.separable(graph, dim)
+            if not self.early[dim]:
+                longest[longest[dim.bound]] = longest[dim.bound]
+                reads[longest[dim.bound]] = Access("", ())
+        self.lengths = Lengths(longest, reads)
+        self.reads = reads
+        self.growing = Growing({node.name: self._shell(node) for node in graph})
+        self.alive: dict[Symbol, str] = {}
+        self.zeroed: dict[tuple[str, Condition], str] = {}
+        self.until = {dim: name for dim, name in graph.until.items() if dim not in self.early}
+        for dim in per_row:
+            self._stop(dim)
+
+    def _shell(self, node: Node) -> Node:
+        """A node at the longest rows, without its definitions."""
+        dims = tuple(NodeDim(d.symbol, self.lengths.widest(d.extent)) for d in node.dims)
+        kind = TensorType(tuple(self.lengths.widest(n) for n in node.shape), node.dtype)
+        domain = self._projected(node, node.domain) if node.recurrent else TRUE
+        return replace(node, dims=dims, type=kind, definitions=(), domain=domain)
+
+    def _projected(self, node: Node, condition: Condition) -> Condition:
+        """Where a condition holds for some lengths up to the longest."""
+        if not self.lengths.vary(condition.symbols):
+            return condition
+        known = conjunction(node.rectangle, condition)
+        varying = [s for s in known.symbols if s in self.reads]
+        # The longest row bounds the others; a length that may be anything else is not looked at.
+        limits = conjunction(*(within(s, Term.of(self.lengths.longest[s]) + 1) for s in varying if not self._same(s)))
+        known = conjunction(known, limits)
+        known = conjunction(known, facts(known.symbols))
+        left = points(known, ordered(known.symbols)).without(varying)
+        shell = conjunction(*(within(d.symbol, self.lengths.widest(d.extent)) for d in node.dims))
+        return simplified(left.condition(), conjunction(shell, facts(shell.symbols)))
+
+    def _same(self, bound: Symbol) -> bool:
+        return self.lengths.longest[bound] is bound
+
+    def _stop(self, dim: Symbol) -> None:
+        """A dim that ends at a step of its own for each row: its lengths, and the condition for all."""
+        assert dim.bound is not None
+        old = self.old[self.old.until[dim]]
+        done = self.growing.nodes[old.name]
+        limit = self.lengths.longest[dim.bound]
+        others = conjunction(*(within(d.symbol, d.extent) for d in old.dims if d.symbol is not dim))
+        exists = partial(self._exists, others)
+        alive = self.alive[dim] = stopping.lived(self.growing, done, dim, Term.of(limit))
+        count = stopping.counted(self.growing, alive, dim)
+        owners = tuple(Term.of(d.symbol) for d in self.growing.nodes[count].dims)
+        self.reads[dim.bound] = Access(count, owners)
+        if self.early[dim]:
+            self.until[dim] = stopping.all_ended(self.growing, alive, done, dim, exists)
+        else:
+            self.reads[limit] = Access(stopping.longest_of(self.growing, count, Term.of(limit), exists), ())
+
+    def _exists(self, others: Condition, space: Space) -> Value | None:
+        return self.lengths.truth(space, others) if self.lengths.vary(others.symbols) else None
+
+    def graph(self) -> Graph:
+        """The whole graph, with the outputs that tell lengths added."""
+        for node in self.old:
+            self._define(node)
+        outputs, self.rows = returned(self.old, self.growing, self.lengths, self.alive)
+        nodes = dict(self.growing.nodes)
+        graph = replace(
+            self.old, nodes=nodes, outputs=outputs, lengths={}, until=self.until, requirements=(), checkpoints=()
+        )
+        return _with_dims(graph, self.lengths.longest)
+
+    def _define(self, node: Node) -> None:
+        shell = self.growing.nodes[node.name]
+        pieces = [piece for definition in node.definitions for piece in self._pieces(definition)]
+        if not any(self.lengths.vary(piece.domain.symbols) for piece in pieces):
+            made = tuple(self._piece(node, shell, piece, piece.domain) for piece in pieces)
+            self.growing.nodes[node.name] = replace(shell, definitions=made)
+            return
+        cases = []
+        for piece in pieces:
+            where = self._projected(node, piece.domain)
+            if _somewhere(conjunction(shell.points, where)):
+                made_piece = self._piece(node, shell, piece, where)
+                value = self.growing.add(
+                    f"{node.name}_case", shell.dims, shell.type, [replace(made_piece, domain=TRUE)], piece.at
+                )
+                cases.append((where, piece.domain, value))
+        self.growing.nodes[node.name] = replace(shell, definitions=tuple(self._chosen(shell, cases)))
+
+    def _chosen(self, shell: Node, cases: Sequence[tuple[Condition, Condition, str]]) -> list[Definition]:
+        """Definitions on the parts where the same values may be the right one: that of the condition that holds."""
+        cells: list[tuple[Condition, list[tuple[Condition, str]]]] = [(TRUE, [])]
+        for where, condition, value in cases:
+            found = []
+            for cell, holding in cells:
+                inside, outside = conjunction(cell, where), conjunction(cell, negation(where))
+                if _somewhere(conjunction(shell.points, inside)):
+                    found.append((inside, [*holding, (condition, value)]))
+                if _somewhere(conjunction(shell.points, outside)):
+                    found.append((outside, holding))
+            cells = found
+        definitions = []
+        for cell, holding in cells:
+            if not holding:
+                continue  # a plain node is needed nowhere there
+            cell = simplified(cell, conjunction(shell.points, facts(shell.points.symbols)))
+            space = Space(self.growing, shell.dims, conjunction(shell.points, cell), shell.at, shell.name)
+            *others, (_, last) = holding
+            chosen = space.current(last)
+            for condition, value in reversed(others):
+                chosen = space.current(value).where(self.lengths.truth(space, condition), chosen)
+            source = self.growing.nodes[chosen.access.source]
+            definitions.append(copy_of(chosen.access, source, shell.shape, cell, shell.at))
+        return definitions
+
+    def _pieces(self, definition: Definition) -> list[Definition]:
+        """A definition; one that chooses by a condition on lengths as the two that it chooses from."""
+        if not definition.record.chooses or not self.lengths.vary(definition.attributes["condition"].symbols):
+            return [definition]
+        shape = {"shape": definition.attributes["shape"]}
+        return [
+            Definition(
+                conjunction(definition.domain, definition.read_where(k)), "broadcast", (read,), shape, definition.at
+            )
+            for k, read in enumerate(definition.operands)
+        ]
+
+    def _piece(self, node: Node, shell: Node, definition: Definition, where: Condition) -> Definition:
+        """What a definition computes at the longest rows, on some part of the node."""
+        space = Space(self.growing, shell.dims, conjunction(shell.points, where), definition.at, node.name)
+        if definition.op == "host":
+            self._check_host(node, definition)
+        types = tuple(operand_type(access, self.old[access.source]) for access in definition.operands)
+        accesses = tuple(self._cut_short(definition, types, number) for number in range(len(types)))
+        values = tuple(self._read(space, access) for access in accesses)
+        # An axis that ends in zeros counts whole.
+        types = tuple(
+            kind if access is read else operand_type(access, self.growing.nodes[access.source])
+            for access, read, kind in zip(accesses, definition.operands, types, strict=True)
+        )
+        made = rewritten(Application(self.lengths, space, node, definition, values, types))
+        return replace(made, domain=where)
+
+    def _cut_short(self, definition: Definition, types: tuple[TensorType, ...], number: int) -> Access:
+        """A read of rows that are summed: of zeros beyond their ends, which are put there step by step.
+
+        A sum of products then stays one, which a contraction over all rows can be made of.
+        """
+        access = definition.operands[number]
+        source = self.old[access.source]
+        varying = [d for d, step in source.steps(access).items() if self.lengths.vary(step.symbols)]
+        if len(varying) != 1 or source.is_input or source.recurrent or not dtypes.is_float(source.dtype):
+            return access
+        (dim,) = varying
+        step = source.steps(access)[dim]
+        still = all(s is Term.of(d) for d, s in source.steps(access).items() if d is not dim)
+        if not isinstance(step, Range) or step.step != 1 or self.lengths.vary(step.start.symbols) or not still:
+            return access
+        if definition.record.external or definition.record.calls:
+            return access
+        signature = definition.record.signature(types, definition.attributes)
+        label = signature.operands[number][0]
+        role = signature.roles[label] if label is not None else None
+        inside = set(source.symbols) - {dim}
+        if role is None or role.monoid != "sum" or role.kind != "reduce":
+            return access
+        if not all(s.kind != "dim" or s in inside for s in step.symbols):
+            return access
+        end = lt(Term.of(dim), step.start + step.length)
+        wide = Range(step.start, self.lengths.widest(step.length))
+        steps = tuple(wide if s is dim else Term.of(s) for s in source.symbols)
+        return Access(self._zeroed(source, dim, step.start, end), steps)
+
+    def _zeroed(self, source: Node, dim: Symbol, start: Term, end: Condition) -> str:
+        """A node that is zero beyond a step of each row."""
+        if (source.name, end) not in self.zeroed:
+            shell = self.growing.nodes[source.name]
+            space = Space(self.growing, shell.dims, shell.points, source.at, source.name)
+            only = self._seen_through(source, end)
+            if only is not None and only.op in ("mul", "einsum") and any(dim in a.symbols for a in only.operands):
+                made = self._product(source, only, space, dim, start, end)
+            else:
+                made = space.current(source.name).where(self.lengths.truth(space, end))
+            self.zeroed[source.name, end] = made.access.source
+        return self.zeroed[source.name, end]
+
+    def _seen_through(self, node: Node, inside: Condition) -> Definition | None:
+        """The definition of a plain node where a condition holds, or of what it copies, in terms of its own dims."""
+        here = conjunction(node.points, inside)
+        found = _only(node, here)
+        while found is not None and found.op == "copy" and not found.operands[0].ranges:
+            copied = self.old[found.operands[0].source]
+            steps = {d: s for d, s in copied.steps(found.operands[0]).items() if isinstance(s, Term)}
+            moved = [d for d, s in steps.items() if s is not Term.of(d)]
+            if any(d in s.over for d in moved for s in conjunction(copied.points).symbols):
+                return None
+            renamed = replace(copied, definitions=tuple(_moved(d, steps) for d in copied.definitions))
+            found = _only(renamed, here)
+        return found
+
+    def _product(self, source: Node, only: Definition, space: Space, dim: Symbol, start: Term, end: Condition) -> Value:
+        """A product whose factors at each step are zero beyond the end, those of whole rows where a row has no step."""
+        outer = tuple(d for d in space.dims if d.symbol is not dim)
+        rows = Space(self.growing, outer, TRUE, space.at, space.prefix)
+        some = end.substitute({dim: start})
+        owners = {d for s in some.symbols for d in (s, *s.over)}
+        values = []
+        for access in only.operands:
+            if dim in access.symbols:
+                values.append(self._read(space, access).where(self.lengths.truth(space, end)))
+            elif owners & access.symbols:
+                row = self._read(rows, access).where(self.lengths.truth(rows, some))
+                values.append(space.read(row.access))
+            else:
+                values.append(self._read(space, access))
+        types = tuple(operand_type(access, self.old[access.source]) for access in only.operands)
+        made = rewritten(Application(self.lengths, space, source, only, tuple(values), types))
+        kind = self.growing.nodes[source.name].type
+        return space.current(self.growing.add(f"{source.name}_ended", space.dims, kind, [made], only.at))
+
+    def _check_host(self, node: Node, definition: Definition) -> None:
+        if definition.effect is not None and self.lengths.vary(node.rectangle.symbols):
+            raise UnsupportedError(
+                f"{described(node)} has an effect at the steps of rows of different lengths, which compiled programs "
+                "compute beyond the end of the shorter rows too",
+                fix="run it with pr.evaluate, or give the effect the dims of the rows alone",
+                at=definition.at,
+            )
+
+    def _read(self, space: Space, access: Access) -> Value:
+        """What an access reads, with the steps that depend on lengths picked out of all that there are."""
+        source = self.growing.nodes[access.source]
+        steps: list[Term | Range] = []
+        picked: list[tuple[int, Term | Range]] = []
+        axis = 0
+        for dim, step in zip(source.dims, access.steps, strict=True):
+            start = step.start if isinstance(step, Range) else step
+            turned = isinstance(step, Range) and step.step < 0 and self.lengths.vary(step.length.symbols)
+            if self.lengths.vary(start.symbols) or turned:
+                picked.append((axis, step))
+                steps.append(Range(ZERO, dim.extent))
+            elif isinstance(step, Range):
+                steps.append(Range(step.start, self.lengths.widest(step.length), step.step))
+            else:
+                steps.append(step)
+            axis += isinstance(steps[-1], Range)
+        value = space.read(Access(access.source, tuple(steps)))
+        for axis, step in reversed(picked):
+            if isinstance(step, Range):
+                size = self.lengths.widest(step.length)
+                value = value.apply("take", positions(self.lengths, space, step.start, size, step.step), axis=axis)
+            else:
+                value = value.apply("take", self.lengths.value(space, step), axis=axis)
+        return value
+
+
+def _only(node: Node, here: Condition) -> Definition | None:
+    """The definition of a plain node that holds wherever a condition does."""
+    known = conjunction(here, facts(here.symbols))
+    holding = (d for d in node.definitions if d.domain is TRUE or proves(known, d.domain))
+    return None if node.recurrent else next(holding, None)
+
+
+def _somewhere(condition: Condition) -> bool:
+    """Whether a condition holds at some point, at some bounds."""
+    return not solutions(conjunction(condition, facts(condition.symbols))).is_empty
+
+
+def _with_dims(graph: Graph, longest: Mapping[Symbol, Symbol]) -> Graph:
+    """The graph with the dims of the longest rows in place of the ragged ones."""
+    dims = {s: longest[s.bound] for node in graph for s in node.symbols if s.bound is not None and s.bound in longest}
+    new = {s: s.with_(bound=bound) for s, bound in dims.items() if bound is not s.bound}
+    mapping = {old: Term.of(symbol) for old, symbol in new.items()}
+    if not mapping:
+        return graph
+    nodes = {}
+    for node in graph:
+        kind = TensorType(tuple(n.substitute(mapping) for n in node.shape), node.dtype)
+        nodes[node.name] = replace(
+            node,
+            dims=tuple(NodeDim(new.get(d.symbol, d.symbol), d.extent.substitute(mapping)) for d in node.dims),
+            type=kind,
+            domain=node.domain.substitute(mapping),
+            definitions=tuple(_moved(definition, mapping) for definition in node.definitions),
+        )
+    declared = {old: new.get(symbol, symbol) for old, symbol in graph.declared.items()}
+    until = {new.get(dim, dim): name for dim, name in graph.until.items()}
+    return replace(graph, nodes=nodes, declared=declared, until=until)
+
+
+def _moved(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:
+    return replace(
+        definition,
+        domain=definition.domain.substitute(mapping),
+        operands=tuple(access.substitute(mapping) for access in definition.operands),
+        attributes={
+            k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in definition.attributes.items()
+        },
+    )
+
+
+__all__ = ["rectangular"]

@@ -1,0 +1,81 @@
+"""`llm.load(path, mesh=mesh)`: how a language model is spread over devices.
+
+The axis `model` of a mesh, or its only axis, spreads weights as Megatron-LM does: the matrices that make heads and
+hidden units by what they make, those that read them by what they read, so that attention and the perceptron of a layer
+each need one all-reduce. Keys and values so far lie with their heads. The axis `data` spreads the sequences of a batch,
+which share nothing. A matrix whose heads or units do not divide into as many parts is on every device.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.llm.config import Config
+
+MAKES = re.compile(r"\.(q_proj|k_proj|v_proj|gate_proj|up_proj)\.(weight|bias)$")
+READS = re.compile(r"\.(o_proj|down_proj)\.weight$")
+SEQUENCES = {"prompt": 1, "tokens": 1, "lengths": 0, "limits": 0}
+"""The inputs that have an axis of sequences, and which of their axes it is."""
+
+
+def weight_specs(config: Config, shapes: dict[str, tuple[int, ...]], mesh: Any) -> dict[str, tuple[str | None, ...]]:
+    """Over which axis of the mesh each axis of a weight goes; weights that are not named are on every device."""
+    if config.formats:
+        raise UnsupportedError(
+            "quantised weights cannot be spread over devices yet", fix='load it with dtype="bfloat16", or without mesh='
+        )
+    axis = "model" if "model" in mesh.shape else next((name for name in mesh.shape if name != "data"), None)
+    if axis is None:
+        return {}
+    ways = mesh.shape[axis]
+    found: dict[str, tuple[str | None, ...]] = {}
+    for name, shape in shapes.items():
+        at = _axis(name, shape)
+        if at is not None and _divides(config, name, shape[at], ways):
+            found[name] = tuple(axis if number == at else None for number in range(len(shape)))
+    return found
+
+
+def _axis(name: str, shape: tuple[int, ...]) -> int | None:
+    """The axis of heads, hidden units or words of a weight, if it has one."""
+    made = MAKES.search(name)
+    if made is not None:
+        return len(shape) - (1 if made[2] == "bias" else 2)
+    if READS.search(name):
+        return len(shape) - 1
+    return len(shape) - 2 if name == "lm_head.weight" else None
+
+
+def _divides(config: Config, name: str, length: int, ways: int) -> bool:
+    """Whether every device gets whole heads."""
+    if ".self_attn." in name:
+        heads = config.kv_heads if re.search(r"\.[kv]_proj\.", name) else config.heads
+        return math.gcd(heads, config.kv_heads) % ways == 0
+    return length % ways == 0
+
+
+def devices_of(
+    mesh: Any, specs: dict[str, tuple[str | None, ...]], batch: int, inputs: Sequence[str]
+) -> dict[str, Any]:
+    """What a program for so many sequences is compiled with; `inputs` are those with an axis of sequences."""
+    if mesh is None:
+        return {}
+    shard: dict[str, Any] = dict(specs)
+    if "data" in mesh.shape and batch > 1 and batch % mesh.shape["data"] == 0:
+        shard |= {name: (*(None,) * SEQUENCES[name], "data") for name in inputs}
+    return {"mesh": mesh, "shard": shard}
+
+
+def spread_weights(weights: dict[str, Any], specs: dict[str, tuple[str | None, ...]], mesh: Any) -> dict[str, Any]:
+    """Weights on their devices, moved there once."""
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from polyrhythm.compiler.backends.jax.run.mesh import put
+    from polyrhythm.compiler.backends.jax.run.placing import auto_mesh
+
+    whole = auto_mesh(mesh)
+    return {name: put(w, NamedSharding(whole, PartitionSpec(*specs.get(name, ())))) for name, w in weights.items()}

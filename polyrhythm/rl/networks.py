@@ -1,0 +1,169 @@
+"""Encoders: what an agent sees as a vector of features, whatever the space.
+
+Images stay in their dtype (uint8) wherever they are stored; they are cast and divided by 255 here, at the input of the
+convolutions, on the device. Of dicts and tuples the features of all parts stand side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyrhythm.language.functions import concat, one_hot, relu, reshape, transpose, unsqueeze
+from polyrhythm.language.tensor import Tensor
+from polyrhythm.nn.convolutions import Conv2d
+from polyrhythm.nn.layers import MLP, Linear
+from polyrhythm.nn.module import Module
+from polyrhythm.rl.distributions import flat_one_hot, flattened
+from polyrhythm.rl.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, as_spaces
+
+Rng = np.random.Generator | None
+
+
+class Encoder(Module):
+    """Features of observations from any space; `size` is how many.
+
+    >>> import polyrhythm as pr
+    >>> seen = Encoder({"speed": Box((2,)), "gear": Discrete(3)})
+    >>> pr.evaluate(seen({"speed": pr.ones((1, 2)), "gear": pr.constant([2])})).tolist()
+    [[1.0, 1.0, 0.0, 0.0, 1.0]]
+    """
+
+    def __init__(self, observations: Spaces, rng: Rng = None) -> None:
+        self.spaces = _Kept(_leaves(as_spaces(observations)))
+        self.images = [
+            Convolutions(space, rng) for space in self.spaces.kept if isinstance(space, Box) and is_image(space)
+        ]
+        self.size = sum(_size(space) for space in self.spaces.kept if not is_image(space))
+        self.size += sum(image.size for image in self.images)
+
+    def __call__(self, observation: Any) -> Tensor:
+        """Features, for each leading index."""
+        images, parts = iter(self.images), []
+        for space, leaf in zip(self.spaces.kept, _leaves(observation), strict=True):
+            parts.append(next(images)(leaf) if is_image(space) else _plain(space, leaf))
+        return parts[0] if len(parts) == 1 else concat(parts, -1)
+
+
+class Convolutions(Module):
+    """Convolutions for images, channels first or last: those of DQN (Mnih et al., 2015), smaller for small images.
+
+    >>> import polyrhythm as pr
+    >>> layers = Convolutions(Box((10, 10, 4), 0, 255, "uint8"))
+    >>> pr.evaluate(layers(pr.ones((2, 10, 10, 4), "uint8"))).shape, layers.size
+    ((2, 128), 128)
+    """
+
+    def __init__(self, space: Box, rng: Rng = None) -> None:
+        self.last = space.shape[-1] == min(space.shape)
+        channels, *sides = (space.shape[-1], *space.shape[:-1]) if self.last else space.shape
+        large = min(sides) >= 36
+        plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1)]
+        self.scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
+        self.layers = []
+        for outputs, window, stride in plan:
+            layer = Conv2d(channels, outputs, window, stride, rng=rng)
+            layer.weight = orthogonal(_shape(layer), math.sqrt(2), rng)
+            layer.bias = np.zeros(outputs, np.float32)
+            self.layers.append(layer)
+            channels, sides = outputs, [(side - window) // stride + 1 for side in sides]
+        self.size = 512 if large else 128
+        self.project = linear(channels * math.prod(sides), self.size, math.sqrt(2), rng)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Features of images with any leading axes."""
+        leading, shape = images.shape[:-3], images.shape[-3:]
+        x = reshape(images, (-1, *shape)).cast("float32") * self.scale
+        x = transpose(x, (0, 3, 1, 2)) if self.last else x
+        for layer in self.layers:
+            x = relu(layer(x))
+        return reshape(relu(self.project(flattened(x, 3))), (*leading, self.size))
+
+
+def is_image(space: Space) -> bool:
+    """Whether an observation is taken for an image: three axes.
+
+    >>> is_image(Box((4, 84, 84), 0, 255, "uint8")), is_image(Box((4,)))
+    (True, False)
+    """
+    return isinstance(space, Box) and len(space.shape) == 3
+
+
+def mlp(sizes: Sequence[int], between: Callable[[Tensor], Tensor], last: float, rng: Rng) -> MLP:
+    """Layers with orthogonal weights: as large as PPO is commonly begun, but for the last.
+
+    >>> [layer.weight.shape for layer in mlp([3, 4, 2], relu, 1.0, None).layers]
+    [(4, 3), (2, 4)]
+    """
+    network = MLP(sizes, between, rng=rng)
+    for layer in network.layers:
+        layer.weight = orthogonal(_shape(layer), last if layer is network.layers[-1] else math.sqrt(2), rng)
+        layer.bias = np.zeros(layer.weight.shape[0], np.float32)
+    return network
+
+
+def linear(inputs: int, outputs: int, gain: float, rng: Rng) -> Linear:
+    """One layer with orthogonal weights.
+
+    >>> linear(3, 2, 1.0, None).weight.shape
+    (2, 3)
+    """
+    layer = Linear(inputs, outputs, rng=rng)
+    layer.weight, layer.bias = orthogonal((outputs, inputs), gain, rng), np.zeros(outputs, np.float32)
+    return layer
+
+
+def orthogonal(shape: tuple[int, ...], gain: float, rng: Rng = None) -> np.ndarray:
+    """A matrix with orthogonal rows, or columns if it has more rows (Saxe et al., 2014), times a number.
+
+    Of an array with more axes all but the first count as one.
+
+    >>> w = orthogonal((2, 3), 2.0)
+    >>> bool(np.allclose(w @ w.T, 4 * np.eye(2), atol=1e-5))
+    True
+    """
+    rows, columns = shape[0], math.prod(shape[1:])
+    drawn = (rng or np.random.default_rng()).normal(size=(max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(drawn)
+    q *= np.sign(np.diag(r))
+    return (gain * (q if rows >= columns else q.T)).reshape(shape).astype(np.float32)
+
+
+def _shape(layer: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in layer.weight.shape)
+
+
+class _Kept:
+    """A list of spaces that is no list of modules."""
+
+    def __init__(self, kept: list[Space]) -> None:
+        self.kept = kept
+
+
+def _leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        return [leaf for part in tree.values() for leaf in _leaves(part)]
+    if isinstance(tree, tuple):
+        return [leaf for part in tree for leaf in _leaves(part)]
+    return [tree]
+
+
+def _size(space: Space) -> int:
+    """How many features an observation has that is not an image."""
+    if isinstance(space, MultiDiscrete):
+        return sum(space.nvec)
+    return space.size if isinstance(space, Box) else space.n
+
+
+def _plain(space: Space, x: Tensor) -> Tensor:
+    if isinstance(space, Discrete):
+        return one_hot(x, space.n)
+    if isinstance(space, MultiDiscrete):
+        return flat_one_hot(x, space.nvec)
+    floats = x if x.dtype == np.float64 else x.cast("float32")
+    if isinstance(space, MultiBinary):
+        return floats
+    return flattened(floats, len(space.shape)) if space.shape else unsqueeze(floats, -1)

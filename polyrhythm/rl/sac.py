@@ -1,0 +1,192 @@
+"""Soft actor-critic (Haarnoja et al., 2018) with automatic temperature, for continuous and for discrete actions.
+
+Each update moves the temperature, then the critics, then the actor by the critics just moved, and at last the targets.
+With several choices of action (Christodoulou, 2019) expectations over actions are sums instead of draws.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from polyrhythm import optim
+from polyrhythm.language.functions import exp, log_softmax, one_hot, randint, softmax, square, value, where
+from polyrhythm.language.gradient import detach, grad
+from polyrhythm.language.index import dim
+from polyrhythm.language.inputs import parameter
+from polyrhythm.language.tensor import Tensor
+from polyrhythm.nn.module import Module
+from polyrhythm.optim.states import mapped
+from polyrhythm.rl.actors import StochasticActor
+from polyrhythm.rl.distributions import Categorical, SquashedNormal
+from polyrhythm.rl.replay import Replay, Transitions
+from polyrhythm.rl.running import Source, episodes
+from polyrhythm.rl.spaces import Discrete, Space, Spaces
+from polyrhythm.rl.training import Training, mean_of
+from polyrhythm.rl.values import Critics, least, polyak
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What there is to choose, with the customary choices. Steps are those of all environments together."""
+
+    steps: int = 1
+    updates: int = 1
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    critic_learning_rate: float = 1e-3
+    gamma: float = 0.99
+    tau: float = 0.005
+    buffer_size: int = 100_000
+    learning_starts: int = 1_000
+    temperature: float | None = None
+    """The weight of the entropy; None learns it."""
+    target_entropy: float | None = None
+    """What a learnt temperature keeps the entropy at; None takes minus the size of an action, or 0.89 of the most."""
+
+
+class SoftActorCritic(Module):
+    """What SAC trains: an actor and two critics.
+
+    >>> from polyrhythm import rl
+    >>> sorted(SoftActorCritic((3,), rl.Box((1,), -2.0, 2.0), (4,)).weights())[0]
+    'actor.network.layers.0.bias'
+    """
+
+    def __init__(
+        self, observations: Spaces, actions: Space, hidden: tuple[int, ...] = (256, 256), rng: Any = None
+    ) -> None:
+        self.actor = StochasticActor(observations, actions, hidden, rng)
+        self.critics = Critics(observations, actions, hidden, rng)
+
+    @property
+    def actions(self) -> Space:
+        """What an action is."""
+        return self.actor.actions
+
+    def act(self, observation: Any, along: Any = None) -> Tensor:
+        """The action without noise."""
+        return self.actor(observation).mode()
+
+
+class Choice(NamedTuple):
+    """How a policy acts: a draw and how likely it is, or the probabilities of all choices."""
+
+    action: Tensor | None
+    probabilities: Tensor | None
+    log_prob: Tensor
+
+    def mean(self, x: Tensor) -> Tensor:
+        """What is expected of x: one number per row; of all choices the sum by their probabilities."""
+        return x if self.probabilities is None else (self.probabilities * x).sum(-1)
+
+
+def choice(policy: Categorical | SquashedNormal, dims: Any, name: str) -> Choice:
+    """How a distribution acts."""
+    if isinstance(policy, Categorical):
+        return Choice(None, softmax(policy.logits, -1), log_softmax(policy.logits, -1))
+    action, log_prob = policy.sample_and_log_prob(dims, name)
+    return Choice(action, None, log_prob)
+
+
+def critic_loss(critics: Critics, targets: Critics, batch: Transitions, following: Choice, alpha: Tensor) -> Tensor:
+    """`(Q(s, a) - r - gamma E[min Q'(s', a') - alpha log pi(a' | s')]) ** 2`, of both critics."""
+    q = least(targets(batch.following, following.action))
+    after = following.mean(q - alpha * following.log_prob)
+    wanted = detach(batch.reward + batch.discount * after)
+    values = critics(batch.observation, None if critics.discrete else batch.action)
+    if critics.discrete:
+        values = [(v * one_hot(batch.action, int(v.shape[-1]))).sum(-1) for v in values]
+    return sum(
+        (mean_of(square(v - wanted), batch.weight) for v in values[1:]),
+        mean_of(square(values[0] - wanted), batch.weight),
+    )
+
+
+def actor_loss(critics: Critics, batch: Transitions, acted: Choice, alpha: Tensor) -> Tensor:
+    """`E[alpha log pi(a | s) - min Q(s, a)]`."""
+    q = least(critics(batch.observation, acted.action))
+    return mean_of(acted.mean(alpha * acted.log_prob - q), batch.weight)
+
+
+def temperature_loss(log_alpha: Tensor, acted: Choice, target_entropy: float, weight: Tensor | None = None) -> Tensor:
+    """`-log alpha E[log pi(a | s) + target]`: the temperature rises while there is too little entropy."""
+    lack = detach(acted.mean(acted.log_prob + target_entropy))
+    return -mean_of(log_alpha * lack, weight)
+
+
+def sac(source: Source, model: SoftActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008
+    """Train an actor and critics: one program, whose iterations are a bound of the call.
+
+    >>> from polyrhythm import rl
+    >>> swings = rl.Arrays(rl.Pendulum(), 1)
+    >>> training = sac(swings, SoftActorCritic(swings.observations, swings.actions, (4,)))
+    >>> sorted(training.outputs)
+    ['actor_loss', 'critic_loss', 'entropy', 'episodes', 'return', 'temperature', 'weights']
+    """
+    i, iterations = dim("i")
+    t, last = dim("t")
+    u, updates = dim("u")
+    rows, dims = settings.steps * source.count, (i, u)
+    early = value(i) < settings.learning_starts // rows
+    first = {"actor": model.actor.parameters("actor."), "critics": model.critics.parameters("critics.")}
+    first["log_alpha"] = parameter("log_alpha", (), np.float32(math.log(settings.temperature or 1.0)))
+    weights = optim.over(u, first, outer=i)
+    targets = polyak(u, first["critics"], weights["critics"], settings.tau, i, skip=early)
+
+    acting = model.actor.using(mapped(lambda w: w[{u: 0, i: i}], weights["actor"]))
+
+    def act(seen: Any) -> Tensor:
+        drawn = acting(seen).sample((i, t), name="actions")
+        if isinstance(source.actions, Discrete):
+            random = randint((source.count,), 0, source.actions.n, dims=(i, t), name="random actions")
+        else:
+            assert model.actor.limits is not None
+            random = model.actor.limits.random(source.count, (i, t))
+        return where(early, random, drawn)
+
+    steps = source.run(i, t, act)
+    replay = Replay(i, t, u, steps, source.count, settings.steps, settings.buffer_size)
+    batch = replay.transitions(replay.uniform(settings.batch_size), settings.gamma)
+    actor, critics = model.actor.using(weights["actor"]), model.critics.using(weights["critics"])
+    acted = choice(actor(batch.observation), dims, "replayed actions")
+    following = choice(actor(batch.following), dims, "following actions")
+
+    alpha = detach(exp(weights["log_alpha"]))
+    rate, options = settings.learning_rate, {"outer": i, "skip": early}
+    if settings.temperature is None:
+        goal = temperature_loss(weights["log_alpha"], acted, target_entropy(source.actions, settings), batch.weight)
+        optim.adam(u, weights["log_alpha"], grad(goal, weights["log_alpha"]), rate, **options)  # type: ignore[arg-type]
+    else:
+        weights["log_alpha"][u + 1] = weights["log_alpha"]
+    found = critic_loss(critics, model.critics.using(targets), batch, following, alpha)
+    slopes = grad(found, weights["critics"])
+    optim.adam(u, weights["critics"], slopes, settings.critic_learning_rate, **options)  # type: ignore[arg-type]
+    moved = model.critics.using(mapped(lambda w: detach(w[{u: u + 1}]), weights["critics"]))
+    wanted = actor_loss(moved, batch, acted, alpha)
+    optim.adam(u, weights["actor"], grad(wanted, weights["actor"]), rate, **options)  # type: ignore[arg-type]
+
+    count, score = episodes(i, t, steps)
+    whole = {u: slice(0, updates)}
+    outputs: dict[str, Any] = {"return": score, "episodes": count, "critic_loss": found[whole].mean()}
+    outputs |= {"actor_loss": wanted[whole].mean(), "temperature": alpha[whole].mean()}
+    outputs["entropy"] = (-acted.mean(acted.log_prob)).mean()[whole].mean()
+    named = {k: weights[k] for k in ("actor", "critics")}
+    after = {f"{k}.{name}": w[{u: updates, i: i}] for k, part in named.items() for name, w in part.items()}
+    outputs["weights"] = {name: w[{i: iterations - 1}] for name, w in after.items()}
+    return Training(i, iterations, outputs, {last: settings.steps, updates: settings.updates}, steps, after)
+
+
+def target_entropy(actions: Space, settings: Settings) -> float:
+    """The entropy that a learnt temperature keeps.
+
+    >>> from polyrhythm import rl
+    >>> target_entropy(rl.Box((3,)), Settings())
+    -3.0
+    """
+    if settings.target_entropy is not None:
+        return settings.target_entropy
+    return 0.89 * math.log(actions.n) if isinstance(actions, Discrete) else -float(math.prod(actions.shape))

@@ -1,0 +1,1 @@
+"""Programs on several devices: each case runs in a process of its own with forced host devices."""

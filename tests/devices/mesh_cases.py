@@ -1,0 +1,390 @@
+"""Programs on a mesh of all devices: equal to one device, and nothing that is spread is gathered."""
+
+import tempfile
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm import nn, optim
+from polyrhythm.compiler.backends.jax.run.collectives import Collective, collectives
+
+DEVICES = jax.device_count()
+RANDOM = np.random.default_rng(0)
+
+
+def _normal(*shape: int) -> Any:
+    return RANDOM.normal(size=shape).astype("float32")
+
+
+def _mesh(*names: str) -> Any:
+    if len(names) == 1:
+        return jax.make_mesh((DEVICES,), names)
+    first = 2 if DEVICES % 2 == 0 else 1
+    return jax.make_mesh((first, DEVICES // first), names)
+
+
+def _talk(program: pr.Program) -> list[Collective]:
+    """The collectives of everything that a program has compiled."""
+    texts = [compiled.as_text() for compiled in program.backend.executor.programs.values()]
+    return [one for text in texts for one in collectives(text, DEVICES)]
+
+
+def _kinds(program: pr.Program) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in _talk(program):
+        found[one.kind] = found.get(one.kind, 0) + 1
+    return found
+
+
+def _close(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.shape == b.shape, (a.shape, b.shape)
+        assert np.allclose(a, b, rtol=tolerance, atol=tolerance), np.abs(a - b).max()
+
+
+def training(width: int = 8, hidden: int = 16) -> tuple[dict[str, pr.Tensor], pr.Dim, pr.Bound, pr.Dim, pr.Bound]:
+    """A perceptron with two layers, trained by Adam over iterations i on a batch b."""
+    b, B = pr.dim("b")
+    i, I = pr.dim("i")
+    x, y = pr.input("x", (width,), (b,)), pr.input("y", (), (b,))
+    start = {"w1": pr.input("w1", (width, hidden)), "w2": pr.input("w2", (hidden,))}
+    w = {name: pr.recurrent(value.shape, (i,)) for name, value in start.items()}
+    m = {name: pr.recurrent(value.shape, (i,)) for name, value in start.items()}
+    v = {name: pr.recurrent(value.shape, (i,)) for name, value in start.items()}
+    error = pr.tanh(x @ w["w1"]) @ w["w2"] - y
+    loss = (error * error)[{b: slice(0, B)}].mean(0)
+    slopes = dict(zip(w, pr.grad(loss, list(w.values())), strict=True))
+    for name, value in start.items():
+        slope = slopes[name]
+        w[name][0] = value
+        m[name][0] = pr.zeros(value.shape)
+        v[name][0] = pr.zeros(value.shape)
+        m[name][i + 1] = 0.9 * m[name] + 0.1 * slope
+        v[name][i + 1] = 0.99 * v[name] + 0.01 * slope * slope
+        w[name][i + 1] = w[name] - 0.01 * m[name][i + 1] / (pr.sqrt(v[name][i + 1]) + 1e-4)
+    outputs = {"losses": loss, "w1": w["w1"][I - 1], "w2": w["w2"][I - 1], "m1": m["w1"][I - 1]}
+    return outputs, b, B, i, I
+
+
+def _data(rows: int) -> dict[str, Any]:
+    return {"x": _normal(rows, 8), "y": _normal(rows), "w1": 0.3 * _normal(8, 16), "w2": 0.3 * _normal(16)}
+
+
+def case_training() -> dict[str, int]:
+    outputs, b, _, _, I = training()
+    plain = pr.compile(outputs)
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    for rows in (1, 5, 40, 64):
+        data = _data(rows)
+        _close(program(**data, bounds={I: 6}), plain(**data, bounds={I: 6}))
+    kinds = _kinds(program)
+    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    return kinds
+
+
+def case_optimiser_of_the_library() -> dict[str, int]:
+    b, B = pr.dim("b")
+    i, I = pr.dim("i")
+    model = nn.MLP([8, 16, 1], rng=np.random.default_rng(0))
+    x, y = pr.input("x", (8,), (b,)), pr.input("y", (1,), (b,))
+    weights = optim.over(i, model.parameters())
+    loss = ((model.using(weights)(x) - y) ** 2).sum()[{b: slice(0, B)}].mean()
+    optim.adamw(i, weights, optim.clip_by_global_norm(i, pr.grad(loss, weights), 1.0), 0.01)
+    outputs = {"loss": loss[0:I], "last": {name: w[I] for name, w in weights.items()}}
+    plain = pr.compile(outputs)
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    data = {"x": _normal(40, 8), "y": _normal(40, 1)}
+    _close(program(**data, bounds={I: 5}), plain(**data, bounds={I: 5}))
+    kinds = _kinds(program)
+    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    return kinds
+
+
+def case_fsdp() -> dict[str, int]:
+    """Parameters and the state of the optimiser are spread; only parameters are gathered, gradients are summed."""
+    outputs, b, _, _, I = training()
+    plain = pr.compile(outputs)
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data", "w1": ("data",), "w2": ("data",)})
+    data = _data(40)
+    _close(found := program(**data, bounds={I: 6}), plain(**data, bounds={I: 6}))
+    spread = jax.tree.map(np.shape, found)
+    assert spread["w1"] == (8, 16)
+    for one in _talk(program):
+        assert one.kind in ("all-reduce", "all-gather", "reduce-scatter"), one
+        if one.kind == "all-gather":  # of a parameter, never of rows of the batch
+            assert all(shape in ((8, 16), (16,)) for _, shape in one.shapes), one
+    if DEVICES > 1:
+        jax_data: dict[str, Any] = {name: jax.numpy.asarray(value) for name, value in data.items()}
+        kept = program(**jax_data, bounds={I: 6})
+        assert not kept["m1"].sharding.is_fully_replicated, kept["m1"].sharding
+        assert not kept["w1"].sharding.is_fully_replicated, kept["w1"].sharding
+    return _kinds(program)
+
+
+def case_tensor_parallel_mlp() -> dict[str, int]:
+    """Columns of the first matrix and rows of the second: one all-reduce, Megatron's pattern."""
+    b, _ = pr.dim("b")
+    x = pr.input("x", (8,), (b,))
+    w1, w2 = pr.input("w1", (8, 32)), pr.input("w2", (32, 8))
+    y = pr.tanh(x @ w1) @ w2
+    data = {"x": _normal(5, 8), "w1": _normal(8, 32), "w2": _normal(32, 8)}
+    shard = {"w1": (None, "model"), "w2": ("model", None)}
+    program = pr.compile(y, mesh=_mesh("model"), shard=shard)
+    _close(program(**data), np.tanh(data["x"] @ data["w1"]) @ data["w2"], 1e-4)
+    kinds = _kinds(program)
+    assert kinds == ({"all-reduce": 1} if DEVICES > 1 else {}), _talk(program)
+    both = pr.compile(y, mesh=_mesh("data", "model"), shard={b: "data", **shard})
+    _close(both(**data), np.tanh(data["x"] @ data["w1"]) @ data["w2"], 1e-4)
+    assert set(_kinds(both)) <= {"all-reduce"}, _talk(both)
+    return kinds
+
+
+def _attention(heads: int = 8, width: int = 16) -> tuple[pr.Tensor, pr.Dim, pr.Dim, dict[str, Any]]:
+    """Causal attention over t with weights by head, for a batch b."""
+    b, _ = pr.dim("b")
+    t, _ = pr.dim("t")
+    x = pr.input("x", (width,), (b, t))
+    w = {n: pr.input(n, (width, heads, 4)) for n in ("q", "k", "v")}
+    out = pr.input("o", (heads, 4, width))
+    q, k, v = (pr.einsum("i,ihd->hd", x, w[n]) for n in ("q", "k", "v"))
+    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[b, 0 : t + 1]) / 2.0, axis=-1)
+    y = pr.einsum("hd,hdi->i", pr.einsum("hs,shd->hd", weights, v[b, 0 : t + 1]), out)
+    data = {n: 0.3 * _normal(width, heads, 4) for n in ("q", "k", "v")}
+    return y, b, t, {**data, "o": 0.3 * _normal(heads, 4, width), "x": _normal(5, 12, width)}
+
+
+HEADS = {"[qkv]": (None, "model", None), "o": ("model", None, None)}
+
+
+def case_tensor_parallel_attention() -> dict[str, int]:
+    y, b, _, data = _attention()
+    expected = pr.compile(y)(**data)
+    program = pr.compile(y, mesh=_mesh("model"), shard=HEADS)
+    _close(program(**data), expected)
+    kinds = _kinds(program)
+    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    # One of the results, and one that finds whether a row is finite.
+    large = [one for one in _talk(program) if one.bytes > 4 * 8]
+    assert len(large) == (1 if DEVICES > 1 else 0), large
+    both = pr.compile(y, mesh=_mesh("data", "model"), shard={b: "data", **HEADS})
+    _close(both(**data), expected)
+    assert set(_kinds(both)) <= {"all-reduce"}, _talk(both)
+    return kinds
+
+
+def decoding(heads: int = 8, width: int = 16) -> tuple[pr.Tensor, pr.Dim, pr.Dim, pr.Bound, dict[str, Any]]:
+    """Sequences b that each go on from their own outputs, step by step, with a cache of keys and values."""
+    b, _ = pr.dim("b")
+    t, T = pr.dim("t")
+    start = pr.input("start", (width,), (b,))
+    w = {n: pr.input(n, (width, heads, 4)) for n in ("q", "k", "v")}
+    out = pr.input("o", (heads, 4, width))
+    h = pr.recurrent((width,), (b, t))
+    q, k, v = (pr.einsum("i,ihd->hd", h, w[n]) for n in ("q", "k", "v"))
+    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[b, 0 : t + 1]) / 2.0, axis=-1)
+    mixed = pr.einsum("hs,shd->hd", weights, v[b, 0 : t + 1])
+    h[b, 0] = start
+    h[b, t + 1] = pr.tanh(0.5 * h + pr.einsum("hd,hdi->i", mixed, out))
+    data = {n: 0.3 * _normal(width, heads, 4) for n in ("q", "k", "v")}
+    return h[b, T - 1], b, t, T, {**data, "o": 0.1 * _normal(heads, 4, width), "start": _normal(40, width)}
+
+
+def case_decode_by_sequence() -> dict[str, int]:
+    h, b, _, T, data = decoding()
+    plain = pr.compile(h)
+    program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
+    for rows, steps in ((40, 50), (5, 7), (1, 1), (8, 1100)):
+        given = {**data, "start": data["start"][:rows]}
+        _close(program(**given, bounds={T: steps}), plain(**given, bounds={T: steps}))
+    assert _kinds(program) == {}, _talk(program)
+    return _kinds(program)
+
+
+def case_decode_by_head() -> dict[str, int]:
+    h, _, _, T, data = decoding()
+    data["start"] = data["start"][:4]
+    plain = pr.compile(h)
+    program = pr.compile(h, mesh=_mesh("model"), shard=HEADS)
+    _close(program(**data, bounds={T: 50}), plain(**data, bounds={T: 50}), 1e-4)
+    for one in _talk(program):
+        assert one.kind == "all-reduce", one
+        assert max(one.bytes for one in _talk(program)) <= 4 * 16 * 4, one
+    return _kinds(program)
+
+
+def case_seeds() -> list[float]:
+    b, _ = pr.dim("b")
+    t, T = pr.dim("t")
+    x = pr.input("x", (4,), (b,))
+    y = pr.recurrent((4,), (b, t))
+    y[b, 0] = x
+    y[b, t + 1] = 0.5 * y + pr.normal((4,), dims=(b, t))
+    program = pr.compile(y[b, T - 1], mesh=_mesh("data"), shard={b: "data"})
+    found = program(x=np.zeros((40, 4), "float32"), bounds={T: 9}, seed=3)
+    assert np.array_equal(found, pr.compile(y[b, T - 1])(x=np.zeros((40, 4), "float32"), bounds={T: 9}, seed=3))
+    return np.asarray(found).reshape(-1)[:8].tolist()
+
+
+def case_streams() -> dict[str, int]:
+    data = decoding()[-1]
+    steps = _every_step()
+    plain, program = (pr.compile(steps[0], **how) for how in ({}, {"mesh": _mesh("data"), "shard": {steps[1]: "data"}}))
+    given = {**data, "start": data["start"][:5]}
+    expected = plain(**given, bounds={steps[3]: 20})
+    found = [np.asarray(step) for step in program.stream(over=steps[2], **given, bounds={steps[3]: 20})]
+    _close(np.stack(found, 1), expected)
+    assert _kinds(program) == {}, _talk(program)
+    return {"compilations": len(program.stats.compilations)}
+
+
+def _every_step() -> tuple[pr.Tensor, pr.Dim, pr.Dim, pr.Bound]:
+    """The same as `decoding`, with all steps as the output."""
+    b, _ = pr.dim("b")
+    t, T = pr.dim("t")
+    start = pr.input("start", (16,), (b,))
+    w = {n: pr.input(n, (16, 8, 4)) for n in ("q", "k", "v")}
+    out = pr.input("o", (8, 4, 16))
+    h = pr.recurrent((16,), (b, t))
+    q, k, v = (pr.einsum("i,ihd->hd", h, w[n]) for n in ("q", "k", "v"))
+    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[b, 0 : t + 1]) / 2.0, axis=-1)
+    mixed = pr.einsum("hs,shd->hd", weights, v[b, 0 : t + 1])
+    h[b, 0] = start
+    h[b, t + 1] = pr.tanh(0.5 * h + pr.einsum("hd,hdi->i", mixed, out))
+    return h, b, t, T
+
+
+def case_checkpoints() -> str:
+    outputs, b, _, i, I = training()
+    data = _data(40)
+    expected = pr.compile(outputs)(**data, bounds={I: 8})
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data", "w1": (None, "data")})
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = pr.Checkpoints(folder, over=i, every=3)
+        _close(program(**data, bounds={I: 8}, checkpoint=checkpoints), expected)
+        again = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data", "w1": (None, "data")})
+        _close(again(**data, bounds={I: 8}, checkpoint=checkpoints), expected)
+    return "ok"
+
+
+def case_probe() -> str:
+    b, B = pr.dim("b")
+    x = pr.input("x", (4,), (b,))
+    squares = x * x
+    program = pr.compile(squares[0:B].sum(0), mesh=_mesh("data"), shard={b: "data"})
+    data = _normal(5, 4)
+    _close(program.probe(squares, x=data), data * data)
+    _close(program.probe(squares, at={b: 3}, x=data), (data * data)[3])
+    return "ok"
+
+
+def case_check_nan() -> str:
+    b, B = pr.dim("b")
+    x = pr.input("x", (4,), (b,))
+    program = pr.compile(pr.log(x)[0:B].sum(0), mesh=_mesh("data"), shard={b: "data"}, check_nan=True)
+    data = np.abs(_normal(5, 4))
+    _close(program(x=data), np.log(data).sum(0))
+    data[3, 1] = -1.0
+    with pytest.raises(pr.errors.NotFiniteError) as found:
+        program(x=data)
+    assert found.value.point == {"b": 3}
+    return "ok"
+
+
+def case_memory_is_per_device() -> dict[str, int]:
+    h, b, _, T, _ = decoding()
+    program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
+    one = pr.compile(h, mesh=jax.make_mesh((1,), ("data",)), shard={b: "data"})
+    B = next(bound for bound in program.compiled.loops.bounds if bound.name == "B")
+    many, alone = (p.memory.peak({B: 64, T: 256}) for p in (program, one))
+    assert DEVICES == 1 or many < 1.5 * alone / DEVICES, (many, alone)
+    return {"each": many, "alone": alone}
+
+
+def case_explain() -> str:
+    outputs, b, _, _, I = training()
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    assert "what devices say to each other is known after the first call" in program.explain()
+    program(**_data(40), bounds={I: 6})
+    text = program.explain()
+    assert f"b over data: {DEVICES} devices" in text, text
+    assert DEVICES == 1 or "all-reduce of f32" in text, text
+    return text[text.index("devices:") :][:400]
+
+
+def case_refusals() -> list[str]:
+    b, B = pr.dim("b")
+    t, _T = pr.dim("t")
+    x = pr.input("x", (5,), (b, t))
+    w = pr.input("w", (5, 16))
+    y = pr.recurrent((5,), (b, t))
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = pr.tanh(y) + x[b, t + 1]
+    mesh = _mesh("data")
+    ways: list[tuple[type[Exception], str, Any]] = [
+        (pr.errors.DependentStepsError, "needs", lambda: pr.compile(y, mesh=mesh, shard={t: "data"})),
+        (pr.errors.ShardingError, "no axis", lambda: pr.compile(y, mesh=mesh, shard={b: "nowhere"})),
+        (pr.errors.ShardingError, "one device", lambda: pr.compile(y, backend="numpy", mesh=mesh, shard={b: "data"})),
+        (pr.errors.ShardingError, "no mesh", lambda: pr.compile(y, shard={b: "data"})),
+        (pr.errors.ShardingError, "no input is named", lambda: pr.compile(y, mesh=mesh, shard={"z": ("data",)})),
+        (pr.errors.ShardingError, "which axis", lambda: pr.compile(x @ w, mesh=mesh, shard={"w": "data"})),
+        (pr.errors.ShardingError, "3 entries", lambda: pr.compile(x @ w, mesh=mesh, shard={"w": (None, None, "data")})),
+        (pr.errors.ShardingError, "twice", lambda: pr.compile(x @ w, mesh=mesh, shard={"w": ("data", "data")})),
+        (pr.errors.ShardingError, "one input only", lambda: pr.compile(y, mesh=mesh, shard={"x": ("data",)})),
+        (
+            pr.errors.ShardingError,
+            "cannot both be",
+            lambda: pr.compile(y, mesh=mesh, shard={b: "data"}, schedule={b: pr.loop()}),
+        ),
+        (pr.errors.DeclarationError, "", lambda: pr.compile(y, mesh=mesh, shard={pr.dim("z")[0]: "data"})),
+    ]
+    (l, L), weights = pr.dim("l"), pr.input("weights", (5, 5))
+    h = pr.recurrent((5,), ((l, L + 1), b, t))
+    h[0] = x
+    h[l + 1] = pr.tanh(h @ weights)
+    called = pr.host(lambda value: value, [y], shape=(5,), dtype="float32")
+    ways += [
+        (pr.errors.DependentStepsError, "needs", lambda: pr.compile(h[L], mesh=mesh, shard={l: "data"})),
+        (pr.errors.ShardingError, "host functions", lambda: pr.compile(called, mesh=mesh)),
+    ]
+    if DEVICES > 1:
+        odd = 5 * DEVICES + 1
+        ways += [
+            (pr.errors.ShardingError, "equal parts", lambda: pr.compile(x @ w, mesh=mesh, shard={"w": ("data",)})),
+            (
+                pr.errors.ShardingError,
+                "equal parts",
+                lambda: pr.compile(y, bounds={B: odd}, mesh=mesh, shard={b: "data"}),
+            ),
+        ]
+    texts = []
+    for kind, words, compile in ways:
+        with pytest.raises(kind) as found:
+            compile()
+        assert words in str(found.value)
+        assert "fix: " in str(found.value)
+        texts.append(str(found.value))
+    return texts
+
+
+def case_axes_inside() -> dict[str, int]:
+    """An axis that the program makes itself, as that of environments, is spread where it is said to be."""
+    t, T = pr.dim("t")
+    h = pr.recurrent((40, 4), (t,))
+    h[0] = pr.shard(pr.normal((40, 4), name="start"), 0, "data")
+    h[t + 1] = pr.shard(pr.tanh(h) + 0.1 * pr.normal((40, 4), dims=(t,), name="noise"), 0, "data")
+    outputs = {"all": h[T - 1], "mean": h[T - 1].mean()}
+    program = pr.compile(outputs, mesh=_mesh("data"))
+    found = program(bounds={T: 9}, seed=5)
+    _close(found, pr.compile(outputs)(bounds={T: 9}, seed=5))
+    kinds = _kinds(program)
+    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    with pytest.raises(pr.errors.ShardingError):
+        pr.compile(pr.shard(pr.input("x", (40,)), 0, "nowhere"), mesh=_mesh("data"))
+    if DEVICES > 1:
+        with pytest.raises(pr.errors.ShardingError):
+            pr.compile(pr.shard(pr.input("x", (5 * DEVICES + 1,)), 0, "data"), mesh=_mesh("data"))
+    return kinds

@@ -1,0 +1,102 @@
+"""What each of several processes runs: training and decoding on a mesh of all devices, results written by the first.
+
+Arguments: a folder, what to do, and after how many checkpoints one process is to be killed (0 for never).
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import polyrhythm as pr
+from polyrhythm.runtime import processes, snapshots
+from tests.devices import mesh_cases
+from tests.devices.mesh_cases import decoding, training
+
+ITERATIONS = 12
+
+
+def data(rows: int) -> dict[str, Any]:
+    mesh_cases.RANDOM = np.random.default_rng(0)
+    return mesh_cases._data(rows)
+
+
+def train(folder: Path, kill: int) -> dict[str, Any]:
+    """Training with checkpoints; weights are spread too, so that a checkpoint has parts."""
+    outputs, b, _, i, I = training()
+    program = pr.compile(outputs, mesh=mesh(), shard={b: "data", "w1": (None, "data")})
+    if kill and processes.index() == processes.count() - 1 and not (folder / "killed").exists():
+        write, seen = snapshots.write, []
+
+        def dying(*arguments: Any) -> Any:
+            seen.append(write(*arguments))
+            if len(seen) == kill:
+                (folder / "killed").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return seen[-1]
+
+        vars(snapshots)["write"] = dying
+    checkpoints = pr.Checkpoints(folder / "checkpoints", over=i, every=2)
+    before = checkpoints.iterations
+    found = program(**data(40), bounds={I: ITERATIONS}, checkpoint=checkpoints)
+    return {"before": before, **{name: processes.whole(value).tolist() for name, value in found.items()}}
+
+
+def resume(folder: Path, kill: int) -> dict[str, Any]:
+    """The same from whatever checkpoint there is, after the last one has been taken away."""
+    if processes.is_first():
+        files = snapshots.found(folder / "checkpoints")
+        for number, path in files.items():
+            if number == ITERATIONS:
+                snapshots.remove(path)
+    processes.barrier("taken away")
+    return train(folder, 0)
+
+
+def decode(folder: Path, kill: int) -> dict[str, Any]:
+    """Sequences spread over processes, from whole arrays and from rows of each process."""
+    h, b, _, T, given = decoding()
+    program = pr.compile(h, mesh=mesh(), shard={b: "data"})
+    found = program(**given, bounds={T: 20})
+    rows = given["start"].shape[0] // processes.count()
+    own = given["start"][processes.index() * rows : (processes.index() + 1) * rows]
+    where = jax.NamedSharding(mesh(), jax.P("data"))
+    spread = jax.make_array_from_process_local_data(where, own)
+    again = program(**{**given, "start": spread}, bounds={T: 20})
+    assert not processes.is_elsewhere(found) or isinstance(found, jax.Array)
+    return {"whole": processes.whole(found).tolist(), "local": processes.whole(again).tolist()}
+
+
+def disagree(folder: Path, kill: int) -> dict[str, Any]:
+    """One process has other inputs, then another seed, then another program."""
+    outputs, b, _, _, I = training()
+    texts = []
+    for change in ("input", "seed", "program"):
+        odd = processes.index() == processes.count() - 1
+        given = data(40)
+        if odd and change == "input":
+            given["y"] = given["y"] + 1
+        kept = {"losses": outputs["losses"]} if odd and change == "program" else outputs
+        program = pr.compile(kept, mesh=mesh(), shard={b: "data"})
+        try:
+            program(**given, bounds={I: 3}, seed=int(odd and change == "seed"))
+        except pr.errors.ShardingError as error:
+            texts.append(error.what)
+    return {"texts": texts}
+
+
+def mesh() -> Any:
+    return jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+if __name__ == "__main__":
+    where, what, kill = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    found = {"train": train, "resume": resume, "decode": decode, "disagree": disagree}[what](where, kill)
+    if processes.is_first():
+        (where / f"{what}.json").write_text(json.dumps(found))
+    print(f"process {processes.index()} of {processes.count()} is done")
