@@ -1,14 +1,13 @@
 """Polyrhythm: dynamic deep-learning programs, written as recurrences and compiled whole.
 
 Everything a user needs is here: `import polyrhythm as pr`. The libraries `pr.nn`, `pr.optim`, `pr.rl`, `pr.llm` and
-`pr.stream` are imported when they are first named.
+`pr.stream`, and the compiler with its runtime, are imported when they are first named.
 """
 
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from polyrhythm import errors
-from polyrhythm.compiler.analysis.calls import Ragged
 from polyrhythm.language import fft, linalg
 from polyrhythm.language.checkpoint import checkpoint
 from polyrhythm.language.chunks import chunk, loop, vector
@@ -51,10 +50,18 @@ from polyrhythm.language.naming import name_results as _name_results
 from polyrhythm.language.recurrent import Recurrent, otherwise, recurrent
 from polyrhythm.language.sharding import shard
 from polyrhythm.language.tensor import Tensor, window
-from polyrhythm.oracle import evaluate
-from polyrhythm.runtime.checkpoints import Checkpoints
-from polyrhythm.runtime.exporting import load
-from polyrhythm.runtime.program import Program, compile
+
+if _TYPE_CHECKING:
+    from polyrhythm import llm as llm
+    from polyrhythm import nn as nn
+    from polyrhythm import optim as optim
+    from polyrhythm import rl as rl
+    from polyrhythm import stream as stream
+    from polyrhythm.compiler.analysis.calls import Ragged
+    from polyrhythm.oracle import evaluate
+    from polyrhythm.runtime.checkpoints import Checkpoints
+    from polyrhythm.runtime.exporting import load
+    from polyrhythm.runtime.program import Program, compile
 
 __version__ = "0.1.0"
 
@@ -81,15 +88,28 @@ __all__ += _shapes.__all__
 __all__ += _sorting.__all__
 __all__ += _windows.__all__
 
-_name_results(globals(), __all__)
-
 _LIBRARIES = ("llm", "nn", "optim", "rl", "stream")
+_LATER = {
+    "Checkpoints": "runtime.checkpoints",
+    "Program": "runtime.program",
+    "Ragged": "compiler.analysis.calls",
+    "compile": "runtime.program",
+    "evaluate": "oracle",
+    "load": "runtime.exporting",
+}
+"""Where the names are that are imported when they are first used: writing a program needs no compiler."""
 
+_name_results(globals(), [name for name in __all__ if name not in _LATER])
 
-def __getattr__(name: str) -> _ModuleType:
-    if name in _LIBRARIES:
-        return _import_module(f"polyrhythm.{name}")
-    raise AttributeError(f"module 'polyrhythm' has no attribute {name!r}")
+if not _TYPE_CHECKING:  # a type checker would take every name to be there
+
+    def __getattr__(name: str) -> object:
+        if name in _LIBRARIES:
+            return _import_module(f"polyrhythm.{name}")
+        if name in _LATER:
+            value = getattr(_import_module(f"polyrhythm.{_LATER[name]}"), name)
+            return globals().setdefault(name, value)
+        raise AttributeError(f"module 'polyrhythm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
