@@ -91,8 +91,8 @@ def largest(argument: ExprLike, count: int, parts: int = 1) -> Expr:
     return from_atom(Largest(value, count, parts))
 
 
-def varying(argument: ExprLike, elements: ExprLike, count: int, parts: int) -> Expr:
-    """The size of the elements of joined streams, where copy i sends `elements` of size `argument`.
+def varying(argument: ExprLike, elements: ExprLike, count: int, parts: int, by: str = "") -> Expr:
+    """The size of the elements of streams joined by a selector, where copy i sends `elements` of size `argument`.
 
     >>> from polyrhythm.stream.expr import symbol
     >>> rows = varying(symbol("n", 4), 1, count=4, parts=2)
@@ -102,7 +102,28 @@ def varying(argument: ExprLike, elements: ExprLike, count: int, parts: int) -> E
     size, each = as_expr(argument), as_expr(elements)
     if not size.indexed or count == parts:
         return size
-    return from_atom(Varying(largest(size, count, parts), total(size * each, count, parts), total(each, count, parts)))
+    sums = total(size * each, count, parts), total(each, count, parts)
+    return from_atom(Varying(largest(size, count, parts), *sums, size, by))
+
+
+def parted(argument: ExprLike, by: str, targets: int, copies: int) -> Expr:
+    """A size of elements in each target of a selector: that of their stream, or what it was before they were joined.
+
+    >>> from polyrhythm.stream.expr import symbol
+    >>> rows = varying(symbol("n", 4), 1, count=4, parts=2, by="who")
+    >>> print(parted(3 * rows, "who", targets=2, copies=2))
+    3*n[i]
+    """
+    result = as_expr(0)
+    for monomial, coefficient in as_expr(argument).terms:
+        product = as_expr(coefficient)
+        for atom in monomial:
+            if isinstance(atom, Varying) and by and atom.by == by:
+                product = product * atom.each
+            else:
+                product = product * concatenate([from_atom(atom)] * targets, copies)
+        result = result + product
+    return result
 
 
 def summed(each: ExprLike, elements: ExprLike) -> Expr:

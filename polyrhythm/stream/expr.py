@@ -85,12 +85,15 @@ class Largest:
 class Varying:
     """A size that differs between the elements of one stream: its largest value, and its sum over `count` of them.
 
-    Memory must hold the largest, so that is its value; work adds up, so `summed` uses the sum.
+    Memory must hold the largest, so that is its value; work adds up, so `summed` uses the sum. Copies with
+    elements of size `each` were joined by the selector named `by`; where it parts them, their sizes are known again.
     """
 
     largest: Expr
     sum_of_sizes: Expr
     count: Expr
+    each: Expr
+    by: str
 
     def __str__(self) -> str:
         return str(self.largest)
@@ -318,7 +321,7 @@ def _children(atom: Atom) -> tuple[Expr, ...]:
     if isinstance(atom, Concatenation):
         return atom.parts
     if isinstance(atom, Varying):
-        return (atom.largest, atom.sum_of_sizes, atom.count)
+        return (atom.largest, atom.sum_of_sizes, atom.count, atom.each)
     if isinstance(atom, Symbol):
         return ()
     return (atom.argument,)
@@ -334,6 +337,8 @@ def is_indexed(atom: Atom) -> bool:
         return atom.copies > 1
     if isinstance(atom, Sum | Largest):
         return atom.parts > 1
+    if isinstance(atom, Varying):
+        return atom.largest.indexed
     return any(child.indexed for child in _children(atom))
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import polyrhythm as pr
 from benchmarks.streams.attention import attention_hardware, build_attention
 from benchmarks.streams.counts import ROUTING_COUNTS
 from benchmarks.streams.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
 from benchmarks.streams.studies import TileSize
 from benchmarks.streams.traces import synthetic_lengths, synthetic_routing
-from polyrhythm.stream import Hardware, Program, UnboundSymbol, measure, simulate
+from polyrhythm.stream import Hardware, Program, UnboundSymbol, lower, measure, simulate
 from polyrhythm.stream.directives import Directive, parallelize, tile, time_multiplex
 from tests.stream.recorded import MIXTRAL_B64, TIME_MULTIPLEX
+from tests.stream.running import assert_consistent
 
 
 def _layer(shape: MoeShape, stem: str, batch: int, size: TileSize, inner: int, regions: int | None = None) -> Program:
@@ -121,3 +123,21 @@ def test_a_wider_burst_is_a_knob() -> None:
     counts = {"tokens_of_expert": ROUTING_COUNTS["routing_qwen_b64"]}
     wide = measure(program, Hardware(burst=256)).evaluate(counts)["off_chip_burst"]
     assert wide > measure(program).evaluate(counts)["off_chip_burst"]
+
+
+@pytest.mark.parametrize("regions", [1, 2, 4])
+def test_fifos_behind_shared_regions_hold_the_tiles_of_their_own_branch(regions: int) -> None:
+    """Four branches with 1, 0, 2 and 3 steps: what comes back is as large as what was sent, whoever shared a region."""
+    step, branch = pr.dim("step")[0], pr.dim("branch")
+    parts = pr.input("parts", (3, 3), (branch[0],))[{branch[0]: slice(0, branch[1])}]
+    route = pr.input("route", (), (step,), "int32")
+    product = pr.matmul(pr.input("x", (3,), (step,)), pr.take(parts, route, 0))
+    given = {"x": np.ones((6, 3), np.float32), "parts": np.ones((4, 3, 3), np.float32)}
+    given["route"] = np.array([0, 2, 2, 3, 3, 3], np.int32)
+    program = lower(product, [tile(step, dynamic=True), time_multiplex(branch[0], regions)], given).program
+    assert_consistent(program, Hardware(fifo_depth=8))
+    returned = [node for node in program.nodes if node.name == "return to branch"]
+    assert len(returned) == (regions < 4)
+    for node in returned:
+        sizes = node.outputs[0].element.nbytes.evaluate({"steps_of_branch": [1, 0, 2, 3]})
+        assert np.asarray(sizes).tolist() == [12, 0, 24, 36]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyrhythm.stream.copies import concatenate, varying
+from polyrhythm.stream.copies import concatenate, parted, varying
 from polyrhythm.stream.dims import (
     Shape,
     cardinality,
@@ -210,7 +210,7 @@ def partition(
     inner = stream.shape[len(stream.shape) - rank :] if rank else ()
     counts = dynamic(symbol(kind.name, copies))
     shape: Shape = (counts, *selected_part(inner, kind.name, copies))
-    port = Port(shape, _spread(stream.element, stream.copies, kind.targets), copies, role)
+    port = Port(shape, _spread(stream, kind.targets, kind.name if kind.hot == 1 else ""), copies, role)
     return make(Partition(rank, write_back), (stream, selector), (port,), name)[0]
 
 
@@ -244,7 +244,7 @@ def reassemble(
     joined = total_over(stream.shape, stream.copies, copies)
     fresh = f"reassemble({kind.name})"
     count = static(kind.hot) if kind.hot is not None else ragged(fresh, joined[0].size)
-    port = Port((*selector.shape, count, *joined[1:]), _joined_element(stream, copies), copies, role)
+    port = Port((*selector.shape, count, *joined[1:]), _joined_element(stream, copies, kind.name), copies, role)
     return make(Reassemble(rank, write_back), (stream, selector), (port,), name, copies)[0]
 
 
@@ -266,7 +266,7 @@ def eager_merge(
     width = stream.copies // groups
     _joined_copies("eager_merge", stream, rank, width)
     shape = total_over(stream.shape, stream.copies, groups)
-    data = Port(shape, _joined_element(stream, groups), groups, role)
+    data = Port(shape, _joined_element(stream, groups, selector), groups, role)
     origin = Port(shape[:1], Selector(selector, width, 1), groups, role)
     made = make(EagerMerge(rank), (stream,), (data, origin), name, groups)
     return made[0], made[1]
@@ -287,7 +287,7 @@ def parallelize_stream(stream: Stream, count: int, *, name: str | None = None, r
         size = outer.size.constant
         first = dynamic(concatenate([as_expr(-(-(size - turn) // count)) for turn in range(count)], stream.copies))
     shape = (first, *selected_part(stream.shape[1:], f"deal{count}", copies))
-    port = Port(shape, _spread(stream.element, stream.copies, count), copies, role)
+    port = Port(shape, _spread(stream, count), copies, role)
     return make(Parallelize(stream.rank), (stream,), (port,), name)[0]
 
 
@@ -313,19 +313,20 @@ def _joined_copies(operation: str, stream: Stream, rank: int, width: int) -> int
     return stream.copies // width
 
 
-def _joined_element(stream: Stream, groups: int) -> Element:
-    """The element type after joining; the sides of a dynamic tile vary from element to element."""
+def _joined_element(stream: Stream, groups: int, by: str) -> Element:
+    """The element type after joining by a selector; the sides of a dynamic tile vary from element to element."""
     element = stream.element
     if isinstance(element, DynTile):
         elements = cardinality(stream.shape)
-        rows = varying(element.rows, elements, stream.copies, groups)
-        cols = varying(element.cols, elements, stream.copies, groups)
+        rows, cols = (varying(side, elements, stream.copies, groups, by) for side in (element.rows, element.cols))
         return tile_type(rows, cols, element.dtype)
     return element
 
 
-def _spread(element: Element, copies: int, targets: int) -> Element:
-    """The element type in every target; the shape of a dynamic tile is that of its origin."""
-    if isinstance(element, DynTile) and copies > 1 and element.rows.indexed:
-        return DynTile(concatenate([element.rows] * targets, copies), element.cols, element.dtype)
+def _spread(stream: Stream, targets: int, by: str = "") -> Element:
+    """The element type in every target of a selector; the shape of a dynamic tile is that of its origin."""
+    element = stream.element
+    if isinstance(element, DynTile):
+        rows, cols = (parted(side, by, targets, stream.copies) for side in (element.rows, element.cols))
+        return tile_type(rows, cols, element.dtype)
     return element
