@@ -22,7 +22,7 @@ PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --n
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-demo: .venv/demo.stamp  ## a first look: a real language model answers, and attends in other patterns
+demo: .venv/demo.stamp  ## a first look: a language model answers and attends in other patterns, an agent learns
 	@$(VENV)/python examples/demo.py
 
 test: .venv/test.stamp  ## lint and the quick lane of the tests, doctests and documentation, side by side
