@@ -32,6 +32,10 @@ ENOUGH = 0.5
 
 MOST_RUNS = 200
 
+PATIENCE = 20
+"""How many times `ENOUGH` a run is repeated for when looking has met none of its blocks: a busy machine runs the watching
+thread late."""
+
 WINDOW, SHARE = 0.003, 10
 """Seconds that XLA records at a time; so many times as long passes between, at least, as recording took."""
 
@@ -123,7 +127,7 @@ def profile(program: Program, given: Mapping[str, Any]) -> Profile:
     spent: list[float] = []
     watch.begin()
     try:
-        while not spent or (pure and sum(spent) < ENOUGH and len(spent) < MOST_RUNS):
+        while not spent or (pure and len(spent) < MOST_RUNS and sum(spent) < ENOUGH * (1 if watch.met else PATIENCE)):
             started = time.perf_counter()
             results = _finished(program(**given))
             spent.append(time.perf_counter() - started)
@@ -204,6 +208,11 @@ class _Watch:
     def end(self) -> None:
         self._ended.set()
         self._thread.join()
+
+    @property
+    def met(self) -> bool:
+        """Whether a block of the program was seen running."""
+        return any(name != OTHER for name in list(self.seen))
 
     def now(self) -> float:
         return time.perf_counter() - self._started
