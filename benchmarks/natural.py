@@ -40,7 +40,7 @@ def measured(row: Natural, steps: int, growth: bool, rounds: int) -> Entry:
     """Everything about a row."""
     given = {name: jnp.asarray(array) for name, array in row.given(steps).items()}
     started = time.perf_counter()
-    program = pr.compile(row.outputs(), progress=False, **row.options)
+    program = row.compiled()
     bounds = dict(row.bounds(steps))
 
     def ours() -> Any:
@@ -48,7 +48,7 @@ def measured(row: Natural, steps: int, growth: bool, rounds: int) -> Entry:
 
     jax.block_until_ready(ours())
     first = time.perf_counter() - started
-    jitted = jax.jit(row.peer)
+    jitted = jax.jit(row.peer_of(steps))
     started = time.perf_counter()
     lowered = jitted.lower(**given).compile()
     jax.block_until_ready(lowered(**given))
@@ -91,13 +91,13 @@ def pr_term(symbol: Any) -> Any:
 
 def grown(row: Natural, steps: int, rounds: int) -> Entry:
     """The exponents by which time and bytes grow, of both."""
-    program = pr.compile(row.outputs(), progress=False, **row.options)
+    program = row.compiled()
     times: dict[str, list[float]] = {OURS: [], "peer": []}
     live: dict[str, list[float]] = {OURS: [], "peer": []}
     for size in (steps, 2 * steps, 4 * steps):
         given = {name: jnp.asarray(array) for name, array in row.given(size).items()}
         bounds = dict(row.bounds(size))
-        lowered = jax.jit(row.peer).lower(**given).compile()
+        lowered = jax.jit(row.peer_of(size)).lower(**given).compile()
         ways: dict[str, Way] = {
             OURS: lambda given=given, bounds=bounds: program(bounds=bounds, **given),
             "peer": lambda lowered=lowered, given=given: lowered(**given),

@@ -5,6 +5,7 @@ A module of this package has `ROWS`. A row is independent of all others, so that
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+import polyrhythm as pr
+
 Arrays = Mapping[str, Any]
 
 
@@ -20,8 +23,9 @@ Arrays = Mapping[str, Any]
 class Natural:
     """A program and its peer.
 
-    `outputs` makes the program, `given` its inputs for a number of steps, `peer` returns the same leaves from the same
-    arrays, by name. `bounds` are those that no input tells. `reason` says why a row is known to miss a target.
+    `outputs` makes the program: its outputs, perhaps with options of `pr.compile`. `given` are its inputs for a number
+    of steps, `peer` returns the same leaves from the same arrays, by name, and is told the steps if no array has them.
+    `bounds` are those that no input tells. `reason` says why a row is known to miss a target.
     """
 
     name: str
@@ -30,9 +34,19 @@ class Natural:
     peer: Callable[..., Any]
     steps: int
     bounds: Callable[[int], Mapping[str, int]] = field(default=lambda steps: {})
-    options: Mapping[str, Any] = field(default_factory=dict)
+    counted: bool = False
     tolerance: float = 1e-4
     reason: str = ""
+
+    def compiled(self) -> pr.Program:
+        """The program."""
+        made = self.outputs()
+        outputs, options = made if isinstance(made, tuple) else (made, {})
+        return pr.compile(outputs, progress=False, **options)
+
+    def peer_of(self, steps: int) -> Callable[..., Any]:
+        """The peer for a number of steps, to be jitted."""
+        return functools.partial(self.peer, steps=steps) if self.counted else self.peer
 
 
 def rows() -> dict[str, Natural]:

@@ -117,8 +117,6 @@ def _places(steps: int) -> np.ndarray:
     return np.random.default_rng(2).integers(0, np.arange(1, steps + 1)).astype("int32")
 
 
-LOOP = 10_000
-
 ROWS = [
     Natural("prefix statistics", statistics, lambda n: {"x": normal(0, n, WIDTH)}, peer_statistics, 8192),
     Natural("prefix means, gradient", mean_gradient, lambda n: {"x": normal(0, n, WIDTH)}, peer_mean_gradient, 8192),
@@ -142,8 +140,9 @@ ROWS = [
         "mean over a loop",
         loop_mean,
         lambda n: {"x": normal(0, 64)},
-        lambda x: peer_loop_mean(x, LOOP),
-        LOOP,
-        bounds=lambda n: {"T": LOOP},
+        peer_loop_mean,
+        10_000,
+        bounds=lambda n: {"T": n},
+        counted=True,
     ),
 ]
