@@ -1,5 +1,7 @@
 """`python -m benchmarks.tables [--take NAME ...]`: write `docs/benchmarks.md` from the results that are kept.
 
+The README's table of figures is written too; `FIGURES` says which rows it shows.
+
 `benchmarks/results` has one JSON file for each benchmark, with the command, the machine, the day and the rows.
 `--take loops prefill` copies the newest ones from `build/benchmarks` first, where a run leaves them. The text of the
 page is `benchmarks/page.md`: a test makes the page again and compares.
@@ -18,8 +20,46 @@ from benchmarks.harness import OURS, OUT, duration, where_and_when
 RESULTS = Path(__file__).parent / "results"
 TEXT = Path(__file__).parent / "page.md"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->"
 
 Row = Mapping[str, Any]
+
+DECODING = {"model": "12 x 768", "attention": "causal", "T": "1024", "batch": "1"}
+AGENT = {"environment": "synthetic", "environments": "32", "network": "2 x 64"}
+TRANSFORMER = {"model": "transformer, 4 layers of 256, T = 256, batch 8"}
+MEAN = {"program": "EMA of 100,000 scalars, all values", "peer": "`lax.scan`"}
+FIGURES: tuple[tuple[str, str, str, Row, str], ...] = (
+    ("decoding, 12 layers of 768, T = 1024", "JAX as people write it", "decode_race", DECODING, "over A"),
+    ("the same", "JAX by an expert, who has our kernel", "decode_race", DECODING, "over B"),
+    (
+        "the same with a window of 128",
+        "JAX as people write it",
+        "decode_race",
+        DECODING | {"attention": "window 128"},
+        "over A",
+    ),
+    (
+        "an iteration of PPO, 32 x 250 steps",
+        "JAX by an expert, one `jit`",
+        "rl",
+        AGENT | {"system": "JAX by an expert, one `jit`"},
+        "over ours",
+    ),
+    ("the same", "stable-baselines3", "rl", AGENT | {"system": "stable-baselines3"}, "over ours"),
+    (
+        "two Adam steps of a transformer, 4 layers of 256",
+        "JAX by an expert, one `jit`",
+        "training",
+        TRANSFORMER,
+        "ratio",
+    ),
+    ("the same", "torch eager", "training", TRANSFORMER, "torch eager"),
+    ("reading a prompt", "JAX, one batched pass", "prefill", {}, "ratio"),
+    ("an exponential moving average, all values", "`lax.scan`", "loops", MEAN, "ratio"),
+)
+"""The README's rows: what, against what, and the result, row and column that say it. A column of times is our time over
+it, one that is over ours is turned round."""
 
 
 def page() -> str:
@@ -32,6 +72,40 @@ def names() -> list[str]:
     """The results that the page shows."""
     lines = TEXT.read_text(encoding="utf-8").splitlines()
     return [line[1:-1] for line in lines if line.startswith("{")]
+
+
+def readme() -> str:
+    """The README with its table of figures."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    lines = [_line(("", "against", "ours over the peer")), "|---|---|---|"]
+    lines += [_line((what, peer, _figure(*where))) for what, peer, *where in FIGURES]
+    return before + BEGIN + "".join(f"{line}\n" for line in lines) + END + rest.split(END)[1]
+
+
+def _figure(name: str, wanted: Row, column: str) -> str:
+    (row,) = (row for row in _rows(name) if wanted.items() <= row.items())
+    cell = row[column].replace("*", "").split()[0]
+    ratio = _number(cell.strip(","))
+    if column == "over ours":
+        ratio = 1 / ratio
+    elif row[column].endswith(" ms"):
+        ratio = _number(row["ours"].split()[0]) / ratio
+    return f"{ratio:.2f}" if ratio <= 1.05 else f"{ratio:.2f}, slower"
+
+
+def _number(cell: str) -> float:
+    return float(cell.replace(",", ""))
+
+
+def _rows(name: str) -> Iterator[Row]:
+    """The rows of a result as the page shows them; an empty cell means that of the row above."""
+    results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"]
+    races = [result for result in results if result.get("kind") == "result"]
+    above: dict[str, str] = {}
+    for row in [*_raced(races), *(result for result in results if "kind" not in result)]:
+        above = {column: str(cell) or above.get(column, "") for column, cell in row.items()}
+        yield above
 
 
 def _shown(name: str) -> str:
@@ -88,12 +162,13 @@ def take(name: str) -> None:
 
 
 def main() -> None:
-    """Take over new results, and write the page."""
+    """Take over new results, and write the page and the README's table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--take", nargs="*", default=[], help="results of build/benchmarks to take over")
     for name in parser.parse_args().take:
         take(name)
     PAGE.write_text(page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.tables import PAGE, RESULTS, names, page
+from benchmarks.tables import FIGURES, PAGE, README, RESULTS, names, page, readme
 
 
 def test_the_page_is_made_from_the_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "write it with `python -m benchmarks.tables`"
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    assert README.read_text(encoding="utf-8") == readme(), "write it with `python -m benchmarks.tables`"
+    assert len(FIGURES) >= 6
+    assert "slower |" in readme(), "a table without a loss is not believed"
 
 
 def test_every_result_is_shown_and_says_where_it_is_from() -> None:
