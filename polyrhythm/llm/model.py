@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, Unpack
 
 import numpy as np
 
 from polyrhythm.llm.arguments import whole
+from polyrhythm.llm.beams import Beams, searching
+from polyrhythm.llm.beams import texts as texts_of
 from polyrhythm.llm.chat import ChatTemplate, Message, needed
 from polyrhythm.llm.config import Config
 from polyrhythm.llm.constraints import Constraint
@@ -21,6 +23,7 @@ from polyrhythm.llm.prompts import Prompt, Reader
 from polyrhythm.llm.quantised import with_formats
 from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
 from polyrhythm.llm.sharding import devices_of
+from polyrhythm.llm.speculative import DRAFT, Speculating, speculating
 from polyrhythm.llm.writing import Generated, Piece, Row, TokenLogprob
 from polyrhythm.runtime.program import Program
 
@@ -57,6 +60,8 @@ class Model:
         self._scoring: dict[int, Program] = {}
         self._judging: Program | None = None
         self._embedding: Program | None = None
+        self._searching: dict[Beams, Generating] = {}
+        self._speculating: dict[Any, Speculating] = {}
 
     def __repr__(self) -> str:
         config = self.config
@@ -72,6 +77,7 @@ class Model:
         """The same model with another pattern of attention, sharing its weights; None is the model's own."""
         changed = copy.copy(self)
         changed.pattern, changed._generating, changed._scoring = pattern, {}, {}
+        changed._searching, changed._speculating = {}, {}
         changed._judging = changed._embedding = None
         return changed
 
@@ -90,6 +96,10 @@ class Model:
         """
         rows, alone = self.reader.rows(prompts)
         how = sampling(self.config.vocabulary, self.config.ends, **options)
+        if how.num_beams > 1 or how.draft_model is not None:
+            each = zip(rows, _counts(max_new_tokens, len(rows), 1), strict=True)
+            made = [self._searched(*one, how) for one in each]
+            return made[0] if alone else made
         counts = _counts(max_new_tokens, len(rows), how.n)
         rows = [row for row in rows for _ in range(how.n)]
         run = self._run(rows, counts, how)
@@ -122,6 +132,8 @@ class Model:
         rows, alone = self.reader.rows(prompts)
         chunk = whole(chunk, 1, f"chunks of {chunk!r} steps", "give chunk=1 or more, an integer")
         how = sampling(self.config.vocabulary, self.config.ends, **options)
+        if how.num_beams > 1 or how.draft_model is not None:
+            raise PromptError("a stream of beam search or of a draft model", fix="use generate")
         counts = _counts(max_new_tokens, len(rows), how.n)
         rows = [row for row in rows for _ in range(how.n)]
         run = self._run(rows, counts, how)
@@ -215,7 +227,8 @@ class Model:
     def programs(self) -> list[Program]:
         """The programs that were compiled so far."""
         single = [program for program in (self._judging, self._embedding) if program is not None]
-        return [*(made.program for made in self._generating.values()), *self._scoring.values(), *single]
+        several: list[Any] = [*self._generating.values(), *self._searching.values(), *self._speculating.values()]
+        return [*(made.program for made in several), *self._scoring.values(), *single]
 
     def _run(self, rows: list[np.ndarray], counts: list[int], how: Sampling) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""
@@ -224,9 +237,8 @@ class Model:
         lengths = np.array([len(row) for row in rows], np.int32)
         total = max(len(row) + count for row, count in zip(rows, counts, strict=True))
         self._check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
-        # A run ends by its limits: room for more steps costs little, and short texts then share one compiled program.
-        room = max(total, LEAST_STEPS if self.config.limit is None else min(LEAST_STEPS, self.config.limit))
-        prompt = np.zeros((room, len(rows)), np.int32)
+        # A run ends by its limits: room for more steps costs little.
+        prompt = np.zeros((self._room(total), len(rows)), np.int32)
         for number, row in enumerate(rows):
             prompt[: len(row), number] = row
         inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.array(counts, np.int32)}
@@ -237,6 +249,42 @@ class Model:
         bounds = {found.given: shortest if shortest >= LEAST_GIVEN else 1}
         return _Run(found, {**self.weights, **inputs, **how.inputs}, bounds)
 
+    def _searched(self, row: np.ndarray, count: int, how: Sampling) -> Any:
+        """What beam search or a draft model finds after one prompt: a text, or with n above 1 a list of them."""
+        if not count:
+            nothing = self._cut(np.zeros(0, np.int32), row, 0, how)
+            return nothing if how.n == 1 else [nothing] * how.n
+        self._check_length(len(row) + count)
+        if how.draft_model is not None:
+            return self._speculated(row, count, how)
+        beams = Beams(how.num_beams, len(how.ends), how.early_stopping)
+        if beams not in self._searching:
+            self._searching[beams] = searching(self.config, beams, self.pattern, self.backend, **self._devices(1))
+        program = self._searching[beams]
+        room = self._room(len(row) + count)
+        prompt = np.zeros(room, np.int32)
+        prompt[: len(row)] = row
+        inputs = {"prompt": prompt, "limit": len(row) + count, "length_penalty": how.length_penalty, **how.inputs}
+        bounds = {program.given: len(row), "room": room}
+        texts = texts_of(program.program(bounds=bounds, **self.weights, **inputs), len(row))
+        found = [replace(self._cut(text.tokens, row, count, how), score=text.score) for text in texts[: how.n]]
+        return found[0] if how.n == 1 else found
+
+    def _speculated(self, row: np.ndarray, count: int, how: Sampling) -> Generated:
+        draft = how.draft_model
+        key = (draft, how.num_draft_tokens, len(how.ends))
+        if key not in self._speculating:
+            self._speculating[key] = speculating(self, *key)
+        program = self._speculating[key]
+        inputs, bounds = program.inputs(row, count)
+        weights = {**self.weights, **{DRAFT + name: weight for name, weight in draft.weights.items()}}
+        results = program.program(bounds=bounds, **weights, **inputs, **how.inputs)
+        return self._cut(program.tokens(results, row), row, count, how)
+
+    def _room(self, total: int) -> int:
+        """How many steps a text of so many tokens is given, so that short ones share one compiled program."""
+        return max(total, LEAST_STEPS if self.config.limit is None else min(LEAST_STEPS, self.config.limit))
+
     def _check_length(self, total: int) -> None:
         """Learnt positions end somewhere."""
         if self.config.limit is not None and total > self.config.limit:
@@ -246,14 +294,19 @@ class Model:
             )
 
     def _generated(self, column: _Column, row: np.ndarray, count: int, how: Sampling) -> Generated:
-        new = column.tokens[len(row) : len(row) + count]
+        found = self._cut(column.tokens[len(row) :], row, count, how)
+        if how.choice.logprobs is None:
+            return found
+        steps = range(len(row), len(row) + len(found.tokens))
+        return replace(found, logprobs=tuple(column.logprob(step) for step in steps))
+
+    def _cut(self, new: np.ndarray, row: np.ndarray, count: int, how: Sampling) -> Generated:
+        """New tokens up to the first that ends a text, or to the limit."""
+        new = new[:count]
         ends = np.flatnonzero(np.isin(new, how.ends))
         new = new[: ends[0] + 1] if ends.size else new
         text = None if self.tokenizer is None else continuation(self.tokenizer, row.tolist(), new.tolist())
-        logprobs = None
-        if how.choice.logprobs is not None:
-            logprobs = tuple(column.logprob(step) for step in range(len(row), len(row) + len(new)))
-        return Generated(new, text, "stop" if ends.size else "length", len(row), logprobs)
+        return Generated(new, text, "stop" if ends.size else "length", len(row))
 
     def _streamed(self, run: _Run, rows: list[np.ndarray], counts: list[int], how: Sampling) -> list[Generated]:
         """What `generate` returns where a stop string may end a text: the host reads along, and ends the run."""

@@ -20,12 +20,11 @@ from polyrhythm.language.functions import (
     silu,
     split,
     square,
-    value,
 )
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config, Kind
-from polyrhythm.llm.patterns import Pattern, attend, causal, since, window
+from polyrhythm.llm.patterns import Pattern, Restriction, attend, causal, window
 from polyrhythm.nn import Embedding, LayerNorm, Linear, Module, RMSNorm
 from polyrhythm.nn.initialisers import ones, zeros
 from polyrhythm.nn.module import Weight
@@ -43,26 +42,26 @@ class Step:
     """Where a layer is called: the step, the user's own pattern of attention, and which steps are given.
 
     `given` is the condition on t under which the tokens of all steps are known, so that they are computed together.
-    `begun` is there where each row of a batch began at a step of its own, at most `context` steps ago.
+    `restricted` says what the rows of a batch see of a pattern, where that differs. `positions` are those of the rows
+    in their texts, where they are not the step.
     """
 
     t: Dim
     pattern: Pattern | None = None
     given: Any = None
-    begun: Tensor | None = None
-    context: int = 0
+    restricted: Restriction | None = None
+    positions: Tensor | None = None
 
     def attending(self, kind: Kind) -> Pattern:
-        """The pattern of a layer: the user's, or its own; never what came before a row began."""
-        if self.begun is not None:
-            return since(self.begun, self.context if kind.window is None else min(kind.window, self.context))
+        """The pattern of a layer: the user's, or its own, as far as the rows see it."""
         own = causal if kind.window is None else window(kind.window)
-        return own if self.pattern is None else self.pattern
+        own = own if self.pattern is None else self.pattern
+        return own if self.restricted is None else self.restricted(own, kind.window)
 
     @property
     def position(self) -> Dim | Tensor:
-        """The position in the text: the step, or for each row the number of steps since it began."""
-        return self.t if self.begun is None else value(self.t) - self.begun
+        """The position in the text."""
+        return self.t if self.positions is None else self.positions
 
 
 class Layer(Protocol):

@@ -6,7 +6,7 @@ out of every slice's reach is not kept: that follows from the index, and there i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,9 @@ from polyrhythm.language.index import Dim, index_max
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import whole
 
+Steps = slice | Mapping[Dim, slice]
+"""A slice of steps; where there are steps within steps, a slice along each of the dims."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -39,16 +42,20 @@ class Seen:
     >>> slopes = np.array([[0.5], [0.25]], "float32")
     >>> alibi = lambda t: Seen(slice(0, t + 1), bias=-slopes * (pr.value(t) - pr.arange(t + 1)))
 
-    With `by_row` the bias has one row for each sequence of a batch instead.
+    `masks` say of each slice what counts, if not all of it: (rows, steps) for the rows of a batch. With one more axis,
+    (rows, steps, rows), a row sees those of the others: texts that share a part of their past.
     """
 
-    steps: slice | Sequence[slice]
+    steps: Steps | Sequence[Steps]
     bias: TensorLike | None = None
-    by_row: bool = False
+    masks: Sequence[Tensor | None] | None = None
 
 
 Pattern = Callable[[Dim], Any]
 """A function of t: a slice, several slices, or `Seen`."""
+
+Restriction = Callable[[Pattern, int | None], Pattern]
+"""What the rows of a batch see of a layer's pattern, which is that of a window if a number is given too."""
 
 
 def causal(t: Dim) -> slice:
@@ -68,22 +75,31 @@ def window(size: int) -> Pattern:
     return lambda t: slice(index_max(0, t - steps + 1), t + 1)
 
 
-def since(begun: Tensor, size: int) -> Pattern:
-    """The last steps, for each row of a batch only those since it began."""
+def masked(mask: Callable[[Any], Tensor], context: int | None = None) -> Restriction:
+    """Patterns of which only what a mask keeps is seen, and of that the last `context` steps."""
 
-    def pattern(t: Dim) -> Seen:
-        steps = window(size)(t)
-        inside = value(t)[{t: steps}].unsqueeze(0) >= begun.unsqueeze(-1)
-        return Seen(steps, where(inside, 0.0, float("-inf")), by_row=True)
+    def restriction(own: Pattern, size: int | None) -> Pattern:
+        def pattern(t: Dim) -> Seen:
+            slices, entry = seen(own, t)
+            if context is not None:
+                slices = tuple(slice(index_max(steps.start, t - context + 1), steps.stop) for steps in slices)
+            return Seen(slices, entry.bias, tuple(map(mask, slices)))
 
-    return pattern
+        return pattern
+
+    return restriction
 
 
-def seen(pattern: Pattern, t: Dim) -> tuple[tuple[slice, ...], Seen]:
+def since(begun: Tensor, t: Dim, context: int) -> Restriction:
+    """For each row of a batch only the steps since it began, at most the last `context`."""
+    return masked(lambda steps: value(t)[{t: steps}].unsqueeze(0) >= begun.unsqueeze(-1), context)
+
+
+def seen(pattern: Pattern, t: Dim) -> tuple[tuple[Any, ...], Seen]:
     """What a pattern says at a step: slices, and the bias among it."""
     found = pattern(t)
     entry = found if isinstance(found, Seen) else Seen(found)
-    return (entry.steps,) if isinstance(entry.steps, slice) else tuple(entry.steps), entry
+    return (entry.steps,) if isinstance(entry.steps, (slice, Mapping)) else tuple(entry.steps), entry
 
 
 def attend(
@@ -113,32 +129,48 @@ def attend(
     queries = reshape(q, *q.shape[:-2], q.shape[-1]) if alone else q
     head = "k" if alone else "kg"
     factor = float(int(q.shape[-1]) ** -0.5) if scale is None else scale
-    scores = []
+    scores, shapes = [], []
     start: Any = 0
-    for steps in slices:
-        product = einsum(f"{batch}{head}d,s{batch}kd->{batch}{head}s", queries, k[{t: steps}])
-        score, end = product.cast("float32") * factor, start + product.shape[-1]
+    for steps, mask in zip(slices, entry.masks or (None,) * len(slices), strict=True):
+        rows = "c" if mask is not None and mask.rank == len(batch) + 2 else batch  # of which rows keys are seen
+        product = einsum(
+            f"{batch}{head}d,s{rows}kd->{batch}{head}s{rows if rows != batch else ''}", queries, _read(k, t, steps)
+        )
+        score, length = product.cast("float32") * factor, product.shape[len(batch) + len(head)]
         if softcap is not None:
             score = tanh(score / softcap) * softcap
+        added = []
         if bias is not None:
-            own = bias if len(slices) == 1 else as_tensor(bias).axes[..., start:end]
-            if entry.by_row:
-                rows = as_tensor(own)
-                score = score + reshape(rows, rows.shape[0], *(1,) * (score.rank - 2), rows.shape[1])
-            else:
-                score = score + _by_head(own, kv_heads, group, alone)
+            added.append(bias if len(slices) == 1 else as_tensor(bias).axes[..., start : start + length])
         if position_bias is not None:
-            score = score + _by_head(position_bias(value(t)[{t: steps}]), kv_heads, group, alone)
-        scores.append(score)
-        start = end
+            added.append(position_bias(value(t)[{t: steps}]))
+        for own in added:
+            shaped = _by_head(own, kv_heads, group, alone)
+            score = score + (shaped if rows == batch else as_tensor(shaped).unsqueeze(-1))
+        if mask is not None:
+            shape = (*mask.shape[: len(batch)], *(1,) * len(head), *mask.shape[len(batch) :])
+            score = where(reshape(mask, *shape), score, float("-inf"))
+        shapes.append((rows, score.shape))
+        scores.append(score if rows == batch else reshape(score, *score.shape[:-2], score.shape[-2] * score.shape[-1]))
+        start = start + length
     sink = None if sinks is None else reshape(sinks.cast("float32"), *((kv_heads,) if alone else (kv_heads, group)), 1)
     parts = []
-    for steps, weights in zip(slices, _weights(scores, sink), strict=True):
-        parts.append(einsum(f"{batch}{head}s,s{batch}kd->{batch}{head}d", weights.cast(v.dtype), v[{t: steps}]))
+    for steps, weights, (rows, shape) in zip(slices, _weights(scores, sink), shapes, strict=True):
+        across = rows if rows != batch else ""
+        given = reshape(weights.cast(v.dtype), *shape) if across else weights.cast(v.dtype)
+        parts.append(einsum(f"{batch}{head}s{across},s{rows}kd->{batch}{head}d", given, _read(v, t, steps)))
     mixed = parts[0]
     for part in parts[1:]:
         mixed = mixed + part
     return mixed
+
+
+def _read(x: Tensor, t: Dim, steps: Any) -> Tensor:
+    """Keys or values of some steps, along one axis."""
+    if isinstance(steps, slice):
+        return x[{t: steps}]
+    found = x[dict(steps)]
+    return reshape(found, found.shape[0] * found.shape[1], *found.shape[2:])
 
 
 def _weights(scores: Sequence[Tensor], sink: Tensor | None = None) -> list[Tensor]:

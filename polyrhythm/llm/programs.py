@@ -27,7 +27,7 @@ from polyrhythm.llm.config import Config, stacks
 from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.naming import layer_number
 from polyrhythm.llm.parts import Attention, Decoder, FusedAttention, Step
-from polyrhythm.llm.patterns import Pattern
+from polyrhythm.llm.patterns import Pattern, Restriction, since
 from polyrhythm.llm.sampling import Choice, chosen, penalised
 from polyrhythm.runtime.program import Program, compile
 
@@ -48,15 +48,17 @@ def decoded(
     pattern: Pattern | None,
     given: Any = None,
     adapted: Callable[[Any, Sequence[Dim]], Any] | None = None,
-    begun: Tensor | None = None,
-    context: int = 0,
+    restricted: Restriction | None = None,
+    positions: Tensor | None = None,
+    prefix: str = "",
 ) -> tuple[Decoder, Tensor, dict[Bound, int]]:
     """The decoder, what its last layer makes of each token, and the sizes of the loops over layers.
 
     The weights are inputs under their names.
 
     `given` is the condition on t under which tokens are known, if there is one. `adapted` may change the decoder: it is
-    called with it and with the dim of layers of each entry in its list. `begun` and `context` are those of `Step`.
+    called with it and with the dim of layers of each entry in its list. `restricted` and `positions` are those of
+    `Step`. `prefix` comes before the names of the weights, where there are two models.
     """
     decoder, loops = blank_decoder(config), stacks(config.kinds)
     names = ["l"] if len(loops) == 1 else [f"l{number}" for number in range(len(loops))]
@@ -69,8 +71,8 @@ def decoded(
         over = () if number is None else (loop_of[number][0],)
         own = config.formats.get(name)
         declared = input if own is None else own.declared
-        weights[name] = declared(name, blank.shape, over, config.dtype)
-    model, step = decoder.using(weights), Step(t, pattern, given, begun, context)
+        weights[name] = declared(prefix + name, blank.shape, over, config.dtype)
+    model, step = decoder.using(weights), Step(t, pattern, given, restricted, positions)
     if adapted is not None:
         model = adapted(model, [l for l, _ in loop_of])
     others = tuple(own for own in token.dims if own.symbol is not t.symbol)
@@ -218,7 +220,8 @@ def slotted(config: Config, slots: int, context: int, backend: str) -> Generatin
     begun = recurrent((slots,), (t,), "int32", name="begun")
     begun[0] = 0
     begun[t + 1] = where(begin[t + 1], value(t) + 1, begun)
-    model, h, sizes = decoded(config, token, t, None, begun=begun, context=context)
+    seen = since(begun, t, context)
+    model, h, sizes = decoded(config, token, t, None, restricted=seen, positions=value(t) - begun)
     token[0] = given[0]
     token[t + 1] = where(given[t + 1] >= 0, given[t + 1], argmax(model.scores(h), -1).cast("int32"))
     return Generating(compile(token, bounds=sizes, backend=backend, progress=False), t, T)

@@ -8,7 +8,7 @@ the numbers are inputs, so that other numbers need no other program.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypedDict, Unpack
 
@@ -64,6 +64,11 @@ class Options(TypedDict, total=False):
     logprobs: int | None
     n: int
     seed: int
+    num_beams: int
+    length_penalty: float
+    early_stopping: bool
+    draft_model: Any
+    num_draft_tokens: int
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,16 @@ class Sampling:
     n: int
     seed: int
     schema: Schema | None = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+    draft_model: Any = None
+    num_draft_tokens: int = 4
+
+    @property
+    def plain(self) -> bool:
+        """Whether tokens are the likeliest, and nothing else than end tokens and the limit looks at them."""
+        return replace(self.choice, ends=0) == GREEDY and not self.stop and self.schema is None
 
 
 def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -> Sampling:
@@ -155,7 +170,35 @@ def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -
     n = whole(options.get("n", 1), 1, f"{options.get('n')!r} samples", "give n=1 or more, an integer")
     seed = options.get("seed", 0)
     seed = integer(seed, f"a seed of {seed!r}", "give an integer")
-    return Sampling(choice, inputs, stops, _strings(options.get("stop")), n, seed, options.get("json_schema"))
+    found = Sampling(choice, inputs, stops, _strings(options.get("stop")), n, seed, options.get("json_schema"))
+    return _searched(found, options)
+
+
+def _searched(found: Sampling, options: Mapping[str, Any]) -> Sampling:
+    """The options with those of beam search and speculative decoding, which choose the likeliest tokens."""
+    given = options.get("num_beams", 1), options.get("num_draft_tokens", 4)
+    beams = whole(given[0], 1, f"{given[0]!r} beams", "give num_beams=1 or more, an integer")
+    proposed = whole(given[1], 1, f"{given[1]!r} proposed tokens", "give num_draft_tokens=1 or more, an integer")
+    penalty = _real(options, "length_penalty", 1.0, -LARGEST, LARGEST, "give 1 for the mean, 0 for the sum")
+    draft = options.get("draft_model")
+    for name, used in (("num_beams", beams > 1), ("draft_model", draft is not None)):
+        if used and not found.plain:
+            raise PromptError(
+                f"{name} with an option that draws, changes or reads scores, or reads the text",
+                fix="leave temperature, penalties, bias, processors, logprobs, stop strings and json_schema out",
+            )
+    if draft is not None and (beams > 1 or found.n > 1):
+        raise PromptError("a draft model with several texts of one prompt", fix="leave num_beams and n out")
+    if beams > 1 and found.n > beams:
+        raise PromptError(f"{found.n} texts of {beams} beams", fix="give n of at most num_beams")
+    return replace(
+        found,
+        num_beams=beams,
+        length_penalty=penalty,
+        early_stopping=bool(options.get("early_stopping", False)),
+        draft_model=draft,
+        num_draft_tokens=proposed,
+    )
 
 
 def chosen(logits: Tensor, how: Choice) -> Tensor:

@@ -25,7 +25,8 @@ class Generated:
     """What a model wrote after a prompt: the new tokens, the one that ended it among them, and their text.
 
     `text` is what they add to the text of the prompt's tokens, up to a stop string; None if there is no tokenizer.
-    `finish_reason` is "stop" where the model or a stop string ended it, "length" where the limit did.
+    `finish_reason` is "stop" where the model or a stop string ended it, "length" where the limit did. `score` is what
+    beam search ranks texts by.
     """
 
     tokens: np.ndarray
@@ -33,6 +34,7 @@ class Generated:
     finish_reason: str
     prompt_tokens: int
     logprobs: tuple[TokenLogprob, ...] | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True)

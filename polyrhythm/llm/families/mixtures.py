@@ -174,8 +174,8 @@ class LatentAttention(Module):
         latent = self.kv_a_layernorm(both.axes[..., : sizes.rank])
         matrix = reshape(self.kv_b_proj.weight, config.heads, sizes.plain + sizes.values, sizes.rank)
         moved = einsum("...hn,hnr->...hr", q.axes[..., : sizes.plain], matrix.axes[:, : sizes.plain])
-        queries = concat([moved, rotary.turned(q.axes[..., sizes.plain :], t)], -1)
-        keys = concat([latent, rotary.turned(both.axes[..., sizes.rank :], t)], -1)
+        queries = concat([moved, rotary.turned(q.axes[..., sizes.plain :], step.position)], -1)
+        keys = concat([latent, rotary.turned(both.axes[..., sizes.rank :], step.position)], -1)
         found = attend(
             reshape(queries, *batch, 1, config.heads, sizes.rank + sizes.turned),
             reshape(keys, *batch, 1, sizes.rank + sizes.turned),
