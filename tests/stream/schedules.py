@@ -2,8 +2,8 @@
 
 A program is a chain over steps b (starting from an input, an embedding lookup, a bag of embeddings, a ragged fold, or
 a recurrence; gathers by one or two routings, given or computed, over one or two tables, in any order; further dims q
-and f), a product of matrices whose sides are dims, or attention over ragged caches. A schedule is any set of directives
-on any dims, sizes that make no sense included. Everything follows from a seed.
+and f), a product of matrices whose sides are dims, a recurrence of several sequences, or attention over ragged caches.
+A schedule is any set of directives on any dims, sizes that make no sense included. Everything follows from a seed.
 """
 
 from __future__ import annotations
@@ -219,6 +219,47 @@ class _Maker:
         down = self.floats("down", (), ("n", "p"))[self.whole("n")]
         return pr.einsum("n,n->", pr.silu(h)[self.whole("n")], down)
 
+    # Recurrences of several sequences.
+
+    def sequences(self) -> Any:
+        draw = self.draw
+        names = draw.choice([("n", "t"), ("t", "n"), ("n", "h", "t"), ("n", "t", "h"), ("t", "n", "h")])
+        shape: tuple[int, ...] = draw.choice([(), (3,), (2, 3)])
+        self.dim("t", 2, 3, 5)
+        for name in names:
+            self.dim(name, 1, 2, 4)
+        t, last = self.dim("t"), self.dims["t"][1]
+        others = tuple(name for name in names if name != "t")
+        first = draw.choice(["zero", "row", "state", *others])
+        x = self.floats("x", shape, names)
+        state = pr.recurrent(shape, tuple(self.dim(name) for name in names))
+        if first == "zero":
+            state[{t: 0}] = np.zeros(shape, np.float32)
+        else:
+            owners = () if first == "state" else (first,)
+            state[{t: 0}] = x[{t: 0}] if first == "row" else self.floats("first", shape, owners)
+        kind = draw.choice(["decay", "product", "gate", "window", "shared", "stacked"])
+        self.story.append(f"sequences {' '.join(names)}, first {first}, {kind}")
+        new, old = x[{t: t + 1}], 0.5 * state
+        if kind == "product" and shape:
+            old = pr.matmul(state, self.floats("mixer", (3, 3), ()))
+        elif kind == "gate":
+            gate = pr.sigmoid(state + new)
+            old = gate * state
+        elif kind == "window":
+            old = state[{t: slice(pr.max(t - 1, 0), t + 1)}].mean(0)
+        elif kind == "shared":
+            old = old * self.floats("decay", shape, (draw.choice(others),))
+        state[{t: t + 1}] = old + new
+        self.between = [x * 2, state]
+        h = state
+        if kind == "stacked":
+            h = pr.recurrent(shape, tuple(self.dim(name) for name in names))
+            h[{t: 0}] = state[{t: 0}] * 2
+            h[{t: t + 1}] = 0.5 * h + pr.silu(state[{t: t + 1}])
+        ends = [h, h[{t: last - 1}], h[self.whole("t")].sum(0), pr.silu(h) + x]
+        return draw.choice([*ends, h[self.whole(others[0])].sum(0)])
+
     # Attention over a ragged cache.
 
     def attention(self) -> Any:
@@ -279,7 +320,7 @@ class _Maker:
                 add(_tile, name, chosen, nonsense=(0, -1, -2, 2.0, "2", True))
             if draw.random() < (0.4 if name in "eg" else 0.03):
                 add(time_multiplex, name, draw.choice([1, 2, 3, size, *divisors]), nonsense=(0, -1, 1.5))
-            if draw.random() < (0.35 if name in "br" else 0.08):
+            if draw.random() < (0.35 if name in "brn" else 0.08):
                 policy = draw.choice(POLICIES)
                 block = draw.choice([1, 2, 3, 16])
                 add(parallelize, name, draw.choice([1, 1, 2, 3, 4]), policy, block, nonsense=(0, -1, 1.5))
@@ -308,7 +349,9 @@ _tile.__name__ = "tile"
 def case(seed: int) -> Case:
     """The program and the schedule of a seed."""
     maker = _Maker(seed)
-    kind: Callable[[], Any] = maker.draw.choices([maker.chain, maker.matrices, maker.attention], [6, 2, 2])[0]
+    kind: Callable[[], Any] = maker.draw.choices(
+        [maker.chain, maker.matrices, maker.attention, maker.sequences], [6, 2, 2, 2]
+    )[0]
     output = kind()
     schedule = maker.directives()
     return Case(output, maker.inputs, maker.bounds, list(maker.dims), schedule, maker.story, maker.computed)

@@ -161,6 +161,34 @@ def test_heads_as_a_dim_of_dealt_requests(policy: Policy, schedule: list[Directi
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("order", ["batch first", "steps first"])
+@pytest.mark.parametrize("start", ["literal", "own row", "shared state"])
+@pytest.mark.parametrize("rows", [1, 2, 4, None])
+def test_batch_tiles_of_a_recurrence(order: str, start: str, rows: int | None) -> None:
+    """A tile holds the states of several sequences; the weights are multiplied once a tile and step."""
+    rng = np.random.default_rng(5)
+    dims = (b, q) if order == "batch first" else (q, b)
+    given = {"x": rng.normal(size=(4, 5, 3) if dims[0] is b else (5, 4, 3)), "w": 0.3 * rng.normal(size=(3, 3))}
+    series = given["x"] if dims[0] is b else given["x"].swapaxes(0, 1)
+    inputs = pr.input("x", (3,), dims)
+    state = pr.recurrent((3,), dims)
+    first = {"literal": np.ones(3, np.float32), "own row": inputs[{q: 0}], "shared state": pr.input("first", (3,))}
+    given |= {"first": rng.normal(size=3)} if start == "shared state" else {}
+    state[{q: 0}] = first[start]
+    state[{q: q + 1}] = pr.tanh(pr.matmul(state, pr.input("w", (3, 3))) + inputs[{q: q + 1}])
+    expected = [series[:, 0] if start == "own row" else np.tile(given.get("first", np.ones(3)), (4, 1))]
+    for step in range(1, 5):
+        expected.append(np.tanh(expected[-1] @ given["w"] + series[:, step]))
+    schedule: list[Directive] = [tile(b, rows) if rows is not None else tile(b, dynamic=True)]
+    given = {name: array.astype(np.float32) for name, array in given.items()}
+    found = _run(state, schedule, given)
+    np.testing.assert_allclose(found if dims[0] is b else found.swapaxes(0, 1), np.stack(expected, 1), atol=1e-4)
+    last = _run(state[{q: Q - 1}], schedule, given)
+    np.testing.assert_allclose(last, expected[-1], atol=1e-4)
+    with pytest.raises(DirectiveMismatch, match="depends on its own earlier steps"):
+        lower(state, [*schedule, tile(q, 1)], given)
+
+
 @pytest.mark.parametrize("schedule", [[tile(m, 2)], [tile(n, 3)], [tile(m, 2), tile(k, 2)], [tile(k, dynamic=True)]])
 def test_tiles_of_any_dims_of_an_input(schedule: list[Directive]) -> None:
     """Tiles of outer dims are boxes whose rows are no neighbours in memory."""

@@ -19,7 +19,7 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.lowering.fusing import carried
 from polyrhythm.stream.lowering.loads import loaded, nest
-from polyrhythm.stream.lowering.problem import Problem, is_whole
+from polyrhythm.stream.lowering.problem import NO_CHUNKS, Problem, is_whole
 from polyrhythm.stream.lowering.values import (
     ROOT,
     Axis,
@@ -40,10 +40,17 @@ from polyrhythm.stream.operators.window import window
 class Reader:
     """Reads of one definition: the node it belongs to, and the points where it holds."""
 
-    def __init__(self, problem: Problem, node: Node, definition: Definition, levels: Levels | None) -> None:
-        self.problem, self.node, self.definition, self.levels = problem, node, definition, levels
-        self.dims = problem.ordered(node.symbols)
-        self.sizes = {symbol: problem.extent(node, symbol) for symbol in self.dims}
+    def __init__(
+        self,
+        problem: Problem,
+        node: Node,
+        definition: Definition,
+        levels: Levels | None,
+        chunks: Mapping[Symbol, int] = NO_CHUNKS,
+    ) -> None:
+        self.problem, self.node, self.definition, self.levels, self.chunks = problem, node, definition, levels, chunks
+        self.sizes = problem.grid(node, chunks)
+        self.dims = tuple(self.sizes)
 
     def read(self, access: Access, operand: Operand) -> Operand:
         """What an access reads of an operand that carries the whole of its source."""
@@ -82,7 +89,7 @@ class Reader:
         return names
 
     def _same_extent(self, symbol: Symbol, source: Node, dim: Symbol) -> bool:
-        return symbol in self.sizes and self.sizes[symbol] == self.problem.extent(source, dim)
+        return symbol in self.node.symbols and self.problem.extent(self.node, symbol) == self.problem.extent(source, dim)
 
     def _same_points(self, operand: Value, names: dict[Axis, Axis]) -> bool:
         """Whether the stream has exactly the points that the definition has along the dims of both."""
@@ -123,6 +130,8 @@ class Reader:
                 if isinstance(step, Range):
                     start, length = step.start.evaluate(lookup), max(0, step.length.evaluate(lookup))
                     choices.append([start + k * step.step for k in range(length)])
+                elif step.symbols <= set(self.chunks) - set(mentioned) and step.symbols:
+                    choices.append([0])  # all steps are in one tile
                 else:
                     choices.append([step.evaluate(lookup)])
             return _nested_reads(access, source, choices, own, positions, {})
@@ -134,14 +143,26 @@ class Reader:
         return windowed(operand, table, axes, places, operand.inside.renamed(shifted))
 
     def _check_walked(self, access: Access, source: Node, operand: Value) -> None:
-        inside = [axis for axis in operand.inside.axes if isinstance(axis, Symbol)]
-        if inside or operand.lead is not ROOT or None in operand.sizes:
-            what = f"the tiled dim {inside[0]}" if inside else f"{operand.lead.name}s"
+        inside = {axis: operand.inside.length(axis) for axis in operand.inside.axes if isinstance(axis, Symbol)}
+        steps = source.steps(access)
+        # Tiles are read like single steps where the access stays in them.
+        across = [
+            symbol
+            for symbol, step in steps.items()
+            if (symbol in inside or _mentioned(step) & set(self.chunks))
+            and (step is not Term.of(symbol) or inside.get(symbol) != self.chunks.get(symbol))
+        ]
+        if across or operand.lead is not ROOT or None in operand.sizes:
+            what = f"the tiled dim {across[0]}" if across else f"{operand.lead.name}s"
             raise AccessNotStreamable(
                 f"{described(source)}{brackets(access)} reads other steps of a value that is laid out by {what}",
                 fix="read the current step or the whole range there, or leave the directive for the dim out",
                 at=self.definition.at or self.node.at,
             )
+
+
+def _mentioned(step: Term | Range) -> frozenset[Symbol]:
+    return step.start.symbols | step.length.symbols if isinstance(step, Range) else step.symbols
 
 
 def _symbol(step: Term) -> Symbol | None:

@@ -23,7 +23,7 @@ from polyrhythm.stream.lowering.accesses import Reader, aligned, spread
 from polyrhythm.stream.lowering.cycles import check_order, components, inner_order, reads_itself
 from polyrhythm.stream.lowering.dealt import Dealing
 from polyrhythm.stream.lowering.find_dealing import find_dealing
-from polyrhythm.stream.lowering.fusing import materialised
+from polyrhythm.stream.lowering.fusing import as_rows, materialised
 from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
 from polyrhythm.stream.lowering.online import shifted_exponential
@@ -39,6 +39,7 @@ from polyrhythm.stream.lowering.values import (
     ROOT,
     Axis,
     Block,
+    Fused,
     Levels,
     Load,
     Operand,
@@ -90,7 +91,7 @@ class Lowering:
             return constant
         if self.dealing is not None and self._deals(node):
             return self._lower_dealt(self.dealing, node)
-        levels = self.problem.levels(node)
+        levels = self._levels(node)
         if levels and not levels[-1] and not any(length.symbols & set(node.symbols) for length in node.shape):
             return self._literal(node, np.zeros([self.problem.number(n) for n in node.shape], node.dtype), levels)
         if self.problem.is_metadata(node.name):
@@ -240,7 +241,7 @@ class Lowering:
         self, node: Node, definition: Definition, levels: Levels | None
     ) -> tuple[tuple[Operand, ...], Routing | Dealing | None]:
         """What a definition reads, where it works: in branches, in regions, or in the program as a whole."""
-        reader = Reader(self.problem, node, definition, levels)
+        reader = Reader(self.problem, node, definition, levels, self.inside(node))
         operands = tuple(self._read(reader, number) for number in range(len(definition.operands)))
         routing = self.routing.get(node.name)
         if routing is not None:
@@ -320,22 +321,20 @@ class Lowering:
 
     def value(self, name: str) -> Value:
         """A node as a stream over all of its points."""
-        return self.full(self.graph[name], self.outside(self.graph[name]), self.problem.levels(self.graph[name]))
+        return self.full(self.graph[name], self.outside(self.graph[name]), self._levels(self.graph[name]))
 
     def full(self, node: Node, operand: Operand, levels: Levels | None) -> Value:
         """An operand as a stream with all dims of a node, at the given points."""
-        dims = self.problem.ordered(node.symbols)
-        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
         if isinstance(operand, np.ndarray):
             return self._literal(node, operand, levels)
         value = loaded(operand) if isinstance(operand, Load) else operand
         own = {axis for axis in (*value.axes, *value.inside.axes) if isinstance(axis, Symbol)}
+        grid = self.problem.grid(node, {symbol: n for symbol, n in self.inside(node).items() if symbol in own})
+        dims, sizes = tuple(grid), tuple(grid.values())
         if levels is not None and not value.streamed:
             return aligned(value, dims, sizes, levels)
-        if own != set(dims):
-            known = dict(zip(dims, sizes, strict=True))
-            walked = tuple(symbol for symbol in dims if symbol not in own or symbol in value.axes)
-            value = spread(value, walked, {symbol: known[symbol] for symbol in dims if symbol not in own})
+        if own != set(node.symbols):
+            value = spread(value, dims, {symbol: grid[symbol] for symbol in dims if symbol not in own})
         if levels is None and value.levels is None:
             order: tuple[Axis, ...] = (*(symbol for symbol in dims if symbol in value.axes), *value.streamed)
             return aligned(value, order, tuple(map(value.size, order)), None)
@@ -349,40 +348,69 @@ class Lowering:
         kept = [*levels, *(tuple(p for p in level if p[:dims] in wanted) for level in own[dims:])]
         return aligned(value, value.axes, value.sizes, tuple(kept))
 
+    def _levels(self, node: Node, definition: Definition | None = None) -> Levels | None:
+        """The points of a node as its streams walk them."""
+        return self.problem.levels(node, definition, self.inside(node))
+
+    def _tile_of(self, node: Node) -> Block:
+        """The tile of a node whose value is in it as a whole."""
+        chunks = self.inside(node)
+        dims = self.problem.ordered(chunks)
+        lengths = [self.problem.number(n) for n in node.shape]
+        return Block((*dims, *range(len(lengths))), (*(chunks[symbol] for symbol in dims), *lengths))
+
     def _literal(self, node: Node, array: np.ndarray, levels: Levels | None) -> Value:
         """A literal at every point, of which there may be none."""
-        dims = self.problem.ordered(node.symbols)
-        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
-        block = Block(tuple(range(array.ndim)), array.shape)
+        grid = self.problem.grid(node, self.inside(node))
+        sizes = tuple(grid.values())
+        block = self._tile_of(node)
         rows, cols = block.sides
         assert rows is not None
-        points = levels if levels is not None else rectangle(sizes)
-        nested = nest(points, lambda _: array.reshape(rows, cols))
+        whole = np.broadcast_to(array, [n or 1 for n in block.lengths]).reshape(rows, cols)
+        nested = nest(levels if levels is not None else rectangle(sizes), lambda _: whole)
         kind = tile_type(rows, cols, data_type(array.dtype))
         stream = source(node.name, [nested], (ROOT.shape[0], *dims_of(levels, sizes, node.name)), kind)
-        return Value(ROOT, stream, dims, sizes, block, array.dtype, levels)
+        return Value(ROOT, stream, tuple(grid), sizes, block, array.dtype, levels)
+
+    def _in_tiles_of(self, node: Node, operand: Operand) -> Operand:
+        """A definition in the tiles of its node: what is the same at all steps of a tile is there several times."""
+        block = self._tile_of(node)
+        value = loaded(operand) if isinstance(operand, Load) else operand
+        if isinstance(value, np.ndarray) or not self.inside(node):
+            return operand
+        if value.streamed or set(block.axes) == set(value.inside.axes):
+            return value
+        inside = value.inside
+        index = tuple(slice(None) if axis in inside.axes else None for axis in block.axes)
+        lengths = [n or 1 for n in block.lengths]
+
+        def copies(array: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(array[index], lengths)
+
+        fused = Fused(copies, 0, f"tiles of {value.base.name}", block)
+        return replace(value, base=materialised(value), block=inside, fused=fused)
 
     def _merged(self, node: Node) -> Value:
         """A node put together from its definitions."""
-        dims = self.problem.ordered(node.symbols)
-        whole = self.problem.levels(node)
-        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
+        grid = self.problem.grid(node, self.inside(node))
+        dims, sizes = tuple(grid), tuple(grid.values())
+        whole = self._levels(node)
         points = whole if whole is not None else rectangle(sizes)
         parts: list[Value] = []
         owner: dict[Point, int] = {}
         for definition in node.definitions:
-            levels = self.problem.levels(node, definition)
+            levels = self._levels(node, definition)
             held = (points if levels is None else levels)[-1] if dims else ((),)
             if held:
                 owner |= dict.fromkeys(held, len(parts))
-                parts.append(self.full(node, self.define(node, definition, levels), levels))
+                parts.append(self.full(node, self._in_tiles_of(node, self.define(node, definition, levels)), levels))
         if len(parts) == 1:
             return parts[0]
         self._check_parts(node, parts)
         kind = Selector(f"definition of {node.name}", len(parts), 1)
         shape = (ROOT.shape[0], *dims_of(whole, sizes, node.name))
         chosen = source(f"definitions of {node.name}", [nest(points, lambda p: (owner[p],))], shape, kind)
-        streams = [flatten(materialised(part), 0, len(dims)) for part in parts]
+        streams = [flatten(as_rows(part), 0, len(dims)) for part in parts]
         joined = reassemble(stack(streams), chosen, 0, name=node.name)
         stream = flatten(joined, 0, 1)
         return Value(ROOT, stream, dims, sizes, parts[0].inside, node.dtype, whole)
@@ -390,15 +418,30 @@ class Lowering:
     def _check_parts(self, node: Node, parts: list[Value]) -> None:
         for part in parts:
             if part.streamed or part.lead is not ROOT or part.inside != parts[0].inside:
-                raise AccessNotStreamable(
-                    f"the definitions of {described(node)} are laid out differently, so they cannot be put together",
-                    fix="leave the directives for its dims out, or reduce ranges before assigning them",
-                    at=node.at,
-                )
+                raise self._apart(node)
+
+    @staticmethod
+    def _apart(node: Node) -> AccessNotStreamable:
+        return AccessNotStreamable(
+            f"the definitions of {described(node)} are laid out differently, so they cannot be put together",
+            fix="leave the directives for its dims out, or reduce ranges before assigning them",
+            at=node.at,
+        )
 
     def _lower_cycle(self, nodes: list[Node]) -> None:
         """Nodes that depend on each other: what is read before it is produced comes back through a loop."""
         check_order(self.problem, nodes)
+        names = {node.name for node in nodes}
+        for node in nodes:
+            reads = [access for d in node.definitions for access in d.operands if access.source in names]
+            steps = [step for access in reads for step in self.graph[access.source].steps(access).items()]
+            across = [symbol for symbol, step in steps if step is not Term.of(symbol) and symbol in self.inside(node)]
+            if across:
+                raise AccessNotStreamable(
+                    f"{described(node)} depends on its own earlier steps, so tiles of them cannot be computed at once",
+                    fix=f"leave the tile directive for {across[0]} out",
+                    at=node.at,
+                )
         loops = {}
         for node in nodes:
             if node.recurrent:
@@ -407,23 +450,18 @@ class Lowering:
             self.operands[node.name] = self.lower(node)
         for node in nodes:
             if node.recurrent:
-                value = self.full(node, self.lower(node), self.problem.levels(node))
-                loops[node.name].connect(materialised(value))
+                value = self.full(node, self.lower(node), self._levels(node))
+                if value.inside != self._tile_of(node):
+                    raise self._apart(node)
+                loops[node.name].connect(as_rows(value))
                 self.operands[node.name] = value
 
     def _loop(self, node: Node) -> Any:
         """A promise of the stream of a node."""
-        if self.inside(node):
-            raise AccessNotStreamable(
-                f"{described(node)} depends on its own earlier steps, so tiles of them cannot be computed at once",
-                fix="leave the tile directive for its dims out",
-                at=node.at,
-            )
-        dims = self.problem.ordered(node.symbols)
-        levels = self.problem.levels(node)
-        sizes = tuple(self.problem.extent(node, symbol) for symbol in dims)
-        lengths = tuple(self.problem.number(n) for n in node.shape)
-        block = Block(tuple(range(len(lengths))), lengths)
+        grid = self.problem.grid(node, self.inside(node))
+        dims, sizes = tuple(grid), tuple(grid.values())
+        levels = self._levels(node)
+        block = self._tile_of(node)
         rows, cols = block.sides
         assert rows is not None
         shape = (ROOT.shape[0], *dims_of(levels, sizes, node.name))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,13 +30,15 @@ from polyrhythm.compiler.trace import trace
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.stream.directives import Directive, ParallelizeDirective, TileDirective, TimeMultiplexDirective
-from polyrhythm.stream.errors import DirectiveMismatch, OperationNotStreamable
+from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.types import F32, DataType
 
 Point = tuple[int, ...]
 DirectiveKey = tuple[type, Symbol, frozenset[str]]
 NODES: frozenset[str] = frozenset()
 """The scope of a directive that is for all nodes."""
+
+NO_CHUNKS: Mapping[Symbol, int] = MappingProxyType({})
 
 LOOPS = ("ranges", "accumulate", "carry", "separate", "split", "predicate")
 """Passes that prepare loops; streams have none."""
@@ -109,15 +112,31 @@ class Problem:
         known = set(symbols)
         return tuple(symbol for symbol in self.order if symbol in known)
 
-    def levels(self, node: Node, definition: Definition | None = None) -> tuple[tuple[Point, ...], ...] | None:
-        """The prefixes of the points of a node, dim by dim, or None where they fill the rectangle."""
+    def grid(self, node: Node, chunks: Mapping[Symbol, int]) -> dict[Symbol, int]:
+        """The dims of a node that streams walk and how many positions each has, in tiles where it has such."""
+        sizes = {symbol: self.extent(node, symbol) // chunks.get(symbol, 1) for symbol in self.ordered(node.symbols)}
+        return {symbol: size for symbol, size in sizes.items() if size > 1 or symbol not in chunks}
+
+    def levels(
+        self, node: Node, definition: Definition | None = None, chunks: Mapping[Symbol, int] = NO_CHUNKS
+    ) -> tuple[tuple[Point, ...], ...] | None:
+        """The prefixes of the points of a node, dim by dim, or None where they fill the rectangle.
+
+        `chunks` gives the steps of tiled dims that lie in a tile; points are then those of `grid`.
+        """
         conditions = [node.domain] if definition is None else [node.domain, definition.domain]
         conditions = [condition for condition in conditions if condition is not TRUE]
         if not conditions:
             return None
-        dims = self.ordered(node.symbols)
-        sizes = [self.extent(node, symbol) for symbol in dims]
-        varying = [condition for condition in conditions if condition.symbols & set(dims)]
+        dims, sizes = zip(*grid.items(), strict=True) if (grid := self.grid(node, chunks)) else ((), ())
+        varying = [condition for condition in conditions if condition.symbols & set(node.symbols)]
+        split = {symbol for condition in varying for symbol in condition.symbols if symbol in chunks}
+        if split:
+            raise AccessNotStreamable(
+                f"{described(node)} is computed in another way at some steps of the tiled dim {min(split, key=str)}",
+                fix="leave the tile directive for the dim out",
+                at=node.at,
+            )
         if all(condition.evaluate(self.bounds.__getitem__) for condition in conditions if condition not in varying):
             if not varying:
                 return None
