@@ -320,7 +320,7 @@ class _Maker:
                 add(_tile, name, chosen, nonsense=(0, -1, -2, 2.0, "2", True))
             if draw.random() < (0.4 if name in "eg" else 0.03):
                 add(time_multiplex, name, draw.choice([1, 2, 3, size, *divisors]), nonsense=(0, -1, 1.5))
-            if draw.random() < (0.35 if name in "brn" else 0.08):
+            if draw.random() < (0.35 if name in "brnmh" else 0.08):
                 policy = draw.choice(POLICIES)
                 block = draw.choice([1, 2, 3, 16])
                 add(parallelize, name, draw.choice([1, 1, 2, 3, 4]), policy, block, nonsense=(0, -1, 1.5))

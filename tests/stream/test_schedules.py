@@ -161,6 +161,49 @@ def test_heads_as_a_dim_of_dealt_requests(policy: Policy, schedule: list[Directi
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("policies", [*((policy, policy) for policy in POLICIES), ("coarse", "interleave")])
+@pytest.mark.parametrize("schedule", [[], [tile("s", 2)], [tile("r", 2)], [tile("h", dynamic=True)]])
+def test_requests_and_heads_are_dealt_out(policies: tuple[Policy, Policy], schedule: list[Directive]) -> None:
+    """A region for each pair of regions; caches end where the request ends, and new rows are written in place."""
+    rng = np.random.default_rng(7)
+    r, h = pr.dim("r")[0], pr.dim("h")[0]
+    s, S = pr.dim("s")
+    query, old = pr.input("query", (4,), (r, h)), pr.input("keys", (4,), (r, h, s))
+    length = pr.input("length", (), (r,), "int32")
+    whole = {s: slice(0, S)}
+    keys = pr.where(pr.value(s) == length, pr.input("key", (4,), (r, h)), old)
+    score = pr.where(pr.value(s) <= length, pr.einsum("d,d->", query, keys), float("-inf"))
+    weight = pr.exp(score - score[whole].max(0))
+    output = pr.einsum("s,sd->d", weight[whole], keys[whole]) / weight[whole].sum(0)
+    given = {"query": (4, 2, 4), "keys": (4, 2, 6, 4), "key": (4, 2, 4)}
+    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in given.items()}
+    values["length"] = np.array([5, 0, 2, 3], np.int32)
+    dealt: list[Directive] = [parallelize("r", 2, policies[0], 1), parallelize("h", 2, policies[1], 1)]
+    outputs = {"output": output, "keys": keys} if schedule in ([], [tile("s", 2)]) else {"output": output}
+    expected = pr.evaluate(outputs, values)
+    found = _run(outputs, [*dealt, *schedule], values)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+    program = lower(outputs, [*dealt, *schedule], values).program
+    assert max(node.copies for node in program.nodes if node.name == "load keyss") == 4
+
+
+def test_three_dims_are_dealt_out() -> None:
+    rng = np.random.default_rng(8)
+    one, two = rng.normal(size=(2, 3, 4)).astype(np.float32), rng.normal(size=(3, 2)).astype(np.float32)
+    left, right = pr.input("left", (4,), (m, n)), pr.input("right", (), (n, k))
+    for policy in POLICIES:
+        dealt: list[Directive] = [parallelize(d, 2, policy, 1) for d in (m, n, k)]
+        found = _run(left * right, dealt, {"left": one, "right": two})
+        np.testing.assert_allclose(found, one[:, :, None] * two[:, :, None], rtol=1e-5)
+
+
+def test_some_regions_that_take_and_some_that_wait_are_refused() -> None:
+    given = {"grid_a": np.ones((2, 2), np.float32), "grid_b": np.ones((2, 2), np.float32)}
+    with pytest.raises(DirectiveMismatch, match="all of the dims dynamically, or none"):
+        lower(grid_a * grid_b, [parallelize(m, 2, "dynamic"), parallelize(n, 2, "coarse")], given)
+
+
 @pytest.mark.parametrize("order", ["batch first", "steps first"])
 @pytest.mark.parametrize("start", ["literal", "own row", "shared state"])
 @pytest.mark.parametrize("rows", [1, 2, 4, None])

@@ -89,7 +89,9 @@ class Reader:
         return names
 
     def _same_extent(self, symbol: Symbol, source: Node, dim: Symbol) -> bool:
-        return symbol in self.node.symbols and self.problem.extent(self.node, symbol) == self.problem.extent(source, dim)
+        return symbol in self.node.symbols and self.problem.extent(self.node, symbol) == self.problem.extent(
+            source, dim
+        )
 
     def _same_points(self, operand: Value, names: dict[Axis, Axis]) -> bool:
         """Whether the stream has exactly the points that the definition has along the dims of both."""

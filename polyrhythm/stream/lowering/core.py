@@ -100,10 +100,8 @@ class Lowering:
             (definition,) = node.definitions
             if definition.op == "input":
                 # A table that only gathers read has the tiles that they give it.
-                used = set(self.used)
-                load = load_of(self.problem, node, definition.attributes["name"], self.inside(node))
-                self.used = self.used if self._is_read(node) else used
-                return load
+                inside = self.inside(node) if self._is_read(node) else self._layout(node)
+                return load_of(self.problem, node, definition.attributes["name"], inside)
             if node.name in self.taken:
                 part = part_load(self.problem, node, self._table_tiles(node), slab=True)
                 return replace(part, branch=self.taken[node.name].single)
@@ -121,7 +119,7 @@ class Lowering:
         (definition,) = node.definitions
         if definition.op == "input":
             load = self._dealt_load(dealing, node)
-            return dealing.walk(load) if len(load.axes) > 1 else load
+            return dealing.walk(load) if len(load.axes) > len(dealing.dims) else load
         if dealing.changes_what_is_walked(node):
             load = self._dealt_load(dealing, self.graph[definition.operands[2].source])
             read = definition.operands[1]
@@ -136,14 +134,14 @@ class Lowering:
         if dealing.walked in node.symbols:
             inside = {dealing.walked: dealing.chunk, **inside}
         name = node.definitions[0].attributes["name"]
-        return load_of(self.problem, node, name, inside, None, (dealing.entry, dealing.walked))
+        return load_of(self.problem, node, name, inside, None, (*dealing.dims, dealing.walked))
 
     def _entry_tiles(self, dealing: Dealing, node: Node) -> dict[Symbol, int]:
         """What lies in a tile of a node of the regions: an entry may be several steps."""
-        chunks = {symbol: chunk for symbol, chunk in self.inside(node).items() if symbol is not dealing.entry}
-        if dealing.entry in node.symbols and dealing.size is not None:
-            chunks[dealing.entry] = dealing.size
-            scopes = [k for k in self.problem.directives if k[0] is TileDirective and k[1] is dealing.entry]
+        chunks = {symbol: chunk for symbol, chunk in self.inside(node).items() if symbol not in dealing.dims}
+        for symbol in set(dealing.chunks) & set(node.symbols):
+            chunks[symbol] = dealing.chunks[symbol]
+            scopes = [k for k in self.problem.directives if k[0] is TileDirective and k[1] is symbol]
             self.used |= {key for key in scopes if not key[2] or key[2] & dealing.nodes}
         return chunks
 
@@ -174,11 +172,18 @@ class Lowering:
                 found[symbol] = chunk
         return found
 
+    def _layout(self, node: Node) -> dict[Symbol, int]:
+        """The chunk of each tiled dim of a node, which is no effect of a directive by itself."""
+        used = set(self.used)
+        found = self.inside(node)
+        self.used = used
+        return found
+
     def _chunk(self, node: Node, symbol: Symbol) -> int | None:
         """How many steps of a dim lie in a tile of a node, by where it lives and what the schedule says of it."""
         own = self.problem.scoped(node, symbol)
         dealing = self.dealing if self.dealing is not None and self._deals(node) else None
-        if dealing is not None and symbol is dealing.entry and dealing.scope and own is None:
+        if dealing is not None and symbol in dealing.dims and dealing.scope and own is None:
             return None
         if own is None and symbol in self.routings.dims:
             return None
@@ -241,7 +246,7 @@ class Lowering:
         self, node: Node, definition: Definition, levels: Levels | None
     ) -> tuple[tuple[Operand, ...], Routing | Dealing | None]:
         """What a definition reads, where it works: in branches, in regions, or in the program as a whole."""
-        reader = Reader(self.problem, node, definition, levels, self.inside(node))
+        reader = Reader(self.problem, node, definition, levels, self._layout(node))
         operands = tuple(self._read(reader, number) for number in range(len(definition.operands)))
         routing = self.routing.get(node.name)
         if routing is not None:
@@ -264,12 +269,13 @@ class Lowering:
         if not further - set(operand.axes) - set(self.dealing.lead.dims if self.dealing else ()):
             return operand
         if self.dealing is not None:
-            operand = retiled(operand, self.dealing.entry, self.dealing.size, self.problem)
+            for symbol in self.dealing.dims:
+                operand = retiled(operand, symbol, self.dealing.chunks.get(symbol), self.problem)
         return packed_axes(Plan(self.problem, node, definition, others, self.memo), operand)
 
     def _to_entries(self, dealing: Dealing, node: Node, access: Access, operand: Operand, ones: int) -> Operand:
         """An operand of a node that belongs to entries; a tensor in memory that all share is read again for each."""
-        if isinstance(operand, Load) and (dealing.entry in operand.axes or dealing.entry in operand.block.axes):
+        if isinstance(operand, Load) and set(dealing.dims) & {*operand.axes, *operand.block.axes}:
             return dealing.dealt(operand, ones) if self._deals(node) else dealing.entered(loaded(operand), ones)
         if not isinstance(operand, Value) or operand.lead is dealing.lead:
             return operand
@@ -284,7 +290,8 @@ class Lowering:
         operand = self.operands[access.source]
         source_node = self.graph[access.source]
         if self.dealing is not None and self._deals(source_node):
-            here = source_node.steps(access)[self.dealing.entry] is Term.of(self.dealing.entry)
+            steps = source_node.steps(access)
+            here = all(steps[symbol] is Term.of(symbol) for symbol in self.dealing.dims)
             if here and self._deals(reader.node):
                 return reader.read(access, operand)
             return reader.read(access, self._in_tiles(source_node, access, self.outside(source_node), reader.node))
@@ -329,8 +336,11 @@ class Lowering:
             return self._literal(node, operand, levels)
         value = loaded(operand) if isinstance(operand, Load) else operand
         own = {axis for axis in (*value.axes, *value.inside.axes) if isinstance(axis, Symbol)}
-        grid = self.problem.grid(node, {symbol: n for symbol, n in self.inside(node).items() if symbol in own})
+        chunks = self._layout(node)
+        grid = self.problem.grid(node, {s: n for s, n in chunks.items() if s in value.inside.axes})
         dims, sizes = tuple(grid), tuple(grid.values())
+        if levels is not None and not set(chunks) <= set(value.inside.axes):
+            raise self._apart(node)
         if levels is not None and not value.streamed:
             return aligned(value, dims, sizes, levels)
         if own != set(node.symbols):
@@ -350,7 +360,7 @@ class Lowering:
 
     def _levels(self, node: Node, definition: Definition | None = None) -> Levels | None:
         """The points of a node as its streams walk them."""
-        return self.problem.levels(node, definition, self.inside(node))
+        return self.problem.levels(node, definition, self._layout(node))
 
     def _tile_of(self, node: Node) -> Block:
         """The tile of a node whose value is in it as a whole."""
@@ -361,7 +371,7 @@ class Lowering:
 
     def _literal(self, node: Node, array: np.ndarray, levels: Levels | None) -> Value:
         """A literal at every point, of which there may be none."""
-        grid = self.problem.grid(node, self.inside(node))
+        grid = self.problem.grid(node, self._layout(node))
         sizes = tuple(grid.values())
         block = self._tile_of(node)
         rows, cols = block.sides
@@ -378,9 +388,11 @@ class Lowering:
         value = loaded(operand) if isinstance(operand, Load) else operand
         if isinstance(value, np.ndarray) or not self.inside(node):
             return operand
-        if value.streamed or set(block.axes) == set(value.inside.axes):
-            return value
+        for symbol, chunk in self.inside(node).items():
+            value = retiled(value, symbol, chunk, self.problem)
         inside = value.inside
+        if value.streamed or set(block.axes) == set(inside.axes):
+            return value
         index = tuple(slice(None) if axis in inside.axes else None for axis in block.axes)
         lengths = [n or 1 for n in block.lengths]
 
@@ -392,20 +404,22 @@ class Lowering:
 
     def _merged(self, node: Node) -> Value:
         """A node put together from its definitions."""
-        grid = self.problem.grid(node, self.inside(node))
+        grid = self.problem.grid(node, self._layout(node))
         dims, sizes = tuple(grid), tuple(grid.values())
         whole = self._levels(node)
         points = whole if whole is not None else rectangle(sizes)
-        parts: list[Value] = []
+        live: list[tuple[Definition, Levels | None]] = []
         owner: dict[Point, int] = {}
         for definition in node.definitions:
             levels = self._levels(node, definition)
             held = (points if levels is None else levels)[-1] if dims else ((),)
             if held:
-                owner |= dict.fromkeys(held, len(parts))
-                parts.append(self.full(node, self._in_tiles_of(node, self.define(node, definition, levels)), levels))
-        if len(parts) == 1:
-            return parts[0]
+                owner |= dict.fromkeys(held, len(live))
+                live.append((definition, levels))
+        found = [(self.define(node, definition, levels), levels) for definition, levels in live]
+        if len(found) == 1:
+            return self.full(node, *found[0])
+        parts = [self.full(node, self._in_tiles_of(node, operand), levels) for operand, levels in found]
         self._check_parts(node, parts)
         kind = Selector(f"definition of {node.name}", len(parts), 1)
         shape = (ROOT.shape[0], *dims_of(whole, sizes, node.name))
@@ -458,7 +472,7 @@ class Lowering:
 
     def _loop(self, node: Node) -> Any:
         """A promise of the stream of a node."""
-        grid = self.problem.grid(node, self.inside(node))
+        grid = self.problem.grid(node, self._layout(node))
         dims, sizes = tuple(grid), tuple(grid.values())
         levels = self._levels(node)
         block = self._tile_of(node)

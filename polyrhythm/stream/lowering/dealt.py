@@ -1,11 +1,11 @@
-"""Dealing a dim out to regions: `parallelize(dim, regions, policy)`.
+"""Dealing dims out to regions: `parallelize(dim, regions, policy)`.
 
 Every region gets the entries of a dim one after the other, with all that belongs to them. An entry is a step of the dim
-or a tile of steps. Inputs over the dim alone are dealt out as tiles. Those over further dims are walked by
-addresses, which a region makes from the number of its entry, only as far as lengths that are data ask for. Entries
-reach regions in blocks (coarse), in strict rotation (interleave), or when a region says that it has read all of the
-first tensor that it walks (dynamic), through a feedback loop. Other values come in and go out in the order of the
-entries, by the same choices.
+or a tile of steps; of several dims, a step or tile of each, and there is a region for each combination of theirs.
+Inputs over these dims alone are dealt out as tiles. Those over further dims are walked by addresses, which a region
+makes from the number of its entry, only as far as lengths that are data ask for. Entries reach regions in blocks
+(coarse), in strict rotation (interleave), or when a region says that it has read all of the first tensor that it walks
+(dynamic), through a feedback loop. Other values come in and go out in the order of the entries, by the same choices.
 
 An output that is an input with some tile replaced is updated in place: the tile that changes is split off, changed,
 written back, and put into its place again. A region starts its next entry when the write of the last is acknowledged.
@@ -13,7 +13,7 @@ written back, and put into its place again. A region starts its next entry when 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,8 @@ from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import Dim, Shape, dynamic, ragged, static
-from polyrhythm.stream.directives import ParallelizeDirective, TileDirective
-from polyrhythm.stream.errors import AccessNotStreamable
+from polyrhythm.stream.directives import ParallelizeDirective, Policy, TileDirective
+from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, spread
@@ -41,7 +41,7 @@ from polyrhythm.stream.operators.common import affine_walk
 from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles
 from polyrhythm.stream.operators.offchip import ACK, OffChip, linear_load, random_load, random_store
 from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
-from polyrhythm.stream.operators.shapes import flatten, promote, zip_streams
+from polyrhythm.stream.operators.shapes import flatten, promote, reshape, zip_streams
 from polyrhythm.stream.operators.structure import feedback, restate, source, stack, unstack
 from polyrhythm.stream.tokens import Token, encode
 from polyrhythm.stream.types import U64, Selector, SelectorValue, Tile, TileValue, tile_type
@@ -51,35 +51,38 @@ METADATA, WRITE_BACK = "metadata", "write back"
 
 
 class Dealing:
-    """One dim dealt out to regions, and everything that belongs to its entries."""
+    """Dims dealt out to regions, and everything that belongs to their entries."""
 
     def __init__(
         self,
         problem: Problem,
-        entry: Symbol,
-        directive: ParallelizeDirective,
+        directives: Mapping[Symbol, ParallelizeDirective],
         nodes: set[str],
         routed: Collection[Symbol],
         scope: frozenset[str],
     ) -> None:
-        self.problem, self.entry, self.directive, self.nodes = problem, entry, directive, nodes
+        self.problem, self.directives, self.nodes = problem, directives, nodes
         self.routed, self.scope = routed, scope
-        self.branch = entry
-        # All that computes here has the same tile, or none of its own; inputs have that of what reads them.
-        some = problem.graph[
-            min(nodes & scope if scope else nodes, key=lambda n: (problem.scoped(problem.graph[n], entry) is None, n))
-        ]
-        scoped = problem.scoped(some, entry) is not None
-        self.size = problem.chunk(some, entry) if scoped or not scope else None
-        self.count = problem.extent(some, entry) // (self.size or 1)
-        self.regions = directive.regions
-        # A single region takes everything in order, whatever the policy.
-        self.policy = directive.policy if self.regions > 1 else "coarse"
+        self.dims = problem.ordered(directives)
+        self.entry = "_".join(map(str, self.dims))
+        self.branch = self.entry
+        self.chunks: dict[Symbol, int] = {}
+        for symbol in self.dims:
+            # All that computes here has the same tile, or none of its own; inputs have that of what reads them.
+            working = sorted(nodes & scope if scope else nodes)
+            owners = [name for name in working if self._scoped(name, symbol) is not None]
+            size = problem.chunk(problem.graph[[*owners, *working][0]], symbol) if owners or not scope else None
+            if size is not None:
+                self.chunks[symbol] = size
+        self.counts = tuple(self._steps(symbol) // self.chunks.get(symbol, 1) for symbol in self.dims)
+        self.count = int(np.prod(self.counts))
+        self.regions = int(np.prod([directive.regions for directive in directives.values()]))
+        self.policy = self._policy()
         self.roots = output_roots(problem)
         # What a single region gets is known.
         alone = self.regions == 1
-        self.entries: Dim = static(self.count) if alone else dynamic(named(f"{entry}s_of_region", self.regions))
-        self.lead = Lead("region", frozenset({entry}), (self.entries,), self.regions)
+        self.entries: Dim = static(self.count) if alone else dynamic(named(f"{self.entry}s_of_region", self.regions))
+        self.lead = Lead("region", frozenset(self.dims), (self.entries,), self.regions)
         self.walked = self._walked_dim()
         self.updates = self._find_updates()
         self.memo: dict[Any, Any] = {}
@@ -94,6 +97,31 @@ class Dealing:
             self._measure_walk(self.walked)
         self.which = self._which()
 
+    def _scoped(self, name: str, symbol: Symbol) -> TileDirective | None:
+        return self.problem.scoped(self.problem.graph[name], symbol)
+
+    def _policy(self) -> Policy:
+        """How entries are dealt out: to whoever is free, in rotation, or ("coarse") as is known beforehand."""
+        found = {directive.policy for directive in self.directives.values() if directive.regions > 1}
+        if len(found) > 1 and "dynamic" in found:
+            raise DirectiveMismatch(
+                f"{', '.join(map(str, self.directives.values()))}: some regions take what is theirs, others what comes",
+                fix="deal out all of the dims dynamically, or none",
+            )
+        # A single region takes everything in order, whatever the policy.
+        if len(self.directives) == 1 or found == {"dynamic"}:
+            return next(iter(found), "coarse")
+        return "coarse"
+
+    def place(self, entry: int) -> tuple[int, ...]:
+        """The number of an entry along each of the dims."""
+        return tuple(map(int, np.unravel_index(entry, self.counts)))
+
+    def _offset(self, load: Load) -> Callable[[int], int]:
+        """The first tile of an entry."""
+        strides = [load.strides[load.axes.index(symbol)] for symbol in self.dims]
+        return lambda entry: sum(at * stride for at, stride in zip(self.place(entry), strides, strict=True))
+
     # What there is to walk.
 
     def _walked_dim(self) -> Symbol | None:
@@ -103,7 +131,7 @@ class Dealing:
             if node.name in self.nodes and not self.problem.is_metadata(node.name):
                 for symbol in node.symbols:
                     tiled = self._tiled(symbol)
-                    if symbol is not self.entry and symbol not in found and (tiled is None or tiled.size is not None):
+                    if symbol not in self.dims and symbol not in found and (tiled is None or tiled.size is not None):
                         found.append(symbol)
         changed = [root for root in self.roots.values() if self.problem.graph[root].definitions[0].op == "select"]
         limited = [symbol for symbol in found if self._lengths(symbol, changed).min() < self._steps(symbol)]
@@ -120,8 +148,12 @@ class Dealing:
 
     def _lengths(self, walked: Symbol, updates: Sequence[str]) -> np.ndarray:
         """How many steps of a dim matter for each entry."""
-        each = walked_lengths(self.problem, self.entry, walked, updates)
-        return np.asarray(each.reshape(self.count, -1).max(1))
+        each = walked_lengths(self.problem, self.dims, walked, updates)
+        split = [
+            n for symbol, count in zip(self.dims, self.counts, strict=True) for n in (count, self.chunks.get(symbol, 1))
+        ]
+        inner = tuple(range(1, len(split), 2))
+        return np.asarray(each.reshape(split).max(inner).ravel())
 
     def _measure_walk(self, walked: Symbol) -> None:
         tiled = self._tiled(walked)
@@ -149,8 +181,8 @@ class Dealing:
     def _changed_input(self, node: Node) -> bool:
         return (
             self.walked is not None
-            and self.size is None
-            and changed_input(self.problem, node, self.entry, self.walked) is not None
+            and not self.chunks
+            and changed_input(self.problem, node, self.dims, self.walked) is not None
         )
 
     def shape(self, axes: Sequence[Axis], sizes: Sequence[int | None]) -> Shape:
@@ -182,9 +214,12 @@ class Dealing:
 
     def _region(self, number: int) -> int:
         """The region of an entry, where that is fixed beforehand."""
-        if self.policy == "interleave":
-            return number % self.regions
-        return number // self.directive.block % self.regions
+        region = 0
+        for at, symbol in zip(self.place(number), self.dims, strict=True):
+            directive = self.directives[symbol]
+            turn = at if directive.policy == "interleave" else at // directive.block
+            region = region * directive.regions + turn % directive.regions
+        return region
 
     def _deal(self, stream: Stream) -> Stream:
         """Groups of the outermost dim, to whoever is next."""
@@ -212,13 +247,15 @@ class Dealing:
 
     def dealt(self, load: Load, ones: int) -> Value:
         """The tiles of an input for the entries of each region, with `ones` dims to be repeated along."""
-        inside = load.block.length(self.entry) if self.entry in load.block.axes else None
-        if inside != self.size:
-            raise AccessNotStreamable(
-                f"{load.tensor.name} is read in tiles of {inside or 1} {self.entry}s, not of {self.size or 1}",
-                fix=f"give one tile of {self.entry} to all operations that are dealt out",
-            )
-        if any(axis is not self.entry for axis in load.axes):
+        for symbol in self.dims:
+            inside = load.block.length(symbol) if symbol in load.block.axes else None
+            if inside != self.chunks.get(symbol):
+                raise AccessNotStreamable(
+                    f"{load.tensor.name} is read in tiles of {inside or 1} {symbol}s, "
+                    f"not of {self.chunks.get(symbol, 1)}",
+                    fix=f"give one tile of {symbol} to all operations that are dealt out",
+                )
+        if any(axis not in self.dims for axis in load.axes):
             return self.walk(load)
         key = (load.tensor.name, ones)
         if key not in self.memo:
@@ -229,13 +266,11 @@ class Dealing:
     def _dealt(self, load: Load, ones: int) -> Stream:
         # The inner dims are made here and not in the region, where they would add places to wait.
         if self.policy == "coarse":
-            stride = load.strides[load.axes.index(self.entry)]
-            own = self._metadata_stream(lambda entry: entry * stride, f"{self.entry} number")
+            own = self._metadata_stream(self._offset(load), f"{self.entry} number")
             stream = random_load(load.tensor, load.tile, own)
         else:
-            stream = flatten(
-                linear_load(load.tensor, load.tile, (self.count,)), 0, 1, name=f"all of {load.tensor.name}"
-            )
+            tiles = linear_load(load.tensor, load.tile, load.sizes, load.strides)
+            stream = flatten(tiles, 0, len(self.dims), name=f"all of {load.tensor.name}")
         for _ in range(ones):
             stream = promote(stream, 0, name=load.tensor.name)
         return stream if self.policy == "coarse" else self._deal(stream)
@@ -247,32 +282,35 @@ class Dealing:
                 f"{value.base.name} has a length that differs from step to step, and {self.entry}s are dealt out",
                 fix="reduce it first",
             )
-        value = retiled(value, self.entry, self.size, self.problem)
-        inside = self.entry in value.inside.axes
-        if self.entry not in value.axes and not inside:
-            dims = (self.entry, *(axis for axis in value.axes if isinstance(axis, Symbol)))
-            value = spread(value, dims, {self.entry: self.count})
-        elif self.entry in value.axes and value.axes[0] is not self.entry:
-            order: tuple[Axis, ...] = (self.entry, *(axis for axis in value.axes if axis is not self.entry))
+        for symbol in self.dims:
+            value = retiled(value, symbol, self.chunks.get(symbol), self.problem)
+        count = dict(zip(self.dims, self.counts, strict=True))
+        missing = [s for s in self.dims if s not in value.axes and s not in value.inside.axes]
+        others: tuple[Axis, ...] = tuple(axis for axis in value.axes if axis not in self.dims)
+        if missing:
+            shown = tuple(s for s in self.dims if s in missing or s in value.axes)
+            dims = (*shown, *(axis for axis in others if isinstance(axis, Symbol)))
+            value = spread(value, dims, {symbol: count[symbol] for symbol in missing})
+        order: tuple[Axis, ...] = (*(s for s in self.dims if s in value.axes), *others)
+        if value.axes != order:
             value = aligned(value, order, tuple(map(value.size, order)), None)
-        axes = tuple(axis for axis in value.axes if axis is not self.entry)
-        key = ("entered", materialised(value), ones if not axes else 0)
+        key = ("entered", materialised(value), ones if not others else 0)
         if key not in self.memo:
             stream = key[1]
-            if self.entry in value.axes:
-                stream = flatten(stream, len(axes), len(axes) + 1)
+            if len(order) > len(others):
+                stream = flatten(stream, len(others), len(order))
             for _ in range(key[2]):
                 stream = promote(stream, 0)
             self.memo[key] = self._deal(stream)
-        sizes = tuple(value.size(axis) for axis in axes)
-        return Value(self.lead, self.memo[key], axes, sizes, value.inside, value.dtype, ones=key[2])
+        sizes = tuple(value.size(axis) for axis in others)
+        return Value(self.lead, self.memo[key], others, sizes, value.inside, value.dtype, ones=key[2])
 
     def left(self, value: Value) -> Value:
         """A value of the regions, back in the order of the entries."""
         if None in value.sizes:
             raise AccessNotStreamable(
                 f"{value.base.name} has a length that differs from {self.entry} to {self.entry}, and is read elsewhere",
-                fix=f"reduce it first, or leave out {self.directive}",
+                fix=f"reduce it first, or leave out {', '.join(map(str, self.directives.values()))}",
             )
         stream = materialised(value)
         key = ("left", stream)
@@ -280,11 +318,13 @@ class Dealing:
             self.result = self.result or stream
             joined = reassemble(stream, self._known_choices(), len(value.axes), name=f"by {self.entry}")
             self.memo[key] = promote(flatten(joined, len(value.axes), len(value.axes) + 1))
-        stream = self.memo[key]
-        axes: tuple[Axis, ...] = (self.entry, *value.axes)
-        if self.size is not None and self.count == 1:
-            stream, axes = flatten(stream, len(value.axes), len(value.axes) + 1), value.axes
-        sizes = (self.count, *value.sizes) if self.entry in axes else value.sizes
+        stream, depth = self.memo[key], len(value.axes)
+        count = {s: n for s, n in zip(self.dims, self.counts, strict=True) if n > 1 or s not in self.chunks}
+        for place, size in enumerate([*count.values()][:0:-1]):
+            stream = reshape(stream, depth + place, size)
+        if not count:
+            stream = flatten(stream, depth, depth + 1)
+        axes, sizes = (*count, *value.axes), (*count.values(), *value.sizes)
         return Value(ROOT, stream, axes, sizes, value.inside, value.dtype)
 
     def _known_choices(self) -> Stream:
@@ -332,19 +372,20 @@ class Dealing:
         """Whole numbers and conditions, made from the number of the entry. `chunks` gives what lies in a tile."""
         given = chunks
         problem = self.problem
-        others = tuple(symbol for symbol in problem.ordered(node.symbols) if symbol is not self.entry)
+        others = tuple(symbol for symbol in problem.ordered(node.symbols) if symbol not in self.dims)
         extents = {symbol: problem.extent(node, symbol) for symbol in others}
         if self.walked in others:
             chunks = {**chunks, self.walked: self.chunk}
-        boxed = [symbol for symbol in (self.entry, *others) if symbol in chunks]
+        all_dims = (*self.dims, *others)
+        boxed = [symbol for symbol in all_dims if symbol in chunks]
         counts = {symbol: extents[symbol] // chunks.get(symbol, 1) for symbol in others}
         own: tuple[Axis, ...] = tuple(s for s in others if s not in chunks or counts[s] > 1 or s is self.walked)
         axes = own if along is None else along
         lengths = tuple(problem.number(n) for n in node.shape)
-        array = metadata_array(
-            problem, node, (self.entry, *others), {self.entry: self.count * chunks.get(self.entry, 1)}
-        )
-        split = [n for s in (self.entry, *others) for n in (self._parts(s, counts), chunks.get(s, 1))]
+        parts = {**dict(zip(self.dims, self.counts, strict=True)), **counts}
+        steps = {symbol: parts[symbol] * chunks.get(symbol, 1) for symbol in self.dims}
+        array = metadata_array(problem, node, all_dims, steps)
+        split = [n for s in all_dims for n in (parts[s], chunks.get(s, 1))]
         order = [*range(0, len(split), 2), *range(1, len(split), 2), *range(len(split), len(split) + len(lengths))]
         block = Block((*boxed, *range(len(lengths))), (*(chunks[symbol] for symbol in boxed), *lengths))
         rows, cols = block.sides
@@ -364,9 +405,6 @@ class Dealing:
         stream = flat_map(expand, self.which, self.shape(axes, sizes), kind, name=node.name, role=METADATA)
         self.memo["made", stream] = (node, given)
         return Value(self.lead, stream, axes, sizes, block, node.dtype, metadata=True)
-
-    def _parts(self, symbol: Symbol, counts: Mapping[Symbol, int]) -> int:
-        return self.count if symbol is self.entry else counts[symbol]
 
     def _group(self, entry: int, axes: Sequence[Axis], make: Any, counts: Mapping[Any, int]) -> Sequence[Token]:
         """The tokens of one entry: nested groups along some axes, which may be empty."""
@@ -392,22 +430,21 @@ class Dealing:
         return self._walked_value(self.memo[key], load)
 
     def _walked_value(self, stream: Stream, load: Load) -> Value:
-        inner = [(axis, size) for axis, size in zip(load.axes, load.sizes, strict=True) if axis is not self.entry]
+        inner = [(axis, size) for axis, size in zip(load.axes, load.sizes, strict=True) if axis not in self.dims]
         axes = tuple(axis for axis, _ in inner)
         return Value(self.lead, stream, axes, self.sizes(axes, [n for _, n in inner]), load.block, load.dtype)
 
     def _addresses(self, load: Load) -> Stream:
         stride = dict(zip(load.axes, load.strides, strict=True))
         counts = dict(zip(load.axes, load.sizes, strict=True))
-        axes = tuple(axis for axis in load.axes if axis is not self.entry)
-        each = stride[self.entry]
-        steps = [stride[axis] for axis in axes]
-        key = ("addresses", each, tuple(steps), axes)
+        axes = tuple(axis for axis in load.axes if axis not in self.dims)
+        steps, offset = [stride[axis] for axis in axes], self._offset(load)
+        key = ("addresses", tuple(stride.items()))
         if key not in self.memo:
 
             def expand(value: Any, region: int) -> Sequence[Token]:
                 entry = _entry(value[0] if type(value) is tuple else value)
-                first = entry * each
+                first = offset(entry)
                 return self._group(
                     entry, axes, lambda at: _number(first + sum(i * s for i, s in zip(at, steps, strict=True))), counts
                 )
@@ -447,9 +484,8 @@ class Dealing:
         function = replace(function, compute=change, dtype=None, shape=lambda tile, row: tile)
         appended = map_tiles(function, changed, row, name=f"change {name}", role=WRITE_BACK)
         if node.name in self.updates:
-            stride = dict(zip(load.axes, load.strides, strict=True))
-            each, step = stride[self.entry], stride[self.walked]  # type: ignore[index]
-            where = self._metadata_stream(lambda e: e * each + int(hits[e]) * step, f"{name} write address")
+            offset, step = self._offset(load), load.strides[load.axes.index(self.walked)]
+            where = self._metadata_stream(lambda e: offset(e) + int(hits[e]) * step, f"{name} write address")
             self.written[name].connect(random_store(load.tensor, where, appended, name=f"write {name}"))
         joined = reassemble(stack([others, appended]), is_hit, 0, name=f"join {name}s")
         stream = flatten(joined, 0, 1, name=f"{name}s")
@@ -458,12 +494,10 @@ class Dealing:
 
     def _grid(self, node: Node) -> np.ndarray:
         assert self.walked is not None
-        return metadata_array(
-            self.problem,
-            node,
-            (self.entry, self.walked),
-            {self.entry: self.count, self.walked: self._steps(self.walked)},
-        )
+        dims = (*self.dims, self.walked)
+        steps = self._steps(self.walked)
+        array = metadata_array(self.problem, node, dims, dict(zip(dims, (*self.counts, steps), strict=True)))
+        return array.reshape(self.count, steps)
 
     def changes_what_is_walked(self, node: Node) -> bool:
         """Whether a node is an input with one tile of every entry changed, and these tiles are all walked."""
@@ -476,7 +510,7 @@ class Dealing:
                 f"{described(node)} is an output that changes a step of {self.walked} that is never walked",
                 fix="change steps that the masks of the program leave in",
                 at=node.at,
-                point={self.entry: int(late[0])},
+                point=dict(zip(self.dims, self.place(int(late[0])), strict=True)),
             )
         return not len(late)
 

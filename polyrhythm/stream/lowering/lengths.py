@@ -26,18 +26,17 @@ from polyrhythm.stream.lowering.tiles import BROADCASTING
 _RELABELLING = ("copy", "broadcast", "reshape", "transpose", "cast", "detach")
 
 
-def walked_lengths(problem: Problem, entry: Symbol, walked: Symbol, updates: Collection[str]) -> np.ndarray:
-    """How many steps of a dim matter for each entry: all of them, or those up to where some condition last holds.
+def walked_lengths(problem: Problem, dims: tuple[Symbol, ...], walked: Symbol, updates: Collection[str]) -> np.ndarray:
+    """How many steps of a dim matter at each step of others: all, or those up to where some condition last holds.
 
     `updates` names the nodes that may be outputs although they are not walked to the end.
     """
-    count = max(problem.extent(node, entry) for node in problem.graph if entry in node.symbols)
-    steps = max(problem.extent(node, walked) for node in problem.graph if walked in node.symbols)
-    best = np.full(count, steps)
-    for mask in _masks(problem, entry, walked):
+    *counts, steps = (max(problem.extent(n, s) for n in problem.graph if s in n.symbols) for s in (*dims, walked))
+    best = np.full(counts, steps)
+    for mask in _masks(problem, dims, walked):
         if _is_enough(problem, walked, mask, updates):
-            held = metadata_grid(problem, problem.graph[mask], (entry, walked))
-            reach = np.where(held.any(1), steps - np.argmax(held[:, ::-1], axis=1), 0)
+            held = metadata_grid(problem, problem.graph[mask], (*dims, walked))
+            reach = np.where(held.any(-1), steps - np.argmax(held[..., ::-1], axis=-1), 0)
             best = np.minimum(best, reach)
     return best
 
@@ -46,19 +45,20 @@ def ragged_entry(problem: Problem) -> Symbol | None:
     """A dim whose entries need different lengths of a dim of some input, without being dealt out."""
     for node in problem.graph.inputs.values():
         for entry, walked in permutations(node.symbols if node.dtype.kind == "f" else (), 2):
-            if walked_lengths(problem, entry, walked, ()).min() < problem.extent(node, walked):
+            if walked_lengths(problem, (entry,), walked, ()).min() < problem.extent(node, walked):
                 return entry
     return None
 
 
-def _masks(problem: Problem, entry: Symbol, walked: Symbol) -> list[str]:
-    """Conditions over an entry and a step that choose between values."""
+def _masks(problem: Problem, dims: tuple[Symbol, ...], walked: Symbol) -> list[str]:
+    """Conditions over entries and a step that choose between values."""
     found: dict[str, None] = {}
     for node in problem.graph:
         for definition in node.definitions:
             if definition.op == "select":
                 mask = problem.graph[definition.operands[0].source]
-                if set(mask.symbols) == {entry, walked} and problem.is_metadata(mask.name) and not mask.shape:
+                fits = {walked} < set(mask.symbols) <= {*dims, walked}
+                if fits and problem.is_metadata(mask.name) and not mask.shape:
                     found[mask.name] = None
     return list(found)
 

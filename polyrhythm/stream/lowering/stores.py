@@ -79,10 +79,10 @@ def _dealt(
     end = dealing.checked(value, node)
     rows, cols = end.inside.sides
     assert rows is not None
-    sizes = (dealing.count, *end.sizes)
+    sizes = (*dealing.counts, *end.sizes)
     count = prod(size for size in sizes if size is not None)
     tensor = OffChip(output_name(lowering, number), rows * count, cols, data_type(node.dtype))
-    axes = (dealing.entry, *end.axes, *end.inside.axes)
+    axes = (*dealing.dims, *end.axes, *end.inside.axes)
     view = _view(lowering, node, tensor.name, axes, (*sizes, *end.inside.lengths))
     return view, [dealing.stored(end, tensor)]
 

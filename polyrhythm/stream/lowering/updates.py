@@ -11,7 +11,7 @@ from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.problem import Problem, reads_here
 
 
-def changed_input(problem: Problem, node: Node, entry: Symbol, walked: Symbol) -> Definition | None:
+def changed_input(problem: Problem, node: Node, dims: tuple[Symbol, ...], walked: Symbol) -> Definition | None:
     """The definition of a node that is an input over entries and steps, changed in one tile of every entry."""
     if len(node.definitions) != 1 or node.definitions[0].op != "select":
         return None
@@ -19,16 +19,16 @@ def changed_input(problem: Problem, node: Node, entry: Symbol, walked: Symbol) -
     mask, new, old = (problem.graph[access.source] for access in definition.operands)
     current = reads_here(problem.graph, definition)
     is_input = len(old.definitions) == 1 and old.definitions[0].op == "input" and not problem.is_metadata(old.name)
-    fits = set(mask.symbols) == {entry, walked} and not mask.shape and problem.is_metadata(mask.name)
-    if not (current and is_input and fits) or set(old.symbols) != {entry, walked} or set(new.symbols) != {entry}:
+    fits = walked in mask.symbols and not mask.shape and problem.is_metadata(mask.name)
+    own = set(mask.symbols) <= {*dims, walked} == set(old.symbols) and set(new.symbols) <= set(dims)
+    if not (current and is_input and fits and own):
         return None
     if old.shape != node.shape or new.shape != node.shape:
         return None
     tiled = problem.directive(TileDirective, walked)
     chunk = 1 if tiled is None or tiled.size is None else tiled.size
-    grid = np.broadcast_to(
-        metadata_grid(problem, mask, (entry, walked)), (problem.extent(old, entry), problem.extent(old, walked))
-    )
+    sizes = [problem.extent(old, symbol) for symbol in (*dims, walked)]
+    grid = np.broadcast_to(metadata_grid(problem, mask, (*dims, walked)), sizes).reshape(-1, sizes[-1])
     if grid.shape[1] % chunk:
         return None
     tiles = grid.reshape(len(grid), -1, chunk).any(2)
