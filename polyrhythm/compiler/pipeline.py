@@ -183,9 +183,11 @@ def _declared(graph: Graph, chunks: Mapping[Dim, Chunk]) -> dict[Symbol, Chunk]:
     for dim, chunk in chunks.items():
         symbol = graph.declared.get(dim.symbol) if isinstance(dim, Dim) else None
         if symbol is None or not isinstance(chunk, Chunk):
+            wish = chunk.wish(dim) if isinstance(chunk, Chunk) else f"schedule={{{dim}: {chunk!r}}}"
+            example = 'shard={t: "data"}' if wish.startswith("shard") else "schedule={t: pr.chunk(256)}"
             raise DeclarationError(
-                f"schedule={{{dim}: {chunk!r}}} does not say how a dim of the program runs",
-                fix="name dims of the program, as in schedule={t: pr.chunk(256)}",
+                f"{wish} does not say how a dim of the program runs",
+                fix=f"name dims of the program, as in {example}",
             )
         chosen[symbol] = chunk
     return chosen

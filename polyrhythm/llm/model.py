@@ -22,7 +22,7 @@ from polyrhythm.llm.programs import Generating, embedding, generating, judging, 
 from polyrhythm.llm.prompts import Prompt, Reader
 from polyrhythm.llm.quantised import with_formats
 from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
-from polyrhythm.llm.sharding import devices_of
+from polyrhythm.llm.sharding import devices_of, sequences_on
 from polyrhythm.llm.speculative import DRAFT, Speculating, speculating
 from polyrhythm.llm.writing import Generated, Piece, Row, TokenLogprob
 from polyrhythm.runtime.program import Program
@@ -111,7 +111,7 @@ class Model:
             found = self._streamed(run, rows, counts, how)
         else:
             results = run.generating.program(bounds=run.bounds, seed=how.seed, **run.inputs)
-            columns = _columns(results, len(rows))
+            columns = _columns(results, run.sequences)[: len(rows)]
             found = [self._generated(*each, how) for each in zip(columns, rows, counts, strict=True)]
         grouped: list[Any] = [found[n : n + how.n] for n in range(0, len(found), how.n)]
         grouped = grouped if how.n > 1 else found
@@ -172,13 +172,14 @@ class Model:
         if len({len(row) for row in rows}) > 1:
             raise PromptError("texts of different lengths", fix="score them one by one")
         self._check_length(len(rows[0]))
-        if len(rows) not in self._scoring:
-            self._scoring[len(rows)] = scoring(
-                self.config, len(rows), self.pattern, self.backend, **self._devices(len(rows), "tokens")
+        count = sequences_on(self.mesh, len(rows))
+        if count not in self._scoring:
+            self._scoring[count] = scoring(
+                self.config, count, self.pattern, self.backend, **self._devices(count, "tokens")
             )
-        given = rows[0] if len(rows) == 1 else np.stack(rows, 1)
-        found = np.asarray(self._scoring[len(rows)](tokens=given, **self.weights))
-        return found if alone else found.reshape(len(found), len(rows), -1).swapaxes(0, 1)
+        given = rows[0] if count == 1 else np.stack([*rows, *rows[:1] * (count - len(rows))], 1)
+        found = np.asarray(self._scoring[count](tokens=given, **self.weights))
+        return found if alone else found.reshape(len(found), count, -1).swapaxes(0, 1)[: len(rows)]
 
     def score(self, text: Prompt) -> np.ndarray:
         """The log-probability of each token of a text after those before it; that of the first is 0."""
@@ -242,12 +243,16 @@ class Model:
         for number, row in enumerate(rows):
             prompt[: len(row), number] = row
         inputs = {"prompt": prompt, "lengths": lengths, "limits": lengths + np.array(counts, np.int32)}
-        if len(rows) == 1:
+        shortest, count = int(lengths.min()), sequences_on(self.mesh, len(rows))
+        if count == 1:
             inputs = {name: array[..., 0] for name, array in inputs.items()}
-        found = self.generating(len(rows), how.choice)
-        shortest = int(lengths.min())
+        else:  # those beside the prompts end where they begin
+            beside = {"prompt": 0, "lengths": shortest, "limits": shortest}
+            extra = [(0, 0), (0, count - len(rows))]
+            inputs = {n: np.pad(a, extra[-a.ndim :], constant_values=beside[n]) for n, a in inputs.items()}
+        found = self.generating(count, how.choice)
         bounds = {found.given: shortest if shortest >= LEAST_GIVEN else 1}
-        return _Run(found, {**self.weights, **inputs, **how.inputs}, bounds)
+        return _Run(found, {**self.weights, **inputs, **how.inputs}, bounds, count)
 
     def _searched(self, row: np.ndarray, count: int, how: Sampling) -> Any:
         """What beam search or a draft model finds after one prompt: a text, or with n above 1 a list of them."""
@@ -330,12 +335,14 @@ class Model:
             tokenizer = self.reader.needed_tokenizer()
             constraint = Constraint(how.schema, tokenizer, self.config.vocabulary, how.ends)
             masks = constraint.masks(written, [len(row) for row in rows])
-            inputs["allowed"] = masks if len(rows) > 1 else (mask[0] for mask in masks)
+            extra = ((0, run.sequences - len(rows)), (0, 0))
+            padded = (np.pad(mask, extra, constant_values=True) for mask in masks)
+            inputs["allowed"] = padded if run.sequences > 1 else (mask[0] for mask in masks)
             chunk = 1  # what may follow is decided between two steps
         steps = program.stream(over=t, chunk=chunk, library="numpy", bounds=run.bounds, seed=how.seed, **inputs)
         with steps:
             for number, step in enumerate(steps):
-                columns = _columns(step, len(rows), one=True)
+                columns = _columns(step, run.sequences, one=True)[: len(rows)]
                 pieces: list[Piece | None] = [None] * len(rows)
                 for n, (text, row, column) in enumerate(zip(texts, rows, columns, strict=True)):
                     if number >= len(row) and text.finish_reason is None:
@@ -400,3 +407,4 @@ class _Run:
     generating: Generating
     inputs: dict[str, Any]
     bounds: dict[Any, int]
+    sequences: int

@@ -3,7 +3,8 @@
 The axis `model` of a mesh, or its only axis, spreads weights as Megatron-LM does: the matrices that make heads and
 hidden units by what they make, those that read them by what they read, so that attention and the perceptron of a layer
 each need one all-reduce. Keys and values so far lie with their heads. The axis `data` spreads the sequences of a batch,
-which share nothing. A matrix whose heads or units do not divide into as many parts is on every device.
+which share nothing; one alone is computed on every device. A matrix whose heads or units do not divide into as many
+parts is on every device.
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ def _divides(config: Config, name: str, length: int, ways: int) -> bool:
     return length % ways == 0
 
 
+def sequences_on(mesh: Any, batch: int) -> int:
+    """How many sequences a program has for so many prompts: as many on each device; the last ones may say nothing."""
+    ways = 1 if mesh is None or batch == 1 else mesh.shape.get("data", 1)
+    return -(-batch // ways) * ways
+
+
 def devices_of(
     mesh: Any, specs: dict[str, tuple[str | None, ...]], batch: int, inputs: Sequence[str]
 ) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def devices_of(
     if mesh is None:
         return {}
     shard: dict[str, Any] = dict(specs)
-    if "data" in mesh.shape and batch > 1 and batch % mesh.shape["data"] == 0:
+    if "data" in mesh.shape and batch > 1:
         shard |= {name: (*(None,) * SEQUENCES[name], "data") for name in inputs}
     return {"mesh": mesh, "shard": shard}
 

@@ -13,19 +13,21 @@ from polyrhythm.compiler.analysis.calls import solve_bounds
 from polyrhythm.compiler.backends.python.emit import START, Begin
 from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.feeding import Fed, Window
 from polyrhythm.compiler.loops.ir import output_shapes
+from polyrhythm.compiler.loops.units import needed_marks
 from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedError
 from polyrhythm.extras import needs
 from polyrhythm.language.index import Bound, Dim
-from polyrhythm.runtime import nans, processes
+from polyrhythm.runtime import nans, piecewise, processes
 from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
 from polyrhythm.runtime.checkpoints import Checkpoints, Saved, fingerprint, identity
-from polyrhythm.runtime.feeding import Prefetch, collected, is_iterator
+from polyrhythm.runtime.feeding import Items, Prefetch, collected, is_iterator
 from polyrhythm.runtime.memory import check_budget
 from polyrhythm.runtime.progress_bar import Reporter
 from polyrhythm.runtime.rows import prepared, rebuilt, step_rows, unpacked
-from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, feeder, steps
+from polyrhythm.runtime.streaming import Feeder, Readiness, Stream, steps
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.program import Program
@@ -42,8 +44,11 @@ SHORT = 0.02
 class Caller:
     """Calls one program. Converted parameters are kept as long as they are the same arrays."""
 
-    def __init__(self, program: Program, compiled: Compiled, backend: Any) -> None:
+    def __init__(
+        self, program: Program, compiled: Compiled, backend: Any, windows: Mapping[str, Window] | None = None
+    ) -> None:
         self.program, self.compiled, self.backend = program, compiled, backend
+        self.windows = windows or {}  # of inputs that come piece by piece
         self.graph, self.loops = compiled.graph, compiled.loops
         self.library = program.options.backend
         self._params: dict[str, tuple[Any, Any]] = {}
@@ -61,9 +66,11 @@ class Caller:
         """The results of a whole run."""
         kind = kind_of([*inputs.values(), *([seed] if is_traced(seed) else [])])
         values = {**self.program.params, **inputs}
+        if self.windows:
+            return piecewise.call(self, kind, values, bounds, seed, checkpoints)
         for name, value in values.items():
             if is_iterator(value) and name in self.graph.inputs:
-                values[name] = collected(name, value, self.graph.inputs[name])
+                values[name] = collected(name, value, self.graph.inputs[name], bounds)
         values, bounds = self._rows(values, bounds)
         self.program.stats.bounds = known = self._bounds(values, bounds)
         check_budget(self.loops, known, self.library == "jax")
@@ -75,10 +82,10 @@ class Caller:
                 )
             results = self._inlined(values, known, seed)
         else:
-            arrays = self._given(values)
-            self._agree(arrays, known, seed)
+            arrays = self.given(values)
+            self.agree(arrays, known, seed)
             results = self._run(arrays, known, seed, checkpoints)
-        return self._returned(kind, results, known)
+        return self.returned(kind, results, known)
 
     def _rows(
         self, values: Mapping[str, Any], bounds: Mapping[Any, int] | None
@@ -103,7 +110,7 @@ class Caller:
             self._solved[key] = named
         return dict(self._solved[key])
 
-    def _given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as the backend wants them."""
         arrays = {}
         for name, value in values.items():
@@ -117,11 +124,11 @@ class Caller:
             arrays[name] = self._params[name][1]
         return arrays
 
-    def _shows(self) -> bool:
+    def shows(self) -> bool:
         """Whether progress is shown: by one process, if it is wanted."""
         return self.program.options.progress and processes.is_first()
 
-    def _agree(self, arrays: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> None:
+    def agree(self, arrays: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> None:
         """At the first call, see that all processes of a mesh do the same."""
         if self.program.options.mesh is not None and not self._agreed and processes.count() > 1:
             processes.check_agreement(fingerprint(self.compiled), bounds, seed, arrays)
@@ -156,7 +163,7 @@ class Caller:
         if key in self._short:
             results: list[Any] = self.backend.run(arrays, bounds, seed)[0]
             return results
-        reporter, started = Reporter(self.backend.program, bounds, self._shows()), perf_counter()
+        reporter, started = Reporter(self.backend.program, bounds, self.shows()), perf_counter()
         try:
             with watched(reporter.at):
                 results = self.backend.run(arrays, bounds, seed)[0]
@@ -170,21 +177,32 @@ class Caller:
         self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
     ) -> list[Any]:
         """A run that reports its positions, and is saved if asked for."""
-        reporter = Reporter(self.loops, bounds, self._shows())
+        reporter = Reporter(self.loops, bounds, self.shows())
         if checkpoints is None:
-            run, positions = self._start(arrays, bounds, seed, lambda unit: None)
+            run, positions = self.start(arrays, bounds, seed, lambda unit: None)
             reporter.following(positions)
         else:
-            dim = self.declared(checkpoints.over)
-            who = identity(self.compiled, self.library, dim, arrays, bounds, seed)
-            saved = Saved(checkpoints, self.compiled, dim, bounds, who, reporter.at)
+            saved = self.saved(checkpoints, arrays, bounds, seed, reporter.at)
             try:
-                run = saved.run(lambda begin, chunk_of: self._start(arrays, bounds, seed, chunk_of, begin))
+                run = saved.run(lambda begin, chunk_of: self.start(arrays, bounds, seed, chunk_of, begin))
             finally:
                 reporter.close()
-        return self._cut(run.outputs, {**bounds, **run.found})
+        return self.cut(run.outputs, {**bounds, **run.found})
 
-    def _cut(self, outputs: list[Any], bounds: Mapping[str, int]) -> list[Any]:
+    def saved(
+        self,
+        checkpoints: Checkpoints,
+        arrays: Mapping[str, Any],
+        bounds: Mapping[str, int],
+        seed: int,
+        observe: Callable[[int, int], None],
+    ) -> Saved:
+        """A run with checkpoints."""
+        dim = self.declared(checkpoints.over)
+        who = identity(self.compiled, self.library, dim, arrays, bounds, seed)
+        return Saved(checkpoints, self.compiled, dim, bounds, who, observe)
+
+    def cut(self, outputs: list[Any], bounds: Mapping[str, int]) -> list[Any]:
         """The outputs at the lengths that were found."""
         shapes = output_shapes(self.loops, bounds)
         if self.library == "jax":
@@ -206,7 +224,7 @@ class Caller:
         arrays = {n: given(self.library, value, self.graph.inputs[n].dtype) for n, value in values.items()}
         return inline(self.backend, arrays, bounds, seed)
 
-    def _returned(self, kind: Kind, results: list[Any], known: Mapping[str, int]) -> Any:
+    def returned(self, kind: Kind, results: list[Any], known: Mapping[str, int]) -> Any:
         """The results as the caller's arrays; an output that is an input is copied."""
         inputs = set(self.loops.inputs.values())
         pairs = zip(self.loops.outputs, results, strict=True)
@@ -218,7 +236,7 @@ class Caller:
     def first_steps(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, dim: Symbol) -> int:
         """How many steps of the outputs along a dim are made at once."""
         values, bounds = self._rows({**self.program.params, **inputs}, bounds)
-        known, _ = self._fed_bounds(values, {}, bounds)
+        known, _ = self.fed_bounds(values, {}, bounds)
         ready = Readiness(self.loops, self.graph, dim, known)
         parallel = (u for n, u in enumerate(ready.units) if u.loop is not None and u.loop.parallel and ready.touched(n))
         return max((len(unit.iterations(lambda symbol: known[symbol.name])) for unit in parallel), default=0)
@@ -241,31 +259,35 @@ class Caller:
         fed = {n: v for n, v in values.items() if is_iterator(v) and dims.get(n)}
         whole_values, bounds = self._rows({n: v for n, v in values.items() if n not in fed}, bounds)
         values = {**whole_values, **fed}
-        known, shapes = self._fed_bounds(values, fed, bounds)
-        check_budget(self.loops, known, self.library == "jax")
-        whole = {n: np.zeros(shapes[n], self.graph.inputs[n].dtype) for n in fed}
-        arrays = {**self._given({n: v for n, v in values.items() if n not in fed})}
+        known, shapes = self.fed_bounds(values, fed, bounds)
+        windowed, items = piecewise.fed_by(self, values, shapes, prefetch)
+        whole = {n: np.zeros(shapes[n], self.graph.inputs[n].dtype) for n in fed if n not in windowed}
+        arrays = {**self.given({n: v for n, v in values.items() if n not in fed})}
         if self.program.options.check_nan:
             nans.check_inputs(self.graph, arrays)
         arrays |= {name: given(self.library, array, array.dtype) for name, array in whole.items()}
-        self._agree(arrays, known, seed)
+        held = piecewise.held(windowed, dict.fromkeys(windowed, chunk))
+        check_budget(self.loops, {**known, **held}, self.library == "jax")
+        self.agree(arrays, known, seed)
         ready = Readiness(self.loops, self.graph, dim, known)
         feeders: list[Feeder] = []
 
         def chunk_of(unit: int) -> int | None:
-            touched = ready.touched(unit) or any(one.marks.inside[unit] for one in feeders)
+            read = (*(one.marks for one in feeders), *(one.window.highs for one in windowed.values()))
+            touched = ready.touched(unit) or any(marks.inside[unit] for marks in read)
             loop = ready.units[unit].loop
             whole = loop is not None and (loop.unrolled or (loop.parallel and at_once))
             return chunk if touched and not whole else None
 
-        run, positions = self._start(arrays, known, seed, chunk_of)
-        for name, items in fed.items():
-            taken = Prefetch(items, prefetch) if prefetch else iter(items)
-            write = _writer(run, name, whole[name], self.library)
-            feeders.append(feeder(self.loops, name, taken, shapes[name], write))
-        reporter = Reporter(self.loops, known, self._shows())
+        run, positions = self.start(arrays, known, seed, chunk_of, fed=windowed)
+        for name, array in whole.items():
+            taken = Prefetch(fed[name], prefetch) if prefetch else iter(fed[name])
+            items.append(Items(name, taken, len(array), array.shape[1:], array.dtype))
+            marks = needed_marks(self.loops, self.loops.inputs[name])
+            feeders.append(Feeder(items[-1], _writer(run, name, array, self.library), marks))
+        reporter = Reporter(self.loops, known, self.shows())
         each = chunk_of if self.library == "jax" else lambda unit: 1
-        numbers = steps(self._timed(positions), ready, feeders, lambda: run.found, each, reporter.at)
+        numbers = steps(self._timed(positions), ready, feeders, items, lambda: run.found, each, reporter.at)
 
         def values_of() -> Iterator[Any]:
             found, shapes = None, []  # type: dict[str, int] | None, list[tuple[int, ...]]
@@ -279,16 +301,18 @@ class Caller:
                 numbers.close()  # type: ignore[attr-defined]
                 reporter.close()
 
-        return Stream(values_of(), lambda: self._returned(kind, self._cut(run.outputs, {**known, **run.found}), known))
+        return Stream(values_of(), lambda: self.returned(kind, self.cut(run.outputs, {**known, **run.found}), known))
 
-    def _start(
+    def start(
         self,
         arrays: dict[str, Any],
         bounds: dict[str, int],
         seed: int,
         chunk_of: Callable[[int], int | None],
         begin: Begin = START,
+        fed: Mapping[str, Fed] | None = None,
     ) -> tuple[Any, Iterator[tuple[int, int]]]:
+        """A run that goes on whenever its next position is asked for."""
         started: tuple[Any, Iterator[tuple[int, int]]]
         if self.library != "jax":
             check = nans.Checker(self.graph) if self.program.options.check_nan else None
@@ -297,7 +321,7 @@ class Caller:
             started = self.backend.start(arrays, bounds, seed, check, at)
             return started
         _use_cache()
-        started = self.backend.stepper.start(arrays, bounds, seed, chunk_of, begin)
+        started = self.backend.stepper.start(arrays, bounds, seed, chunk_of, begin, fed)
         return started
 
     def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -344,7 +368,7 @@ class Caller:
             raise UnknownDimError(f"the program has no dim {over}", fix="name a dim that its tensors have")
         return symbol
 
-    def _fed_bounds(
+    def fed_bounds(
         self, values: Mapping[str, Any], fed: Mapping[str, Any], bounds: Mapping[Any, int] | None
     ) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
         """The bounds, without reading the iterators, and the shapes of the inputs that come from them."""

@@ -7,7 +7,7 @@
 `program.json` says what the inputs, bounds and outputs are; `weights.npz` has the stored values of parameters; each
 `*.module` is the program at some capacities, for the platforms it was exported for; each `*.executable` is the same
 compiled for the machine that saved it, and is used only by the same version of JAX on the same kind of device.
-Loading one unpickles it: load folders that you trust.
+Loading one unpickles it: load folders that you trust. JAX reads modules with the package flatbuffers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,14 @@ class Exported:
             found = self._executable(name)
             self.started_from = "executable" if found is not None else "module"
             if found is None:
-                module = export.deserialize(bytearray((self.path / f"{name}.module").read_bytes()))
-                found = jax.jit(module.call)
+                found = jax.jit(self._module(name).call)
             self._programs[bucket] = found
         return self._programs[bucket]
+
+    def _module(self, name: str) -> Any:
+        if find_spec("flatbuffers") is None:
+            raise ExportedError("JAX reads an exported program with the package flatbuffers: pip install flatbuffers")
+        return export.deserialize(bytearray((self.path / f"{name}.module").read_bytes()))
 
     def _executable(self, name: str) -> Any:
         path = self.path / f"{name}.executable"

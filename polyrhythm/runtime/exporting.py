@@ -21,6 +21,7 @@ import numpy as np
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.python import condition_source, term_source
 from polyrhythm.errors import MissingBoundError, UnsupportedError
+from polyrhythm.extras import needs
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.exported import Exported
@@ -85,6 +86,7 @@ def _check(program: Program, platforms: Sequence[str] | None) -> None:
     for platform in platforms or ():
         if platform not in PLATFORMS:
             raise UnsupportedError(f"there is no platform {platform!r}", fix=f"use some of {', '.join(PLATFORMS)}")
+    needs("flatbuffers", "export", "writing a program to a folder")
 
 
 def _sizes(program: Program, bounds: Mapping[Any, int | Sequence[int]]) -> list[dict[str, int]]:

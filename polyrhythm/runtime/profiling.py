@@ -33,8 +33,8 @@ ENOUGH = 0.5
 MOST_RUNS = 200
 
 PATIENCE = 20
-"""How many times `ENOUGH` a run is repeated for when looking has met none of its blocks: a busy machine runs the watching
-thread late."""
+"""How many times `ENOUGH` a run is repeated for when looking has met none of its blocks: a busy machine runs the
+watching thread late."""
 
 WINDOW, SHARE = 0.003, 10
 """Seconds that XLA records at a time; so many times as long passes between, at least, as recording took."""

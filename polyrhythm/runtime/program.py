@@ -23,7 +23,7 @@ from polyrhythm.language.chunks import Chunk
 from polyrhythm.language.index import Bound, Dim, extent_of
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.language.trees import flattened, names_of
-from polyrhythm.runtime import calling, exporting, probing
+from polyrhythm.runtime import calling, exporting, piecewise, probing
 from polyrhythm.runtime.arrays import Kind
 from polyrhythm.runtime.checkpoint_liveness import follows, hands_out
 from polyrhythm.runtime.checkpoints import Checkpoints
@@ -211,6 +211,7 @@ class Program:
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._streamers: dict[Symbol, calling.Caller] = {}
+        self._windowed: dict[tuple[calling.Caller, frozenset[str]], calling.Caller] = {}
         self._probes: dict[int, tuple[Tensor, Program]] = {}
         self.profiled: Profile | None = None
         self._lengths: dict[Symbol, Program] = {}
@@ -248,12 +249,12 @@ class Program:
         self.stats.calls += 1
         self._check_process()
         inputs = dict(by_name(self._caller.graph.inputs, inputs))
+        caller = self._caller
         if checkpoint is not None:
             caller = self._outermost(self._caller.declared(checkpoint.over))
-            with self.stats.timed("run"):
-                return caller.call(inputs, bounds, seed, checkpoint)
+        caller = self._piecewise(caller, piecewise.names_of(caller, inputs, bounds, items=checkpoint is None))
         with self.stats.timed("run"):
-            return self._caller.call(inputs, bounds, seed)
+            return caller.call(inputs, bounds, seed, checkpoint)
 
     def stream(
         self,
@@ -287,7 +288,18 @@ class Program:
         hands = not fed and hands_out(self.compiled, dim)
         at_once = hands and self._caller.first_steps(inputs, bounds, dim) >= MANY_STEPS
         caller = self._caller if at_once else self._variant(dim)
+        caller = self._piecewise(caller, piecewise.names_of(caller, inputs, bounds, items=True))
         return caller.stream(inputs, bounds, seed, dim, chunk, prefetch, at_once, library)
+
+    def _piecewise(self, caller: calling.Caller, names: frozenset[str]) -> calling.Caller:
+        """Calls of the same program that hold a window of some inputs."""
+        if not names:
+            return caller
+        key = caller, names
+        if key not in self._windowed:
+            compiled, found = piecewise.with_windows(caller.compiled, names)
+            self._windowed[key] = calling.Caller(self, compiled, self._made(compiled), found)
+        return self._windowed[key]
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""

@@ -16,10 +16,8 @@ import numpy as np
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram
-from polyrhythm.compiler.loops.units import Marks, frontier, frontier_marks, needed, needed_marks, stops, units
-from polyrhythm.errors import InputShapeError
-from polyrhythm.runtime.arrays import as_numpy
-from polyrhythm.runtime.feeding import Prefetch
+from polyrhythm.compiler.loops.units import Marks, frontier, frontier_marks, needed, stops, units
+from polyrhythm.runtime.feeding import Items
 
 Positions = Iterator[tuple[int, int]]
 
@@ -146,57 +144,23 @@ class Readiness:
 class Feeder:
     """Takes the items of one input from an iterator and writes them where the program reads them."""
 
-    name: str
-    items: Iterator[Any]
+    items: Items
     write: Callable[[int, np.ndarray], None]
     marks: Marks
-    length: int
-    shape: tuple[int, ...]
-    taken: int = 0
 
     def feed(self, unit: int, first: int, last: int, lookup: Callable[[Symbol], int]) -> None:
         """Make sure that the steps which some iterations read are there."""
-        wanted = min(self.length, needed(self.marks, unit, first, last, lookup))
-        start, items = self.taken, []
-        while self.taken < wanted:
-            try:
-                item = as_numpy(next(self.items))
-            except StopIteration:
-                raise InputShapeError(
-                    f"the iterator for {self.name!r} ended after {self.taken} items, but {self.length} are needed",
-                    fix="give it more items, or give smaller bounds",
-                ) from None
-            if item.shape != self.shape:
-                raise InputShapeError(
-                    f"item {self.taken} of {self.name!r} has shape {item.shape}, but one step is {self.shape}",
-                    fix="make every item one step of the input",
-                )
-            items.append(item)
-            self.taken += 1
+        start = self.items.taken
+        items = self.items.until(min(self.items.length, needed(self.marks, unit, first, last, lookup)))
         if items:
             self.write(start, np.stack(items))
-
-    def close(self) -> None:
-        """Take no more items."""
-        if isinstance(self.items, Prefetch):
-            self.items.close()
-
-
-def feeder(
-    program: LoopProgram,
-    name: str,
-    items: Iterator[Any],
-    shape: tuple[int, ...],
-    write: Callable[[int, np.ndarray], None],
-) -> Feeder:
-    """A feeder for an input; `shape` is that of the whole array."""
-    return Feeder(name, items, write, needed_marks(program, program.inputs[name]), shape[0], shape[1:])
 
 
 def steps(
     positions: Positions,
     ready: Readiness,
     feeders: Sequence[Feeder],
+    items: Sequence[Items],
     found: Callable[[], Mapping[str, int]],
     chunk_of: Callable[[int], int | None],
     observe: Callable[[int, int], None],
@@ -220,8 +184,8 @@ def steps(
                 for one in feeders if last >= after else ():
                     one.feed(unit, after, last, lookup)
     finally:
-        for one in feeders:
-            one.close()
+        for taken in items:
+            taken.close()
 
 
 def _lookup(bounds: Mapping[str, int]) -> Callable[[Symbol], int]:

@@ -339,7 +339,11 @@ def case_refusals() -> list[str]:
             "cannot both be",
             lambda: pr.compile(y, mesh=mesh, shard={b: "data"}, schedule={b: pr.loop()}),
         ),
-        (pr.errors.DeclarationError, "", lambda: pr.compile(y, mesh=mesh, shard={pr.dim("z")[0]: "data"})),
+        (
+            pr.errors.DeclarationError,
+            "shard={z: 'data'} does not",
+            lambda: pr.compile(y, mesh=mesh, shard={pr.dim("z")[0]: "data"}),
+        ),
     ]
     (l, L), weights = pr.dim("l"), pr.input("weights", (5, 5))
     h = pr.recurrent((5,), ((l, L + 1), b, t))

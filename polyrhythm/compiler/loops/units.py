@@ -118,6 +118,34 @@ def needed(marks: Marks, unit: int, first: int, last: int, lookup: Lookup) -> in
     return max((term.evaluate(find) + 1 for term in marks.inside[unit]), default=0)
 
 
+def lowest_marks(program: LoopProgram, place: str) -> Marks:
+    """The lowest steps that each unit reads along the first axis of a place: from `next` to `last`, and in all."""
+    inside, before = [], []
+    for unit in units(program.body):
+        own: list[Term] = []
+        ahead: list[Term] = []
+        for block, ranges in _visit(unit):
+            between, everywhere = _while(unit, ranges, LAST), _closed(ranges)
+            for step in _read(block, place):
+                own.append(interval(step, between)[0])
+                ahead.append(interval(step, everywhere)[0])
+        inside.append(tuple(dict.fromkeys(own)))
+        before.append(tuple(dict.fromkeys(ahead)))
+    return Marks(tuple(inside), tuple(before))
+
+
+def lowest(marks: Marks, unit: int, first: int, last: int, lookup: Lookup) -> int:
+    """The lowest step that iterations `first` to `last` of a unit read; `NEVER` if they read none."""
+    find = _with(lookup, {NEXT: first, LAST: last})
+    return min((term.evaluate(find) for term in marks.inside[unit]), default=NEVER)
+
+
+def still(marks: Marks, unit: int, iterations: range, lookup: Lookup) -> int:
+    """The lowest step that the iterations of a unit which are left, or a later unit, read."""
+    own = lowest(marks, unit, iterations.start, iterations.stop - 1, lookup) if iterations else NEVER
+    return min([own, *(term.evaluate(lookup) for terms in marks.before[unit + 1 :] for term in terms)])
+
+
 def stops(program: LoopProgram) -> Iterator[tuple[int, Stop]]:
     """The units that may end early, and how."""
     for number, unit in enumerate(units(program.body)):

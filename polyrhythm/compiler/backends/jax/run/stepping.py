@@ -7,6 +7,7 @@ hand over inputs. A call costs some tens of microseconds, so a chunk of one iter
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,11 +24,13 @@ from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.run.executor import Advance
 from polyrhythm.compiler.backends.jax.run.growing import begin_at, items_of, resized, rooms, some_iterations
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
-from polyrhythm.compiler.backends.jax.run.placing import cut, padded, precision, stacked
+from polyrhythm.compiler.backends.jax.run.mesh import spread
+from polyrhythm.compiler.backends.jax.run.placing import aligned_zeros, capacity, cut, padded, precision, stacked
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
 from polyrhythm.compiler.backends.python.emit import START, Begin, Position
 from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.feeding import Fed
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram
 from polyrhythm.compiler.loops.liveness import live_before
 from polyrhythm.compiler.loops.units import Unit, units
@@ -65,6 +68,8 @@ class SteppedRun:
     wide: bool
     found_early: set[str] = field(default_factory=set)  # bounds that a loop which ended has found
     fetched: dict[int, Fetched] = field(default_factory=dict)  # of each output, what was fetched last
+    fed: Mapping[str, Fed] = field(default_factory=dict)  # of which inputs it holds a window
+    going: deque[jax.Array] = field(default_factory=deque)  # one of the results of each call that reads a window
 
     @property
     def outputs(self) -> list[jax.Array]:
@@ -149,25 +154,31 @@ class Stepper:
         seed: int,
         chunk_of: Callable[[int], int | None],
         begin: Begin = START,
+        fed: Mapping[str, Fed] | None = None,
     ) -> tuple[SteppedRun, Iterator[Position]]:
         """A run that goes on whenever its next position is asked for; `chunk_of` tells the iterations per call.
 
-        It may begin where another was stopped.
+        It may begin where another was stopped. Of inputs that are `fed` it holds a window.
         """
         program = self.backend.program
-        full = self.backend.capacities(bounds)
         known = {**bounds, **begin.found}
+        for one in (fed or {}).values():
+            known |= {one.window.begin.name: 0, one.window.size.name: 1}
+        full = self.backend.capacities(known)
         found = {s.name: known[s.name] for s in program.found}
         run = SteppedRun(
             program.outputs, {}, {}, known, found, dict(full), self.backend.inputs, self._wholes(), self.backend.wide
         )
+        run.fed = fed or {}
         growth = self.backend.growth
         if growth is not None:
             run.capacities[growth.bound] = self._capacity_at(run, full, begin.position)
         with precision(self.backend.wide):
             kept = self._separated(begin.places)
             run.state = resized(program, rooms(program, run.capacities, self._written()), kept)
-            placed = self.backend.placed(inputs, self.backend.input_shapes(full))
+            shapes = self.backend.input_shapes(full)
+            empty = {n: np.zeros(shapes[one.window.place], one.dtype) for n, one in run.fed.items()}
+            placed = self.backend.placed({**inputs, **empty}, shapes)
             run.inputs = placed if program.sharding is not None else jax.device_put(placed)
         return run, self._positions(run, full, seed, chunk_of, begin.position)
 
@@ -277,18 +288,40 @@ class Stepper:
         whole = whole and (growth is None or number not in (growth.unit, *growth.companions))
         stop = unit.loop.stop if unit.loop is not None else None
         slot = watch.current()
-        values = np.array([*(run.bounds[s.name] for s in program.bounds), slot.number], np.int32)
         with precision(self.backend.wide):
+            self._slide(run, number, iterations)
             inputs = self._inputs(run, full)
+            values = np.array([*(run.bounds[s.name] for s in program.bounds), slot.number], np.int32)
             if self.drives[number]:
                 return self._drive(run, inputs, seed, unit, iterations)
             arguments = (run.state, inputs, values, seed_words(seed), np.int32(first), np.int32(end))
             compiled = self.backend.executor.compiled(self._unit(run.capacities, number, whole), arguments)
             run.state, done, length = slot.call(compiled, *arguments)
+            if run.fed:
+                run.going.append(done)
             if stop is None or not bool(done):
                 return False
             run.end(program, stop.bound, int(length))
         return True
+
+    def _slide(self, run: SteppedRun, number: int, iterations: range) -> None:
+        """Move windows of inputs to the steps that some iterations read; they get larger, but never smaller."""
+        program = self.backend.program
+        for one in run.fed.values():
+            window, lookup = one.window, lambda symbol: run.bounds[symbol.name]
+            steps = window.span(number, iterations, one.length, lookup)
+            if not steps:
+                continue
+            while len(run.going) > 1:  # two windows at a time: what is read while the other is computed with
+                jax.block_until_ready(run.going.popleft())
+            left = range(iterations.start, max(iterations.stop, self.units[number].iterations(lookup).stop))
+            one.forget(window.done(number, left, lookup))
+            rows = one.rows(steps)
+            run.bounds |= {window.begin.name: steps.start, window.size.name: len(steps)}
+            run.capacities[window.size] = max(run.capacities[window.size], capacity(len(steps)))
+            room = aligned_zeros(self.backend.input_shapes(run.capacities)[window.place], one.dtype)
+            room[tuple(map(slice, rows.shape))] = rows
+            run.inputs[window.place] = spread(program, {window.place: room})[window.place]
 
     def _inputs(self, run: SteppedRun, full: Mapping[Symbol, int]) -> dict[str, Any]:
         """The inputs at the present capacities; they are kept whole, because they may still be fed."""
