@@ -3,14 +3,14 @@
 `explore` lowers every schedule of a space, prunes by the symbolic metrics before anything runs, simulates what is left
 for timing, and keeps the Pareto front. A schedule is pruned when its memory is above a limit, or when a point that was
 simulated is at least as good in every objective even if this one took only as long as its off-chip traffic must. Both
-need counts that are known when the program is lowered; where a run decides them, the point is simulated. FIFOs that
-deadlock are deepened. A batch is shared by processes that are forked, and the results so far are kept in a file.
+need counts that are known when the program is lowered; where a run decides them, the point is simulated. FIFOs have the
+depths that are asked for, or that of the hardware, deepened where it deadlocks. A batch is shared by processes that are
+forked, and the results so far are kept in a file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import multiprocessing
 import os
@@ -125,6 +125,7 @@ def explore(
     storage: DataType = F32,
     objective: Sequence[str] = ("cycles", "on_chip_bytes"),
     limits: Mapping[str, float] | None = None,
+    fifo_depths: Sequence[int] = (),
     most: int = 500,
     jobs: int | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -133,7 +134,8 @@ def explore(
     """Search schedules of a program for an accelerator.
 
     `space` lists, for every choice, its alternatives: directives, or None for none; by default those that make sense
-    for the program, of which at most `most` combinations are drawn. `objective` and `limits` name figures: cycles,
+    for the program, of which at most `most` combinations are drawn. Each is tried with every one of `fifo_depths`, or
+    with that of the hardware, deepened where it deadlocks. `objective` and `limits` name figures: cycles,
     on_chip_bytes, off_chip_bytes, fifo_bytes, energy, area. `jobs` processes work on it, all cores by default. With a
     `path`, points that are there already are not run.
 
@@ -153,11 +155,12 @@ def explore(
     tensors, _ = flattened(outputs)
     given = [directive for choice in space or () for directive in choice if directive is not None]
     problem = gathers_for_one_hots(prepared(tensors, (), data or {}, bounds or {}, storage, given))
-    schedules = _schedules(space if space is not None else schedule_space(problem), most)
+    drawn = _schedules(space if space is not None else schedule_space(problem), most)
+    schedules = [_Candidate(schedule, depth) for schedule in drawn for depth in fifo_depths or (None,)]
     store = _Store(Path(path) if path is not None else None, _signature(problem, hardware, limits, objective))
     search = _Search(problem, hardware, tuple(objective), limits)
     found = {point.schedule: point for point in store.points}
-    waiting = [schedule for schedule in schedules if _text(schedule) not in found]
+    waiting = [schedule for schedule in schedules if str(schedule) not in found]
     jobs = jobs or os.cpu_count() or 1
     started, width = time.monotonic(), jobs * 4
     # What may be best by its bounds comes first: then it prunes most of the rest.
@@ -171,7 +174,7 @@ def explore(
         store.write(found.values())
         if progress:
             _show(min(first + width, len(waiting)), len(waiting), time.monotonic() - started)
-    return Exploration(tuple(found[_text(schedule)] for schedule in schedules), tuple(objective))
+    return Exploration(tuple(found[str(schedule)] for schedule in schedules), tuple(objective))
 
 
 def _show(done: int, total: int, seconds: float) -> None:
@@ -182,6 +185,21 @@ def _show(done: int, total: int, seconds: float) -> None:
 
 
 @dataclass(frozen=True)
+class _Candidate:
+    """A schedule, and the depth of FIFOs where several are tried."""
+
+    schedule: tuple[Directive, ...]
+    depth: int | None
+
+    def __str__(self) -> str:
+        depth = () if self.depth is None else (f"FIFOs of {self.depth}",)
+        return ", ".join([*map(str, self.schedule), *depth]) or "none"
+
+    def on(self, hardware: Hardware) -> Hardware:
+        return hardware if self.depth is None else replace(hardware, fifo_depth=self.depth)
+
+
+@dataclass(frozen=True)
 class _Search:
     problem: Problem
     hardware: Hardware
@@ -189,37 +207,37 @@ class _Search:
     limits: Mapping[str, float]
     known: dict[str, Point] = field(default_factory=dict)
 
-    def run(self, schedule: Sequence[Directive], seen: Sequence[Mapping[str, float]]) -> Point:
+    def run(self, candidate: _Candidate, seen: Sequence[Mapping[str, float]]) -> Point:
         """One schedule: lowered, measured, and simulated if it may be among the best."""
-        bounded = self.bounded(schedule)
+        bounded = self.bounded(candidate)
         if bounded.status != "bounded":
             return bounded
         name, known = bounded.schedule, bounded.figures
         comparable = all(figure in known for figure in self.objective)
         if comparable and any(_beats(other, known, self.objective) for other in seen):
             return Point(name, "pruned", known, reason="a simulated point is better than its lower bounds")
-        return self._simulated(name, lowered_streams(self.problem.scheduled(schedule))[0])
+        return self._simulated(candidate, lowered_streams(self.problem.scheduled(candidate.schedule))[0])
 
-    def bounded(self, schedule: Sequence[Directive]) -> Point:
+    def bounded(self, candidate: _Candidate) -> Point:
         """One schedule, lowered and measured: its lower bounds, or why it is no candidate."""
-        name = _text(schedule)
+        name = str(candidate)
         if name not in self.known:
-            self.known[name] = self._bounded(name, schedule)
+            self.known[name] = self._bounded(name, candidate)
         return self.known[name]
 
-    def _bounded(self, name: str, schedule: Sequence[Directive]) -> Point:
+    def _bounded(self, name: str, candidate: _Candidate) -> Point:
         try:
-            program, _ = lowered_streams(self.problem.scheduled(schedule))
+            program, _ = lowered_streams(self.problem.scheduled(candidate.schedule))
         except StreamError as error:
             return Point(name, "refused", reason=error.what.splitlines()[0])
-        known = _known_figures(program, self.hardware)
+        known = _known_figures(program, candidate.on(self.hardware))
         for figure, limit in self.limits.items():
             if known.get(figure, 0) > limit:
                 return Point(name, "over a limit", known, reason=f"{figure} {known[figure]:,.0f} > {limit:,.0f}")
         return Point(name, "bounded", known)
 
-    def _simulated(self, name: str, program: Program) -> Point:
-        hardware, functional = self.hardware, False
+    def _simulated(self, candidate: _Candidate, program: Program) -> Point:
+        name, hardware, functional = str(candidate), candidate.on(self.hardware), False
         while True:
             try:
                 run = simulate(program, hardware, functional=functional)
@@ -229,7 +247,7 @@ class _Search:
                     raise
                 functional = True  # what is computed decides what is read
             except Deadlock as error:
-                if hardware.fifo_depth >= DEEPEST:
+                if candidate.depth is not None or hardware.fifo_depth >= DEEPEST:
                     return Point(name, "deadlock", fifo_depth=hardware.fifo_depth, reason=error.what.splitlines()[0])
                 hardware = replace(hardware, fifo_depth=hardware.fifo_depth * 4)
             except StreamError as error:
@@ -285,17 +303,16 @@ def schedule_space(problem: Problem) -> Space:
 
 def _schedules(space: Space, most: int) -> list[tuple[Directive, ...]]:
     """All combinations, or as many as wanted drawn at random, always the same ones."""
-    count = int(np.prod([len(choice) for choice in space], dtype=np.int64))
-    if count <= most:
-        combinations = list(itertools.product(*space))
-    else:
-        draw = random.Random(0)
-        combinations = [tuple(draw.choice(choice) for choice in space) for _ in range(most)]
-    return list(dict.fromkeys(tuple(d for d in chosen if d is not None) for chosen in combinations))
-
-
-def _text(schedule: Sequence[Directive]) -> str:
-    return ", ".join(map(str, schedule)) or "none"
+    count = prod(len(choice) for choice in space)
+    drawn = range(count) if count <= most else random.Random(0).sample(range(count), most)
+    found: dict[tuple[Directive, ...], None] = {}
+    for number in drawn:
+        chosen = []
+        for choice in reversed(space):
+            number, place = divmod(number, len(choice))
+            chosen.append(choice[place])
+        found[tuple(directive for directive in reversed(chosen) if directive is not None)] = None
+    return list(found)
 
 
 def _beats(one: Mapping[str, float], other: Mapping[str, float], objective: Sequence[str]) -> bool:

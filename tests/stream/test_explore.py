@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
+import time
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import polyrhythm as pr
+from benchmarks.streams.moe import QWEN
 from benchmarks.streams.programs.moe import mixture_of_experts
+from benchmarks.streams.traces import find_traces
 from polyrhythm.stream import (
     BF16,
     CapacityExceeded,
@@ -128,6 +134,65 @@ def test_it_resumes_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert again.front == first.front
     with pytest.raises(DirectiveMismatch, match="points of another program"):
         explore(LAYER.output, _data(), Hardware(channels=1), space=SPACE, storage=BF16, path=path)
+
+
+def test_depths_of_fifos_are_searched() -> None:
+    space = SPACE[:2] + SPACE[3:]
+    objective = ("cycles", "fifo_bytes")
+    found = explore(LAYER.output, _data(), space=space, storage=BF16, objective=objective, fifo_depths=(1, 2, 16, 64))
+    names = [point.schedule for point in found.points]
+    assert len(set(names)) == len(names) == 4 * prod(map(len, space))
+    assert {point.fifo_depth for point in found.points if point.status == "simulated"} <= {1, 2, 16, 64}
+    assert all(point.schedule.endswith(f"FIFOs of {point.fifo_depth}") for point in found.front)
+    cycles = [point.figures["cycles"] for point in found.front]
+    memory = [point.figures["fifo_bytes"] for point in found.front]
+    assert cycles == sorted(cycles)
+    assert memory == sorted(memory, reverse=True)
+    assert {point.fifo_depth for point in found.front} == {1}, "nothing is gained by deeper ones here"
+
+
+def test_a_depth_that_is_asked_for_is_not_deepened() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    centred, given = x - x[0:T].sum(0), {"x": np.ones(16, np.float32)}
+    objective = ("cycles", "fifo_bytes")
+    found = explore(centred, given, space=[[None]], objective=objective, fifo_depths=(2, 64, 256))
+    status = {point.schedule: point.status for point in found.points}
+    assert status == {"FIFOs of 2": "deadlock", "FIFOs of 64": "simulated", "FIFOs of 256": "simulated"}
+    assert [point.fifo_depth for point in found.front] == [64]
+    assert explore(centred, given, Hardware(fifo_depth=2), space=[[None]]).best.fifo_depth > 2
+
+
+def test_as_many_schedules_as_wanted_are_drawn_none_twice() -> None:
+    space: list[list[Directive | None]]
+    space = [[tile("token", n) for n in range(1, 12)], [tile("hidden", n) for n in range(1, 12)]]
+    drawn = exploration._schedules(space, 100)
+    assert len(set(drawn)) == len(drawn) == 100
+    assert drawn == exploration._schedules(space, 100)
+    assert len(exploration._schedules(space, 121)) == 121
+
+
+@pytest.mark.slow
+def test_five_hundred_schedules_of_a_qwen_layer_in_two_minutes_and_half_a_gigabyte() -> None:
+    layer = mixture_of_experts()
+    inners = [n for n in range(16, QWEN.intermediate + 1) if QWEN.intermediate % n == 0]
+    space: list[list[Directive | None]] = [
+        [*(tile("token", n) for n in (4, 8, 16, 32, 64)), tile("token", dynamic=True)],
+        [tile("intermediate", n) for n in inners],
+        [None, *(time_multiplex("expert", 2**k) for k in range(7))],
+        [tile("hidden", dynamic=True)],
+    ]
+    assert prod(map(len, space)) >= 500
+    sizes = {"hidden": QWEN.hidden, "intermediate": QWEN.intermediate, "expert": QWEN.experts}
+    bounds = {layer.bounds[name]: size for name, size in sizes.items()}
+    routing = {"routing": np.asarray(find_traces().routing("routing_qwen_b64").values, np.int32)}
+    started = time.monotonic()
+    found = explore(layer.output, routing, Hardware(compute=1024), space=space, bounds=bounds, storage=BF16, jobs=2)
+    assert time.monotonic() - started < 120
+    assert len(found.points) == 500
+    assert sum(point.status == "simulated" for point in found.points) > 50
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    assert peaks[0] + 2 * peaks[1] < 500_000  # kilobytes, of this process and two workers
 
 
 def test_processes_find_what_one_finds() -> None:
