@@ -29,7 +29,7 @@ test: .venv/test.stamp  ## lint and the quick lane of the tests, doctests and do
 	@$(MAKE) --no-print-directory -j2 lint quick
 
 quick: .venv/test.stamp
-	$(VENV)/python -m pytest -n 2 -q
+	$(VENV)/python -m pytest -n 2 -q --durations=10
 
 lint: .venv/test.stamp  ## style, types, layering
 	$(VENV)/ruff check -q .

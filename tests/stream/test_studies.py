@@ -115,19 +115,28 @@ def test_the_command_line_writes_rows_and_plots(
 ) -> None:
     attention = [
         row
-        for trace in (Trace("synthetic", np.array([40, 3, 100])),)
+        for trace in (Trace("synthetic", np.array([12, 3, 20])),)
         for row in studies.dynamic_parallelization(_Only([trace]))  # type: ignore[arg-type]
     ]
     multiplexed = [Row(**{**asdict(tiling[0]), "study": "time_multiplex", "tile": 32, "regions": 4})]
     monkeypatch.setattr(studies, "dynamic_tiling", lambda traces: iter(tiling))
     monkeypatch.setattr(studies, "time_multiplexing", lambda traces: iter(multiplexed))
     monkeypatch.setattr(studies, "dynamic_parallelization", lambda traces: iter(attention))
+    monkeypatch.setattr(studies, "decoder_layers", lambda traces: iter(()))
     assert studies.main(["--out", str(tmp_path / "out"), "--data", "/nowhere"]) == 0
     assert "synthetic traces" in capsys.readouterr().out
     rows = json.loads((tmp_path / "out" / "studies.json").read_text())
     assert all(list(row) == KEYS for row in rows)
     assert {row["policy"] for row in rows if row["study"] == "dynamic_parallel"} == {"coarse", "interleave", "dynamic"}
     assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".json", ".png", ".png", ".png"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mixtral", "qwen"])
+def test_whole_layers_have_rows_for_every_tile(model: str) -> None:
+    rows = list(studies.decoder_layers(find_traces("/nowhere"), (model,)))
+    assert {row.tile for row in rows} == {*studies.STATIC_TILES[64], "dynamic"}
+    assert all(row.cycles > 0 for row in rows)
 
 
 class _Only:

@@ -222,7 +222,7 @@ def test_what_a_compiler_makes_that_cannot_be_opened(anew: Path, monkeypatch: py
     assert not (anew / "kept").exists()
 
 
-@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.9)), 0.5])
 def test_a_damaged_library_is_replaced(anew: Path, share: float) -> None:
     """Opening a part of one ends the process, so this runs in another."""
     kept = built(anew)

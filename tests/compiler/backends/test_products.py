@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product as every
 from typing import Any
 
@@ -14,6 +15,8 @@ from jax import lax
 
 import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.products import choose
+
+SLOW = pytest.mark.slow
 
 # The contracted axes of both operands and their batch axes, and the shapes of both.
 FORMS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
@@ -84,12 +87,21 @@ def test_lengths_spare_work_and_change_nothing(form: str, length: int) -> None:
     np.testing.assert_allclose(made(a, b, jnp.int32(length)), wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("lanes", list(every((None, 0, 1), (None, 0, 2), (None, 0))), ids=str)
+def shared_out(*axes: Iterable[Any], one_in: int) -> list[Any]:
+    """All combinations, so many of them in the quick lane: each value of an axis comes with several of the others."""
+    places = [list(enumerate(axis)) for axis in axes]
+    return [
+        pytest.param(*(value for _, value in chosen), marks=[] if sum(n for n, _ in chosen) % one_in == 0 else SLOW)
+        for chosen in every(*places)
+    ]
+
+
+LANES = [lanes for lanes in every((None, 0, 1), (None, 0, 2), (None, 0)) if lanes != (None, None, None)]
+
+
+@pytest.mark.parametrize(("form", "lanes"), shared_out(FORMS, LANES, one_in=3))
 def test_lanes(form: str, lanes: tuple[int | None, int | None, int | None]) -> None:
     """Lanes of the rows, the matrices and the lengths, in all combinations, and twice within each other."""
-    if lanes == (None, None, None):
-        return
     dimensions, *shapes = FORMS[form]
     size, axis = 2, first_of(form)
     arrays = []
@@ -186,10 +198,10 @@ def test_slopes(form: str) -> None:
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3), found, wanted)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 5])
-@pytest.mark.parametrize("group", [1, 3])
-@pytest.mark.parametrize("seen", ["all", "window", "stride", "future"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("batch", "group", "seen", "dtype"),
+    shared_out([1, 2, 5], [1, 3], ["all", "window", "stride", "future"], ["float32", "bfloat16"], one_in=3),
+)
 def test_attention_in_every_pattern(batch: int, group: int, seen: str, dtype: str) -> None:
     """Texts are a dim or an axis; keys are few, so that every product is the kernel if it takes it."""
     t, T = pr.dim("t")

@@ -58,7 +58,7 @@ def sequential(program: pr.Program) -> list[For]:
     return [item for item in walk(program.compiled.loops.body) if isinstance(item, For) and not item.parallel]
 
 
-@pytest.mark.parametrize("w", WIDTHS)
+@pytest.mark.parametrize("w", [w if w in (3, 20) else pytest.param(w, marks=pytest.mark.slow) for w in WIDTHS])
 def test_equal_to_the_oracle(w: int) -> None:
     every = [(way, read, name) for way, read in ranges(w).items() for name in MONOIDS]
     outputs = {f"{way} {name}": MONOIDS[name](read) for n, (way, read, name) in enumerate(every) if (n + w) % 2}
