@@ -147,30 +147,28 @@ def chat(
         "stop": stop,
         "seed": seed,
     }
-    messages = [] if system is None else [{"role": "system", "content": system}]
+    talk = model.conversation([] if system is None else [{"role": "system", "content": system}], **options)
     typed = message is None and sys.stdin.isatty()
     turns: list[dict[str, Any]] = []
     for asked in message if message is not None else _lines(typed):
-        messages.append({"role": "user", "content": asked})
-        answer, began, pieces = "", time.perf_counter(), []
-        for piece in model.stream_chat(messages, max_new_tokens, **options):
+        began, before, pieces = time.perf_counter(), talk.read, []
+        for piece in talk.stream(asked, max_new_tokens):
             pieces.append(piece)
-            answer += piece.text
             if not as_json:
                 print(piece.text, end="", flush=True)
-        messages.append({"role": "assistant", "content": answer})
         if not as_json:
             print(flush=True)
         turns.append(
             {
                 "finish_reason": pieces[-1].finish_reason if pieces else "length",
-                "prompt_tokens": len(model.chat_tokens(messages[:-1])),
+                "prompt_tokens": talk.prompt_tokens,
+                "read_tokens": talk.read - before,
                 "completion_tokens": len(pieces),
                 "seconds": time.perf_counter() - began,
             }
         )
     if as_json:
-        print(json.dumps({"messages": messages, "turns": turns}))
+        print(json.dumps({"messages": talk.messages, "turns": turns}))
 
 
 @reporting

@@ -47,6 +47,8 @@ class Constraint:
         matchers = [self._first.deep_copy() for _ in begun]
         consumed, step = list(begun), 0
         while True:
+            if step > max(begun) and max(map(len, written)) < step:
+                raise AssertionError("a mask was asked for before the token that it depends on was there")
             allowed = np.ones((len(begun), self._vocabulary), bool)
             for row, (matcher, start) in enumerate(zip(matchers, begun, strict=True)):
                 for token in written[row][consumed[row] :]:

@@ -15,10 +15,11 @@ from polyrhythm.llm.beams import texts as texts_of
 from polyrhythm.llm.chat import ChatTemplate, Message, needed
 from polyrhythm.llm.config import Config
 from polyrhythm.llm.constraints import Constraint
+from polyrhythm.llm.conversation import Conversation
 from polyrhythm.llm.errors import ContextLengthError, PromptError
 from polyrhythm.llm.joining import continuation
 from polyrhythm.llm.patterns import Pattern
-from polyrhythm.llm.programs import Generating, embedding, generating, judging, scoring
+from polyrhythm.llm.programs import Generating, continuing, embedding, generating, judging, scoring
 from polyrhythm.llm.prompts import Prompt, Reader
 from polyrhythm.llm.quantised import with_formats
 from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
@@ -30,9 +31,6 @@ from polyrhythm.runtime.program import Program
 LEAST_STEPS = 512
 """Texts of fewer tokens have room for so many, which is where growing buffers begin."""
 
-LEAST_GIVEN = 16
-"""Prompts of fewer tokens are read one by one, so that they do not need programs of their own."""
-
 
 class Model:
     """A language model. `llm.load` makes one.
@@ -40,6 +38,9 @@ class Model:
     Programs are compiled when they are first needed: one for each number of prompts and way of choosing tokens. Each
     serves prompts and texts of any length.
     """
+
+    least_given = 16
+    """Prompts of fewer tokens are read one by one, so that they do not need programs of their own."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Model:
         self._scoring: dict[int, Program] = {}
         self._judging: Program | None = None
         self._embedding: Program | None = None
+        self._continuing: dict[Choice, Generating] = {}
         self._searching: dict[Beams, Generating] = {}
         self._speculating: dict[Any, Speculating] = {}
 
@@ -77,7 +79,7 @@ class Model:
         """The same model with another pattern of attention, sharing its weights; None is the model's own."""
         changed = copy.copy(self)
         changed.pattern, changed._generating, changed._scoring = pattern, {}, {}
-        changed._searching, changed._speculating = {}, {}
+        changed._continuing, changed._searching, changed._speculating = {}, {}, {}
         changed._judging = changed._embedding = None
         return changed
 
@@ -166,12 +168,25 @@ class Model:
         text = self.apply_chat_template(messages, **variables)
         return list(self.reader.needed_tokenizer().encode(text, add_special_tokens=False).ids)
 
+    def conversation(self, messages: Sequence[Message] = (), **options: Unpack[Options]) -> Conversation:
+        """A conversation that goes on without being read again: `send` what the user says, and it returns the answer.
+
+        `messages` are what was said before, a system message for example; the options are those of `chat`.
+        """
+        return Conversation(self, messages, options)
+
+    def continuing(self, how: Choice) -> Generating:
+        """The compiled program of a conversation."""
+        if how not in self._continuing:
+            self._continuing[how] = continuing(self.config, how, self.pattern, self.backend, **self._devices(1))
+        return self._continuing[how]
+
     def logits(self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
         """The logits after each token of a given text, (length, vocabulary), or of several texts of one length."""
         rows, alone = self.reader.rows(tokens)
         if len({len(row) for row in rows}) > 1:
             raise PromptError("texts of different lengths", fix="score them one by one")
-        self._check_length(len(rows[0]))
+        self.check_length(len(rows[0]))
         count = sequences_on(self.mesh, len(rows))
         if count not in self._scoring:
             self._scoring[count] = scoring(
@@ -184,7 +199,7 @@ class Model:
     def score(self, text: Prompt) -> np.ndarray:
         """The log-probability of each token of a text after those before it; that of the first is 0."""
         row = self.reader.tokens(text)
-        self._check_length(len(row))
+        self.check_length(len(row))
         if self._judging is None:
             self._judging = judging(self.config, 1, self.pattern, self.backend, **self._devices(1))
         return np.asarray(self._judging(tokens=row, **self.weights))
@@ -196,7 +211,7 @@ class Model:
         """
         rows, alone = self.reader.rows(texts)
         for row in rows:
-            self._check_length(len(row))
+            self.check_length(len(row))
         if self._embedding is None:
             self._embedding = embedding(self.config, self.pattern, self.backend, **self._devices(1))
         program, read = self._embedding, self._embedding.compiled.graph.inputs  # the output layer is not
@@ -228,7 +243,8 @@ class Model:
     def programs(self) -> list[Program]:
         """The programs that were compiled so far."""
         single = [program for program in (self._judging, self._embedding) if program is not None]
-        several: list[Any] = [*self._generating.values(), *self._searching.values(), *self._speculating.values()]
+        kinds: list[dict[Any, Any]] = [self._generating, self._continuing, self._searching, self._speculating]
+        several = [made for kind in kinds for made in kind.values()]
         return [*(made.program for made in several), *self._scoring.values(), *single]
 
     def _run(self, rows: list[np.ndarray], counts: list[int], how: Sampling) -> _Run | None:
@@ -237,7 +253,7 @@ class Model:
             return None
         lengths = np.array([len(row) for row in rows], np.int32)
         total = max(len(row) + count for row, count in zip(rows, counts, strict=True))
-        self._check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
+        self.check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
         # A run ends by its limits: room for more steps costs little.
         prompt = np.zeros((self._room(total), len(rows)), np.int32)
         for number, row in enumerate(rows):
@@ -251,7 +267,7 @@ class Model:
             extra = [(0, 0), (0, count - len(rows))]
             inputs = {n: np.pad(a, extra[-a.ndim :], constant_values=beside[n]) for n, a in inputs.items()}
         found = self.generating(count, how.choice)
-        bounds = {found.given: shortest if shortest >= LEAST_GIVEN else 1}
+        bounds = {found.given: shortest if shortest >= self.least_given else 1}
         return _Run(found, {**self.weights, **inputs, **how.inputs}, bounds, count)
 
     def _searched(self, row: np.ndarray, count: int, how: Sampling) -> Any:
@@ -259,7 +275,7 @@ class Model:
         if not count:
             nothing = self._cut(np.zeros(0, np.int32), row, 0, how)
             return nothing if how.n == 1 else [nothing] * how.n
-        self._check_length(len(row) + count)
+        self.check_length(len(row) + count)
         if how.draft_model is not None:
             return self._speculated(row, count, how)
         beams = Beams(how.num_beams, len(how.ends), how.early_stopping)
@@ -290,7 +306,7 @@ class Model:
         """How many steps a text of so many tokens is given, so that short ones share one compiled program."""
         return max(total, LEAST_STEPS if self.config.limit is None else min(LEAST_STEPS, self.config.limit))
 
-    def _check_length(self, total: int) -> None:
+    def check_length(self, total: int) -> None:
         """Learnt positions end somewhere."""
         if self.config.limit is not None and total > self.config.limit:
             raise ContextLengthError(

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.language.functions import any as any_of
 from polyrhythm.language.functions import argmax, gather, log_softmax, one_hot, sqrt, squeeze, topk, value, where
-from polyrhythm.language.index import Bound, Dim, dim, size
+from polyrhythm.language.index import Bound, Dim, Index, dim, size
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
 from polyrhythm.language.tensor import Tensor
@@ -139,24 +140,49 @@ def generating(
     return Generating(program, t, P)
 
 
+def continuing(config: Config, how: Choice, pattern: Pattern | None, backend: str, **devices: Any) -> Generating:
+    """The program of a conversation: what is to be read and what is written take turns, as the host says step by step.
+
+    Inputs over t: `prompt`, of which the first P tokens are read together, then `given`, a token or -1 where the model
+    writes, and, where tokens of an answer are counted, `answer`, the step at which it began. The output is the tokens.
+    """
+    t, T = dim("t")
+    P = size("P", max=T, min=1)
+    prompt, given = (input(name, (), (t,), "int32") for name in ("prompt", "given"))
+    token = recurrent((), (t,), "int32", name="token")
+    scores, sizes = scores_of(config, token, t, pattern, t < P)
+    answer = input("answer", (), (t,), "int32") if how.counted else value(t)
+    token[t < P] = prompt
+    # The choice belongs to the step that is asked for, so that `given` is not read before the token before is there.
+    token[t >= P] = where(given >= 0, given, chosen(_adjusted(scores, how, token, answer, t)[t - 1], how))
+    return Generating(compile(token, bounds=sizes, backend=backend, progress=False, **devices), t, P)
+
+
 def _adjusted(scores: Tensor, how: Choice, token: Tensor, lengths: Tensor, t: Dim) -> Tensor:
     """Logits after penalties, processors and bias. What was seen so far is a recurrence over steps."""
     rows, vocabulary = token.shape, scores.shape[-1]
     seen = written = None
     if how.repetition:
         there = one_hot(token, vocabulary, "bool")
-        seen = recurrent((*rows, vocabulary), (t,), "bool", name="seen")
-        seen[t < 1] = there
-        seen[t >= 1] = seen[t - 1] | there
+        seen = _so_far((*rows, vocabulary), t, "bool", "seen", lambda before: before | there)
     if how.counted:
         new = one_hot(token, vocabulary) * (value(t) >= lengths).unsqueeze(-1).cast("float32")
-        written = recurrent((*rows, vocabulary), (t,), "float32", name="written")
-        written[t < 1] = new
-        written[t >= 1] = written[t - 1] + new
+        first = (value(t) == lengths).unsqueeze(-1)
+        written = _so_far((*rows, vocabulary), t, "float32", "written", lambda before: where(first, 0.0, before) + new)
     scores = penalised(scores, how, seen, written)
     for processor in how.processors:
         scores = processor(scores, token, t)
     return scores
+
+
+def _so_far(shape: Any, t: Dim, dtype: str, name: str, added: Callable[[Tensor], Tensor]) -> Tensor:
+    """What is known after each step, from nothing: the state before step 0 is one more, so that all steps are alike."""
+    bound = t.symbol.bound
+    assert bound is not None
+    state = recurrent(shape, ((t, Index(Term.of(bound)) + 1),), dtype, name=name)
+    state[0] = False if dtype == "bool" else 0.0
+    state[t + 1] = added(state)
+    return state[t + 1]
 
 
 def _logprobs(scores: Tensor, token: Tensor, count: int, t: Dim, P: Bound) -> dict[str, Tensor]:

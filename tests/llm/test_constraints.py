@@ -44,6 +44,13 @@ def test_random_models_write_json_of_a_schema(model: llm.Model) -> None:
     assert "".join(piece.text for piece in pieces) == model.generate("some words", 60, json_schema=compact).text
 
 
+@pytest.mark.parametrize("options", [{"repetition_penalty": 1.3}, {"frequency_penalty": 0.5, "presence_penalty": 0.1}])
+def test_penalties_leave_the_schema_alone(model: llm.Model, options: Any) -> None:
+    """With a prompt that is read at once: what may follow must not be asked for before a token is there."""
+    compact = json.dumps({**SCHEMA, "x-guidance": {"whitespace_flexible": False}})
+    check(model.generate("some words, and some more words", 60, json_schema=compact, **options))
+
+
 def test_a_text_that_is_cut_off_says_so(model: llm.Model) -> None:
     assert model.generate("some words", 3, json_schema=SCHEMA).finish_reason == "length"
 
