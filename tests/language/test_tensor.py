@@ -336,3 +336,23 @@ def test_empty_reductions_give_the_identity() -> None:
     assert np.isnan(have["mean"])
     with pytest.raises(errors.PolyrhythmError):
         pr.evaluate(x[0:t].argmax(0), {"x": np.zeros(2, "float32")})
+
+
+def test_an_index_that_fits_in_another_order_is_shown_by_name() -> None:
+    b, B = pr.dim("b")
+    i, I = pr.dim("i")
+    y = pr.input("x", (), (b,)) - pr.input("w", (), (i,))
+    given = {"x": np.arange(3.0, dtype="float32"), "w": np.arange(4.0, dtype="float32")}
+    for wrong, named in (
+        (y[i, b], "[{i: i, b: b}]"),
+        (y[i, 0:B], "[{i: i, b: slice(0, B)}]"),
+        (y[0:I, 0:B], "[{i: slice(0, I), b: slice(0, B)}]"),
+    ):
+        with pytest.raises(errors.OutOfRangeError) as caught:
+            pr.evaluate(wrong, given)
+        assert f"in the order (b, i), and a positional index follows it; by name it is {named}" in caught.value.fix
+        right = y[eval(named.strip("[]"), {"i": i, "b": b, "B": B, "I": I, "slice": slice})]
+        assert np.ravel(pr.evaluate(right, given)).size == 12
+    with pytest.raises(errors.OutOfRangeError) as caught:
+        pr.evaluate(y[i - 1, b], given)
+    assert "by name" not in caught.value.fix

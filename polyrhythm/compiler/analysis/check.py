@@ -315,7 +315,7 @@ class _Checker:
             OutOfRangeError,
             f"{read(access, source)}{_reader(node)} may lie outside {described(source)}, which has steps "
             + ", ".join(f"0 <= {dim.symbol} < {dim.extent}" for dim in source.dims),
-            _range_fix(source, access),
+            _range_fix(node, source, access),
             tuple(at.values()),
             source,
         )
@@ -450,7 +450,11 @@ def _reader(node: Node) -> str:
     return f", read to define {name}[{', '.join(map(str, node.symbols))}],"
 
 
-def _range_fix(source: Node, access: Access) -> str:
+def _range_fix(node: Node, source: Node, access: Access) -> str:
+    named = _by_name(node, source, access)
+    if named:
+        order = ", ".join(map(str, source.symbols))
+        return f"the dims are in the order ({order}), and a positional index follows it; by name it is {named}"
     for dim, step in zip(source.dims, access.steps, strict=True):
         if isinstance(step, Term) and step.is_constant and step.constant < 0:
             return f"negative steps do not count from the end; write {dim.extent + step} for {step}"
@@ -458,6 +462,29 @@ def _range_fix(source: Node, access: Access) -> str:
         "read it only where it exists: inside pr.where(condition, ..., other), by a slice that stays inside, "
         "or at an index limited by pr.max(0, ...) and pr.min(...)" + _size_hint(source, access)
     )
+
+
+def _by_name(node: Node, source: Node, access: Access) -> str:
+    """The index by name, where its steps fit the dims in another order than theirs."""
+    steps: dict[Symbol, Term | Range] = {}
+    for own, step in zip(source.symbols, access.steps, strict=True):
+        fitting = [d for d in source.symbols if d in step.symbols or d.bound in step.symbols]
+        if not fitting:
+            return ""
+        steps[own if own in fitting else fitting[0]] = step
+    if len(steps) < len(source.dims) or tuple(steps) == source.symbols:
+        return ""
+    at, known, _ = positioned(steps)
+    if not proves(conjunction(node.points, known), source.points.substitute(at)):
+        return ""
+    shown = (f"{d}: {_sliced(step) if isinstance(step, Range) else step}" for d, step in steps.items())
+    return f"[{{{', '.join(shown)}}}]"
+
+
+def _sliced(run: Range) -> str:
+    """A range as Python writes it where an index is no slice by itself."""
+    end = run.start + run.length * run.step
+    return f"slice({run.start}, {end})" if run.step == 1 else f"slice({run.start}, {end}, {run.step})"
 
 
 def _size_hint(source: Node, access: Access) -> str:

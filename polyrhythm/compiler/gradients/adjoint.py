@@ -211,11 +211,15 @@ def _rectangle(source: Node, touch: Touch) -> Condition:
 
 
 def _touched(source: Node, touch: Touch) -> Points:
-    """Every pair of a point and what touches it."""
+    """Every pair of a point and what touches it.
+
+    What only limits a length, as the longest row does, is left out: no gradient may wait for it.
+    """
     rectangle = _rectangle(source, touch)
-    known = conjunction(rectangle, facts(rectangle.symbols | touch.condition.symbols))
-    columns = ordered(known.symbols | touch.condition.symbols)
-    return points(conjunction(known, touch.condition), columns)
+    named = rectangle.symbols | touch.condition.symbols
+    known = conjunction(rectangle, facts(named))
+    found = points(conjunction(known, touch.condition), ordered(known.symbols | named))
+    return found.without([s for s in ordered(known.symbols) if s not in named])
 
 
 def _determined(source: Node, touch: Touch, touched: Points) -> Touch:

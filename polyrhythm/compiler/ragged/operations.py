@@ -37,10 +37,11 @@ class Application:
     definition: Definition
     values: tuple[Value, ...]
     types: tuple[TensorType, ...]
+    whole: frozenset[tuple[int, int]] = frozenset()  # axes of operands of which all that is stored counts
 
     def varies(self, operand: int, axis: int) -> bool:
         """Whether an axis of an operand has a length that is data."""
-        return self.lengths.vary(self.types[operand].shape[axis].symbols)
+        return (operand, axis) not in self.whole and self.lengths.vary(self.types[operand].shape[axis].symbols)
 
     def widened(self) -> Mapping[str, Any]:
         """The attributes at the longest row."""
@@ -278,6 +279,7 @@ _RULES: Mapping[str, Callable[[Application], Value]] = {
     "linear_scan": _linear_scan,
     "take": _take,
     "take_along": _take,
+    "scatter": _scatter,
     "scatter_add": _scatter,
     "scatter_along": _scatter,
     "conv": _window,

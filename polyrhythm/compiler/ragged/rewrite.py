@@ -145,7 +145,11 @@ class _Rectangle:
 
     def _define(self, node: Node) -> None:
         shell = self.growing.nodes[node.name]
-        pieces = [piece for definition in node.definitions for piece in self._pieces(definition)]
+        pieces = [
+            replace(piece, domain=self._of_own_rows(conjunction(node.points, piece.domain), piece.domain))
+            for definition in node.definitions
+            for piece in self._pieces(definition)
+        ]
         if not any(self.lengths.vary(piece.domain.symbols) for piece in pieces):
             made = tuple(self._piece(node, shell, piece, piece.domain) for piece in pieces)
             self.growing.nodes[node.name] = replace(shell, definitions=made)
@@ -160,6 +164,15 @@ class _Rectangle:
                 )
                 cases.append((where, piece.domain, value))
         self.growing.nodes[node.name] = replace(shell, definitions=tuple(self._chosen(shell, cases)))
+
+    def _of_own_rows(self, here: Condition, domain: Condition) -> Condition:
+        """A condition without the length of the longest row, if rows walked earlier can tell as much without it."""
+        unknown = [bound for bound in ordered(domain.symbols) if self.lengths.longest.get(bound) is bound]
+        if not unknown:
+            return domain
+        known = conjunction(domain, facts(domain.symbols))
+        own = points(known, ordered(known.symbols)).without(unknown).condition()
+        return own if proves(conjunction(here, own), domain) else domain
 
     def _chosen(self, shell: Node, cases: Sequence[tuple[Condition, Condition, str]]) -> list[Definition]:
         """Definitions on the parts where the same values may be the right one: that of the condition that holds."""
@@ -208,11 +221,13 @@ class _Rectangle:
         accesses = tuple(self._cut_short(definition, types, number) for number in range(len(types)))
         values = tuple(self._read(space, access) for access in accesses)
         # An axis that ends in zeros counts whole.
-        types = tuple(
-            kind if access is read else operand_type(access, self.growing.nodes[access.source])
-            for access, read, kind in zip(accesses, definition.operands, types, strict=True)
+        ended = frozenset(
+            (number, axis)
+            for number, read in enumerate(definition.operands)
+            for axis, run in enumerate(read.ranges)
+            if accesses[number] is not read and self.lengths.vary(run.symbols)
         )
-        made = rewritten(Application(self.lengths, space, node, definition, values, types))
+        made = rewritten(Application(self.lengths, space, node, definition, values, types, ended))
         return replace(made, domain=where)
 
     def _cut_short(self, definition: Definition, types: tuple[TensorType, ...], number: int) -> Access:

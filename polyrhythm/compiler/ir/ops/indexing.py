@@ -137,7 +137,8 @@ def _scatter(
     if mode == "set":
         result[positions] = rows
     else:
-        (np.maximum if mode == "max" else np.minimum).at(result, positions, rows)
+        with np.errstate(all="ignore"):
+            (np.maximum if mode == "max" else np.minimum).at(result, positions, rows)
     return np.moveaxis(result.astype(base.dtype, copy=False), 0, axis)
 
 
