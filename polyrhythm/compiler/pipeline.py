@@ -24,7 +24,7 @@ from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
 from polyrhythm.compiler.loops.stride_split import with_splits
 from polyrhythm.compiler.loops.unroll import expanded, marked
-from polyrhythm.compiler.passes import Note, optimised
+from polyrhythm.compiler.passes import NAMES, Note, optimised
 from polyrhythm.compiler.ragged import Rows, rectangular
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
 from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
@@ -122,7 +122,13 @@ def compile_tensors(
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
     tiles = tiling(graph, blocks, one_by_one, tight) if tiled else None
-    ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
+    try:
+        ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
+    except ScheduleError:
+        if set(NAMES) <= set(without):
+            raise
+        # The reads as they were checked have an order, by the very rankings that the check has found.
+        return compile_tensors(outputs, effects, until, bounds, NAMES, compiled_loops, chunks, names, tight)
     for dim in at_once:
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, chosen[dim])
         if refused is not None:

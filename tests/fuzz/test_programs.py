@@ -140,7 +140,6 @@ def test_random_programs(lane: str) -> None:
     print(f"compiled and run: {ran}")
     assert ran["numpy"] >= 24
     assert min(ran.values()) >= 2
-    assert COUNTS["numpy not ordered"] - before["numpy not ordered"] <= 1
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,13 @@ FEW_STEPS = 8
 
 @dataclass(frozen=True)
 class Need(Generic[Vertex]):
-    """`reader` at a point needs `source` at `steps`, wherever `condition` holds."""
+    """`reader` at a point needs `source` at `steps`, wherever `condition` holds; `gap` ranks lie in between."""
 
     reader: Vertex
     source: Vertex
     condition: Condition
     steps: Mapping[Symbol, Term]
+    gap: int = 0
 
 
 Dims = Mapping[Vertex, Sequence[Symbol]]
@@ -131,7 +132,7 @@ def rankings(
     """Rank functions along a dim that the reads suggest, forwards and backwards; whether they fit is not yet known.
 
     With `by_others`, what lacks the dim may rank by a dim of its own that it reads it at, as `f(c[k])` does in a table
-    over spans: no loop along the dim computes it there, but it is well-founded.
+    over spans.
     """
     along = [vertex for vertex in component if symbol in dims[vertex]]
     if not along:
@@ -157,7 +158,8 @@ def rankings(
     ways = [(own, (), False), (own, own, False), ((), (), False)]
     ways += [(own, (), True), (own, own, True)] if by_others else []
     for reading, read, varying in ways:
-        for ranks in (standing_ranks(ranks, component, reading, read, varying) for ranks in followed):
+        by = dims if varying else None
+        for ranks in (standing_ranks(ranks, component, reading, read, by) for ranks in followed):
             if ranks not in tried:
                 tried.append(ranks)
                 yield ranks
@@ -197,12 +199,12 @@ def standing_ranks(
     component: Sequence[Vertex],
     reading: Sequence[Need[Vertex]],
     read: Sequence[Need[Vertex]],
-    varying: bool = False,
+    by: Dims[Vertex] | None = None,
 ) -> dict[Vertex, Term]:
     """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
 
     Theirs is the rank of what they read, or else of the one step that reads them; the shifts settle the rest. It is the
-    same at all their points, unless it may be `varying`.
+    same at all their points, unless it may vary `by` dims of theirs.
     """
     ranks = dict(ranks)
     known = -1
@@ -210,16 +212,16 @@ def standing_ranks(
         known = len(ranks)
         for need in reading:
             if need.reader not in ranks and need.source in ranks:
-                _give(ranks, need.reader, ranks[need.source].substitute(need.steps), varying)
+                _give(ranks, need.reader, ranks[need.source].substitute(need.steps), by[need.reader] if by else ())
         for need in read if known == len(ranks) else ():
             if need.source not in ranks and need.reader in ranks:
-                _give(ranks, need.source, ranks[need.reader].substitute(_fixed(need.condition)), False)
+                _give(ranks, need.source, ranks[need.reader].substitute(_fixed(need.condition)), ())
     return {statement: ranks.get(statement, Term(0)) for statement in component}
 
 
-def _give(ranks: dict[Vertex, Term], vertex: Vertex, rank: Term, varying: bool) -> None:
-    """Note the rank of a statement, if it is the same at all its points or may vary."""
-    if varying or not dims_of(rank):
+def _give(ranks: dict[Vertex, Term], vertex: Vertex, rank: Term, dims: Sequence[Symbol]) -> None:
+    """Note the rank of a statement, if it varies by these of its dims only."""
+    if set(dims_of(rank)) <= set(dims):
         ranks[vertex] = rank
 
 

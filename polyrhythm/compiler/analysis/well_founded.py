@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+from polyrhythm.compiler.analysis.farkas import all_rankings
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.analysis.ranks import Need, left_open, rankings
+from polyrhythm.compiler.analysis.ranks import Need, left_open
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import conjunction, le
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, lengths_elsewhere, same_rows
@@ -102,12 +103,11 @@ def _settled(
 def _rankings(
     graph: Graph, component: Sequence[Statement], edges: Sequence[Need[Statement]]
 ) -> Iterator[dict[Statement, Term]]:
-    """Candidate rank functions along each dim."""
+    """Candidate rank functions."""
     dims = {statement: graph[statement[0]].symbols for statement in component}
-    for symbol in dict.fromkeys(symbol for statement in component for symbol in dims[statement]):
-        for ranks in rankings(component, edges, dims, symbol, lambda statement: graph[statement[0]].recurrent, True):
-            if all(_is_rank(graph[name], ranks[name, number]) for name, number in component):
-                yield ranks
+    for ranks in all_rankings(component, edges, dims, lambda statement: graph[statement[0]].recurrent):
+        if all(_is_rank(graph[name], ranks[name, number]) for name, number in component):
+            yield ranks
 
 
 def _is_rank(node: Node, rank: Term) -> bool:

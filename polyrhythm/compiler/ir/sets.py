@@ -48,6 +48,8 @@ from polyrhythm.compiler.ir.terms import (
 )
 
 Columns = tuple[Symbol, ...]
+Row = tuple[bool, dict[Symbol | int | None, int]]
+"""Whether an affine function is zero, and its coefficients: of columns, of quotients by number, the constant (None)."""
 _CACHE = 1 << 14
 
 
@@ -163,6 +165,27 @@ class Points:
             if factor < 0 or (factor and constraint.is_equality()):
                 highest.append((rest if factor < 0 else -rest) // abs(factor))
         return lowest, highest, is_all
+
+    def rows(self) -> list[list[Row]]:
+        """For each convex part of the set, the affine functions that are zero, or at least zero, on it.
+
+        >>> t, T = Symbol("t", "dim"), Symbol("T", "bound")
+        >>> points(le(Term.of(t) * 2, Term.of(T)), (T, t)).rows()
+        [[(False, {T: 1, t: -2})]]
+        """
+        return [
+            [self._row(constraint) for constraint in basic.get_constraints()]
+            for basic in self.isl_set.coalesce().compute_divs().remove_redundancies().get_basic_sets()
+            if not basic.is_empty()
+        ]
+
+    def _row(self, constraint: isl.Constraint) -> Row:
+        found: dict[Symbol | int | None, int] = {None: int(constraint.get_constant_val().to_python())}
+        for i, column in enumerate(self.columns):
+            found[column] = int(constraint.get_coefficient_val(isl.dim_type.set, i).to_python())
+        for i in range(constraint.dim(isl.dim_type.div)):
+            found[i] = int(constraint.get_coefficient_val(isl.dim_type.div, i).to_python())
+        return bool(constraint.is_equality()), {key: value for key, value in found.items() if value}
 
     def condition(self) -> Condition:
         """The set as a condition on its columns.

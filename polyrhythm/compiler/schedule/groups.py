@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.reads import reaches
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.schedule.dependences import Dependence
 from polyrhythm.compiler.schedule.shifts import Ranking
+
+COMBINED = Symbol("rank", "dim", serial=serials.COUNTER)
+"""In place of the dim of a loop along none."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class Way:
 
     @property
     def symbol(self) -> Symbol:
-        return next(dim for dim in self.dims.values() if dim is not None)
+        """The dim of the first member that has one; nobody's if the loop counts combinations of dims."""
+        return next((dim for dim in self.dims.values() if dim is not None), COMBINED)
 
 
 @dataclass(eq=False)

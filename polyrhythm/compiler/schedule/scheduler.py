@@ -8,7 +8,9 @@ future become delays. Shifts are the smallest that the dependences allow (longes
 so that values wait as little as possible. What is not settled by the loop goes to the next level.
 
 Components that depend on themselves need a dim along which all their dependences go one way. Loops count upwards
-always; a backward recurrence has a negative rate.
+always; a backward recurrence has a negative rate. Where no dim does, members follow dims of their own, or a
+combination of several (`analysis/farkas.py`): an iteration then handles the points of a block at which that has one
+value, and loops over its dims come inside. What is well-founded by affine rankings has such loops, whatever is around.
 
 The method is the component-wise retiming of Darte, Robert and Vivien, with fusion after Kennedy and McKinley.
 """
@@ -17,13 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
-from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, most_steps, rankings
+from polyrhythm.compiler.analysis.farkas import all_rankings
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, left_open, most_steps, rankings
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, least, simplified, solutions
-from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependence_index import ByBlock
 from polyrhythm.compiler.schedule.dependences import Dependence
@@ -37,7 +41,8 @@ from polyrhythm.errors import PolyrhythmError
 class Member:
     """How a block takes part in a loop: iteration `time` handles its step of `dim`.
 
-    `time` is `rate * dim + offset`; the offset may contain bounds. A block without the dim runs in one iteration.
+    `time` is `rate * dim + offset`; the offset may contain bounds. A block without a dim runs in the iteration `time`,
+    which may depend on several of its dims.
     """
 
     dim: Symbol | None
@@ -69,6 +74,10 @@ class Loop:
 
 Item = Loop | str
 """A loop, or the name of a block."""
+
+
+MOST_RANKINGS = 16
+"""How many ways to go through the steps of a loop are kept: those of its parts, combined, double with each part."""
 
 
 class ScheduleError(PolyrhythmError):
@@ -214,7 +223,7 @@ class _Scheduler:
         members = sorted(component, key=self.position.__getitem__)
         own = dependences.inside(set(members))
         ways = []
-        needs = [Need(d.reader, d.source, d.condition, d.steps) for d in own]
+        needs = [Need(d.reader, d.source, d.condition, d.steps, d.gap) for d in own]
         for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
             dims = {name: symbol if symbol in remaining[name] else None for name in members}
             ranks = rankings(members, needs, remaining, symbol, self._is_definition)
@@ -222,6 +231,8 @@ class _Scheduler:
             fitting = self._orderly(members, needs, remaining, symbol, fitting)
             if fitting:
                 ways.append(Way(dims, [Ranking(signed, self.shifts.is_parallel(signed, own)) for signed in fitting]))
+        if not ways and own:
+            ways = list(self._skewed(members, own, needs, remaining))
         if not ways and own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
@@ -248,6 +259,16 @@ class _Scheduler:
         """The rankings to try; nearly all leave something that can be ordered inside, and others are tried then."""
         return fitting
 
+    def _skewed(
+        self,
+        members: Sequence[str],
+        own: Sequence[Dependence],
+        needs: Sequence[Need[str]],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+    ) -> Iterator[Way]:
+        """Loops along no common dim."""
+        return iter(())
+
     def _shifts(self, group: Group, among: Sequence[Dependence], ranks: Ranks) -> dict[str, int]:
         """How the members of a loop are shifted."""
         shifts = self.shifts.of(group.members, among, ranks)
@@ -269,20 +290,21 @@ class _Scheduler:
             for late in target.ways:
                 dims = {**early.dims, **late.dims}
                 found: list[Joint] = []
-                for consumer in late.candidates:
-                    for producer in early.candidates:
-                        ranks = matched(producer.ranks, consumer.ranks, crossing, dims)
-                        if ranks is None or any(ranks == joint.both.ranks for joint in found):
-                            continue
-                        fits = (
-                            self.shifts.bounded(crossing, ranks)
-                            if one_way
-                            else self.shifts.earliest(members, dependences.inside(both), ranks)
-                        )
-                        if fits and not (one_way and self._waits_for_all(dims, ranks, crossing)):
-                            parallel = producer.parallel and consumer.parallel
-                            parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
-                            found.append(Joint(producer, consumer, Ranking(ranks, parallel)))
+                for consumer, producer in product(late.candidates, early.candidates):
+                    if len(found) == MOST_RANKINGS:
+                        break
+                    ranks = matched(producer.ranks, consumer.ranks, crossing, dims)
+                    if ranks is None or any(ranks == joint.both.ranks for joint in found):
+                        continue
+                    fits = (
+                        self.shifts.bounded(crossing, ranks)
+                        if one_way
+                        else self.shifts.earliest(members, dependences.inside(both), ranks)
+                    )
+                    if fits and not (one_way and self._waits_for_all(dims, ranks, crossing)):
+                        parallel = producer.parallel and consumer.parallel
+                        parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
+                        found.append(Joint(producer, consumer, Ranking(ranks, parallel)))
                 if found and self._in_strips(dims, found[0].both.ranks):
                     continue
                 if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, dims, crossing, kept):
@@ -506,7 +528,8 @@ class _Scheduler:
 class _Careful(_Scheduler):
     """For programs whose usual loops leave circles inside that no order settles, although no value is in one.
 
-    Loops are not joined, and follow rankings of which it is known that what they leave open can be ordered.
+    Loops are not joined, and follow rankings of which it is known that what they leave open can be ordered; or else
+    such as settle something, of any form.
     """
 
     def _orderly(
@@ -520,6 +543,20 @@ class _Careful(_Scheduler):
         way = members, needs, remaining, symbol
         return [ranks for ranks in fitting if depth_by(*way, ranks, self._is_definition) is not None]
 
+    def _skewed(
+        self,
+        members: Sequence[str],
+        own: Sequence[Dependence],
+        needs: Sequence[Need[str]],
+        remaining: Mapping[str, tuple[Symbol, ...]],
+    ) -> Iterator[Way]:
+        dims = {name: self.blocks[name].dims for name in members}
+        for ranks in all_rankings(members, needs, dims, self._is_definition):
+            left = left_open(members, needs, ranks)
+            if left is not None and left[0] and self.shifts.earliest(members, own, ranks) is not None:
+                yield Way({n: _single(ranks[n], remaining[n]) for n in members}, [Ranking(ranks, False)])
+                return
+
     def _shifts(self, group: Group, among: Sequence[Dependence], ranks: Ranks) -> dict[str, int]:
         found = self.shifts.earliest(group.members, among, ranks)
         assert found is not None
@@ -527,6 +564,12 @@ class _Careful(_Scheduler):
 
     def _join(self, target: Group, fresh: Group, dependences: ByBlock, kept: set[Symbol]) -> bool:
         return False
+
+
+def _single(rank: Term, dims: Sequence[Symbol]) -> Symbol | None:
+    """The one dim that a rank counts, if it is left."""
+    found = dims_of(rank)
+    return next((s for s in found if len(found) == 1 and s in dims and rank.linear_in(s)), None)
 
 
 def still_open(among: Iterable[Dependence], members: Mapping[str, Member]) -> Iterator[Dependence]:
