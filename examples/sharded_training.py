@@ -34,7 +34,7 @@ def training() -> tuple[dict[str, pr.Tensor], pr.Dim, pr.Dim, pr.Bound]:
     return {"loss": loss[0:I], **{name: w[I] for name, w in weights.items()}}, b, i, I
 
 
-def main(folder: str | None) -> None:
+def main(folder: str | None = None) -> None:
     """Compile for all devices there are, train, and say how it went."""
     outputs, b, i, I = training()
     count = jax.device_count()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -21,8 +22,8 @@ from polyrhythm.runtime.report.script import recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER, PICTURES = ROOT / "examples", ROOT / "docs" / "pictures" / "examples"
-OTHERS = {"demo", "characters", "lora", "sharded_training"}
-"""Those that need a language model or several devices; they have tests of their own."""
+OTHERS = {"demo", "characters"}
+"""Those that are longer; `tests/test_demo.py` runs them."""
 
 SMALL: dict[str, dict[str, Any]] = {"dqn": {"iterations": 30}}
 """Sizes for the tests of those that take long; the slow lane runs them as they are."""
@@ -43,10 +44,23 @@ def run(name: str, backend: str = "numpy", small: bool = True) -> list[pr.Progra
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     programs: list[pr.Program] = []
-    with _on(backend), recorded(programs, profile=False), patch.object(sys, "argv", [name]):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _on("jax" if name == "sharded_training" else backend),
+        recorded(programs, profile=False),
+        patch.object(sys, "argv", [name, *_arguments(name, Path(folder))]),
+    ):
         spec.loader.exec_module(module)
         module.main(**(SMALL.get(name, {}) if small else {}))
     return programs
+
+
+def _arguments(name: str, folder: Path) -> list[str]:
+    """What an example is called with: one needs a language model, here a small random one."""
+    if name != "lora":
+        return []
+    model = pr.llm.write_random(folder / "model", num_hidden_layers=2)
+    return ["--model", str(model), "--iterations", "2", "--length", "8", "--adapter", str(folder / "adapter")]
 
 
 @contextmanager

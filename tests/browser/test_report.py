@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typer.testing import CliRunner
 
 import polyrhythm as pr
-from polyrhythm import nn, optim, rl
+from polyrhythm import llm, nn, optim, rl
+from polyrhythm.cli import app
 
 
 def window_decoder() -> pr.Program:
@@ -119,6 +122,42 @@ def test_an_agent_in_its_parts(page: Any, tmp_path: Path) -> None:
     assert page.locator("svg g.group.on").count() >= 1
     page.click("#unfold")
     assert page.locator("svg g[data-node].on").count() >= 1
+
+
+def test_the_example_of_the_readme_as_a_script(page: Any, tmp_path: Path) -> None:
+    readme = Path(__file__).parents[2] / "README.md"
+    block = re.search(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    script = tmp_path / "first.py"
+    script.write_text(block[1], encoding="utf-8")
+    ran = CliRunner().invoke(app, ["report", "--output", str(tmp_path / "page.html"), str(script)])
+    assert ran.exit_code == 0, ran.output
+    page.goto((tmp_path / "page.html").as_uri())
+    line = page.locator(".code", has_text="y[t + 1] = 0.9 * y + 0.1 * x[t + 1]")
+    line.first.click()
+    assert page.locator("#schedule .block.on").count() >= 1
+    assert page.locator("#schedule summary.on").count() == 1
+    assert page.locator('svg g.on[data-node="y"]').count() == 1
+    assert page.locator('#storage .row.on[data-place="y"], #storage .on [data-place="y"]').count() == 1
+    assert "profiled run" in page.inner_text("#time")
+    assert "compil" in page.inner_text("body")
+
+
+def test_a_language_model_with_its_cache(page: Any, tmp_path: Path) -> None:
+    model = llm.load(llm.write_random(tmp_path / "model", num_hidden_layers=2), backend="numpy")
+    program = model.generating().program
+    opened(page, program, tmp_path)
+    assert any("llm/" in group for group in page.locator("svg g.group").all_text_contents())
+    told = []
+    for position in (200, 1000):
+        page.locator('input[data-bound="T"]').evaluate(
+            f"e => {{ e.value = {position}; e.dispatchEvent(new Event('input')) }}"
+        )
+        page.hover('#storage [data-place="k_cache"]')
+        told.append(page.inner_text("#tip"))
+    sizes = [int(re.search(r"([\d,]+) bytes", tip)[1].replace(",", "")) for tip in told]  # type: ignore[index]
+    assert sizes[0] < sizes[1]
+    assert "all T of t" in told[0]
 
 
 def test_a_training_run_with_its_times(page: Any, tmp_path: Path) -> None:
