@@ -45,6 +45,8 @@ class Channel:
         self.reader_waits = False
         self.writer_waits = False
         self.log: list[Token] | None = None
+        self.for_token: tuple[str, tuple[Channel, ...]] = ("item", (self,))
+        self.for_space: tuple[str, tuple[Channel, ...]] = ("space", (self,))
         self.stalled = self.starved = 0
         self.puts: list[int] | None = None
         self.gets: list[int] | None = None
@@ -89,6 +91,7 @@ class Process:
         self.clock = 0
         self.busy = 0
         self.work_done = 0
+        self.worked_out: dict[Any, tuple[int, ...]] = {}
         self.steps: Steps | None = None
         self.finished = False
         self.queued = False
@@ -98,12 +101,18 @@ class Process:
 
     def get(self, channel: Channel) -> Steps:
         """Take the next token, or None at the end of the stream."""
-        items = channel.items
-        if not items:
-            yield from self._wait_item(channel)
-            if not items:
+        while not channel.items:
+            if channel.closed_at is not None:
+                self.clock = max(self.clock, channel.closed_at)
                 return None
-        value, level, time = items.popleft()
+            channel.reader_waits = True
+            self.waits_for = channel.for_token
+            yield
+        return self.take(channel)
+
+    def take(self, channel: Channel) -> Token:
+        """Take the next token of a channel that has one; that saves a generator."""
+        value, level, time = channel.items.popleft()
         if time > self.clock:
             channel.starved += time - self.clock
             self.clock = time
@@ -117,12 +126,14 @@ class Process:
 
     def peek(self, channel: Channel) -> Steps:
         """Look at the next token without freeing its slot, or None at the end of the stream."""
-        items = channel.items
-        if not items:
-            yield from self._wait_item(channel)
-            if not items:
+        while not channel.items:
+            if channel.closed_at is not None:
+                self.clock = max(self.clock, channel.closed_at)
                 return None
-        value, level, time = items[0]
+            channel.reader_waits = True
+            self.waits_for = channel.for_token
+            yield
+        value, level, time = channel.items[0]
         if time > self.clock:
             channel.starved += time - self.clock
             self.clock = time
@@ -155,7 +166,7 @@ class Process:
     def _put_later(self, channel: Channel, value: Any, level: int) -> Steps:
         while not channel.frees and not channel.reader_gone:
             channel.writer_waits = True
-            self.waits_for = ("space", (channel,))
+            self.waits_for = channel.for_space
             yield
         if channel.frees:
             yield from self.put(channel, value, level)
@@ -174,7 +185,7 @@ class Process:
     def _space_later(self, channel: Channel) -> Steps:
         while not channel.frees and not channel.reader_gone:
             channel.writer_waits = True
-            self.waits_for = ("space", (channel,))
+            self.waits_for = channel.for_space
             yield
         yield from self.wait_space(channel)
 
@@ -220,16 +231,6 @@ class Process:
                 self.record.append((self.clock, self.clock + cycles))
             self.clock += cycles
             self.busy += cycles
-
-    def _wait_item(self, channel: Channel) -> Steps:
-        while not channel.items:
-            if channel.closed_at is not None:
-                if channel.closed_at > self.clock:
-                    self.clock = channel.closed_at
-                return
-            channel.reader_waits = True
-            self.waits_for = ("item", (channel,))
-            yield
 
 
 class Engine:

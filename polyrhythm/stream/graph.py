@@ -168,7 +168,7 @@ class Broadcast(Operator):
     def run(self, process: Process) -> Steps:
         channel = process.inputs[0][0]
         targets = [c for group in process.outputs for c in group]
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             for target in targets:
                 yield from process.wait_space(target)
             for target in targets:

@@ -29,14 +29,14 @@ def _named(dim: Dim) -> Symbol | None:
     return _symbol(dim.total if dim.is_ragged else dim.size)
 
 
-def names_symbol(shape: Shape) -> bool:
-    """Whether some dim is a plain symbol, whose value a run can observe.
+def named_symbols(shape: Shape) -> set[Symbol]:
+    """The symbols that are dims by themselves, whose values a run can observe.
 
     >>> from polyrhythm.stream.dims import dynamic, static
-    >>> names_symbol((dynamic("n"), static(2))), names_symbol((static(2),))
-    (True, False)
+    >>> named_symbols((dynamic("n"), static(2)))
+    {Symbol(name='n', size=None)}
     """
-    return any(_named(dim) is not None for dim in shape)
+    return {symbol for dim in shape if (symbol := _named(dim)) is not None}
 
 
 def dim_sizes(nested: Sequence[Any], depth: int) -> list[list[int]]:

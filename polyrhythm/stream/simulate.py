@@ -16,10 +16,11 @@ from polyrhythm.stream.copies import total
 from polyrhythm.stream.deadlock import report_deadlock
 from polyrhythm.stream.engine import Channel, Engine, Process, Steps
 from polyrhythm.stream.errors import CapacityExceeded, StopMismatch
+from polyrhythm.stream.expr import Symbol
 from polyrhythm.stream.graph import Node, Operator, Program, Stream, connections
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.metrics import measure
-from polyrhythm.stream.observe import names_symbol, observed_bindings
+from polyrhythm.stream.observe import named_symbols, observed_bindings
 from polyrhythm.stream.operators.common import endless_inputs, is_feedback
 from polyrhythm.stream.operators.offchip import OffChip
 from polyrhythm.stream.operators.structure import FeedbackSource, Restate, Source, Stack, Unstack, check_source
@@ -312,10 +313,12 @@ def _share(channels: list[Channel], copies: int, copy: int) -> list[Channel]:
 
 
 def _log_channels(program: Program, wiring: _Wiring) -> list[tuple[Stream, list[Channel]]]:
-    """Let channels remember their levels where the shape names symbols that only a run can tell."""
+    """Let channels remember their levels where the shape names symbols that only a run can tell, each once."""
     logged = []
+    known: set[Symbol] = set()
     for stream, channels in wiring.written.items():
-        if names_symbol(stream.shape):
+        if not known.issuperset(named := named_symbols(stream.shape)):
+            known |= named
             for channel in channels:
                 channel.log = []
             logged.append((stream, channels))

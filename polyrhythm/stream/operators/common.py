@@ -142,7 +142,8 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
     A stop may arrive as a bare token on one stream and ride on the element of another, so the stream with the lower
     level is read on. `endless` marks feedback streams, whose left-over tokens are no mistake.
     """
-    first = yield from process.get(channels[0])
+    head = channels[0]
+    first = process.take(head) if head.items else (yield from process.get(head))
     if len(channels) == 1:
         return first if first is None else ((first[0],), first[1])
     if first is None:
@@ -154,7 +155,7 @@ def get_together(process: Process, channels: Sequence[Channel], endless: Sequenc
     level = first[1]
     levels = [level]
     for channel in channels[1:]:
-        token = yield from process.get(channel)
+        token = process.take(channel) if channel.items else (yield from process.get(channel))
         if token is None or (token[0] is EMPTY) != (first[0] is EMPTY):
             raise _mismatch(process, channels)
         values.append(token[0])

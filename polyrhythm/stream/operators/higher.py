@@ -82,10 +82,8 @@ class Map(Operator):
             if values[0] is EMPTY:
                 yield from process.put(out, EMPTY, level)
                 continue
-            shapes = [_value_shape(value) for value in values]
-            rows, cols = function.shape(*shapes)
+            rows, cols, flops = _work_of(process, function, tuple([_value_shape(value) for value in values]))
             nbytes = rows * cols * self.bytes_each
-            flops = function.flops(*shapes)
             load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
             store = store_cycles(process, nbytes) if self.write_back else 0
             process.work(max(load, -(-flops // process.compute), store, function.cycles))
@@ -103,6 +101,14 @@ class Map(Operator):
 
     def _result(self, values: Sequence[Any]) -> np.ndarray:
         return self.function.compute(*(_data(value) for value in values))
+
+
+def _work_of(process: Process, record: Function | Reduction, shapes: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """The sides of a result and the FLOPs for it, worked out once for operands of the same shapes."""
+    found = process.worked_out.get(shapes)
+    if found is None:
+        found = process.worked_out[shapes] = (*record.shape(*shapes), record.flops(*shapes))
+    return found
 
 
 def _first_tile(value: Any) -> TileValue:
@@ -179,15 +185,14 @@ class Accum(Operator):
     def fold(self, process: Process, state: _State, values: Sequence[TileValue], flush: bool) -> None:
         """Fold one element into the state, and account for the time; only a flush writes back."""
         reduction = self.reduction
-        shapes = [(value.rows, value.cols) for value in values]
-        rows, cols = reduction.shape(*shapes)
+        shapes = tuple([(value.rows, value.cols) for value in values])
+        rows, cols, flops = _work_of(process, reduction, shapes)
         state.cols = cols
         state.rows = state.rows + rows if reduction.grows else rows
         # Padding stays where it was as long as the rows do.
         of = values[reduction.valid_from]
         valid = of.valid if of.rows == rows else rows
         state.valid = state.valid + valid if reduction.grows else valid
-        flops = reduction.flops(*shapes)
         load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
         store = store_cycles(process, state.rows * cols * self.bytes_each) if flush and self.write_back else 0
         process.work(max(load, -(-flops // process.compute), store, reduction.cycles if flush else 0))

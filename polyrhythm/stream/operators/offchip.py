@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -129,14 +130,18 @@ class _OffChipOperator(Operator):
             window[...] = value.data.reshape(window.shape)
 
     def _check(self, process: Process, index: int) -> None:
-        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
-        count = self.tensor.slabs * down * across
+        count = self._count
         if not 0 <= index < count:
             raise DataMismatch(
                 f"{process.name}: tile {index} of {self.tensor.name}, which has {count} of {self.tile}",
                 fix=f"make addresses from 0 to {count - 1}, and send no more tiles than the tensor holds",
                 at=process.node.source,
             )
+
+    @cached_property
+    def _count(self) -> int:
+        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
+        return self.tensor.slabs * down * across
 
     def requested(self, process: Process) -> int:
         """Bytes moved for a tile, whole bursts a row."""
@@ -173,7 +178,7 @@ class LinearOffChipLoad(_OffChipOperator):
             return
         channel, out, depth = process.inputs[0][0], process.outputs[0][0], len(self.walk)
         held: list[TileValue] | None = [] if self.held else None
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             if token[0] is EMPTY:
                 yield from process.put(out, EMPTY, token[1] + depth)
             else:
@@ -231,7 +236,7 @@ class RandomOffChipLoad(_OffChipOperator):
         channel, out = process.inputs[0][0], process.outputs[0][0]
         down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
         slab = -1
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value = token[0]
             if value is not EMPTY:
                 index = int(value.data[0, 0])

@@ -49,7 +49,7 @@ class Partition(Operator):
         data, selectors, rank = process.inputs[0][0], process.inputs[1][0], self.rank
         targets: list[Channel] | None = None
         hot = _hot(process)
-        while (token := (yield from process.get(data))) is not None:
+        while (token := process.take(data) if data.items else (yield from process.get(data))) is not None:
             value, level = token
             if value is EMPTY and targets is None and (level > rank or rank == 0):
                 continue
@@ -79,9 +79,9 @@ class Reassemble(Operator):
 
     def run(self, process: Process) -> Steps:
         """Waits until every selected input has a head element; ties of arrival go to the lowest input."""
-        inputs, selectors, out = process.inputs[0], process.inputs[1][0], process.outputs[0][0]
+        inputs, chosen, out = process.inputs[0], process.inputs[1][0], process.outputs[0][0]
         close, hot = self.rank + 1, _hot(process)
-        while (token := (yield from process.get(selectors))) is not None:
+        while (token := process.take(chosen) if chosen.items else (yield from process.get(chosen))) is not None:
             selector, level = token
             if selector is EMPTY:
                 yield from process.put(out, EMPTY, level + close)
@@ -101,7 +101,7 @@ class Reassemble(Operator):
     def _one_group(self, process: Process, channel: Channel, final_level: int) -> Steps:
         out, finished = process.outputs[0][0], False
         while not finished:
-            token = yield from process.get(channel)
+            token = process.take(channel) if channel.items else (yield from process.get(channel))
             if token is None:
                 raise _ended(process, channel)
             value, level = token
@@ -147,7 +147,7 @@ class Parallelize(Operator):
     def run(self, process: Process) -> Steps:
         """One cycle of latency for every element."""
         channel, targets, turn = process.inputs[0][0], process.outputs[0], 0
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
             if value is not EMPTY:
                 process.work(process.hardware.switch_cycles)

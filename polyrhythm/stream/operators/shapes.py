@@ -37,7 +37,7 @@ class Flatten(Operator):
         """Groups of the ranks between vanish. An empty one that vanished still makes its outer group exist."""
         channel, out, low, high = process.inputs[0][0], process.outputs[0][0], self.low, self.high
         open_below = vanished = sent = False
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
             if level > high:
                 outer = level - (high - low)
@@ -71,7 +71,7 @@ class Reshape(Operator):
 
     def _elements(self, process: Process) -> Steps:
         channel, out, count = process.inputs[0][0], process.outputs[0][0], 0
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
             if value is EMPTY:
                 if count:
@@ -109,7 +109,7 @@ class Reshape(Operator):
     def _groups(self, process: Process) -> Steps:
         channel, out, rank = process.inputs[0][0], process.outputs[0][0], self.dim
         count, is_open = 0, False
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
             bare = value is EMPTY
             if level < rank:
@@ -150,7 +150,7 @@ class Promote(Operator):
         """An outermost dim closes at the end of the stream, so with a bare stop."""
         channel, out, rank = process.inputs[0][0], process.outputs[0][0], self.dim
         is_open = any_token = False
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
             any_token = True
             if level < rank or self.outermost:
@@ -178,9 +178,9 @@ class Expand(Operator):
 
     def run(self, process: Process) -> Steps:
         """The slot of the element is freed when the reference closes its group."""
-        data, reference, out = process.inputs[0][0], process.inputs[1][0], process.outputs[0][0]
+        data, ref, out = process.inputs[0][0], process.inputs[1][0], process.outputs[0][0]
         is_open = False
-        while (token := (yield from process.get(reference))) is not None:
+        while (token := process.take(ref) if ref.items else (yield from process.get(ref))) is not None:
             value, level = token
             if value is not EMPTY:
                 while (head := (yield from process.peek(data))) is not None and head[0] is EMPTY:
@@ -213,7 +213,7 @@ class Repeat(Operator):
     def run(self, process: Process) -> Steps:
         """One cycle a copy."""
         channel, out = process.inputs[0][0], process.outputs[0][0]
-        while (token := (yield from process.get(channel))) is not None:
+        while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
             if value is EMPTY:
                 yield from process.put(out, EMPTY, level + 1)
