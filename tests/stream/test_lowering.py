@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -162,3 +164,18 @@ def test_tiles_change_nothing_but_the_schedule(kinds: list[str], size: int) -> N
         _check(tensor, inputs, [tile(t, size)])
     except REFUSALS:
         assert "counted" in kinds or "masked" in kinds or "sum" in kinds or "mean" in kinds
+
+
+def test_streams_need_neither_jax_nor_torch() -> None:
+    code = """
+import sys
+for name in ("jax", "jaxlib", "torch"):
+    sys.modules[name] = None
+import numpy as np, polyrhythm as pr
+from polyrhythm.stream import lower, tile
+t, T = pr.dim("t")
+x = pr.input("x", (2,), (t,))
+print(lower((2 * x)[0:T].sum(0), [tile(t, 2)], {"x": np.ones((4, 2), "float32")})().tolist())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[8.0, 8.0]\n"

@@ -204,6 +204,38 @@ def test_some_regions_that_take_and_some_that_wait_are_refused() -> None:
         lower(grid_a * grid_b, [parallelize(m, 2, "dynamic"), parallelize(n, 2, "coarse")], given)
 
 
+@pytest.mark.parametrize("tiles", [(2, 2), (3, 2), (2, None), (None, 3), (None, None)])
+@pytest.mark.parametrize("dealt", [[], [parallelize("b", 2, "dynamic")], [parallelize("b", 3, "interleave")]])
+def test_prefill_in_tiles_of_queries_and_keys(tiles: tuple[int | None, int | None], dealt: list[Directive]) -> None:
+    """Causal attention of all positions to all: a tile of queries meets the tiles of keys."""
+    rng = np.random.default_rng(9)
+    query, key, row = pr.input("query", (4,), (b,)), pr.input("key", (4,), (q,)), pr.input("row", (4,), (q,))
+    score = pr.where(pr.value(q) <= pr.value(b), pr.einsum("d,d->", query, key), float("-inf"))
+    weights = pr.exp(score - score[{q: slice(0, Q)}].max(0))[{q: slice(0, Q)}]
+    output = pr.einsum("s,sd->d", weights, row[{q: slice(0, Q)}]) / weights.sum(0)
+    given = {name: rng.normal(size=(6, 4)).astype(np.float32) for name in ("query", "key", "row")}
+    scores = np.where(np.tri(6, dtype=bool), given["query"] @ given["key"].T, -np.inf)
+    soft = np.exp(scores - scores.max(1, keepdims=True))
+    expected = soft @ given["row"] / soft.sum(1, keepdims=True)
+    schedule = [tile(d, n) if n is not None else tile(d, dynamic=True) for d, n in zip((b, q), tiles, strict=True)]
+    np.testing.assert_allclose(_run(output, [*schedule, *dealt], given), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", [[tile(b, 2), tile(n, 3)], [tile(b, 2), tile(n, 2), tile(k, 1)], [tile(n, 3)]])
+def test_convolutions_in_tiles_of_images_and_filters(schedule: list[Directive]) -> None:
+    """Images and filters are dims, and so are the channels that are summed over: (m, n, k) as for matrices."""
+    rng = np.random.default_rng(10)
+    image, weight = pr.input("image", (8,), (b, k)), pr.input("weight", (3,), (n, k))
+    shifted = pr.stack([image.axes[place : place + 6] for place in range(3)], 0)
+    output = pr.einsum("ckp,ck->p", shifted[{k: slice(0, K)}], weight[{k: slice(0, K)}])
+    given = {"image": rng.normal(size=(4, 2, 8)), "weight": rng.normal(size=(6, 2, 3))}
+    expected = np.zeros((4, 6, 6))
+    for i, j, channel in np.ndindex(4, 6, 2):
+        expected[i, j] += np.correlate(given["image"][i, channel], given["weight"][j, channel])
+    found = _run(output, schedule, {name: array.astype(np.float32) for name, array in given.items()})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("order", ["batch first", "steps first"])
 @pytest.mark.parametrize("start", ["literal", "own row", "shared state"])
 @pytest.mark.parametrize("rows", [1, 2, 4, None])
