@@ -116,6 +116,9 @@ def test_an_agent_in_its_parts(page: Any, tmp_path: Path) -> None:
     groups = page.locator("svg g.group").all_text_contents()
     assert any("rl/ppo.py" in group for group in groups)
     assert page.locator("svg g[data-node]").count() == 0  # folded at first
+    seen = page.locator("#graph svg").bounding_box()
+    for box in [group.bounding_box() for group in page.locator("svg g.group").all()]:
+        assert seen["x"] <= box["x"] <= box["x"] + box["width"] <= seen["x"] + seen["width"], "a group is out of sight"
     part = page.locator('.code[data-key^="p"]', has_text="rl/returns.py")
     part.first.click()
     assert page.locator("#schedule .block.on").count() >= 1
@@ -138,7 +141,7 @@ def test_the_example_of_the_readme_as_a_script(page: Any, tmp_path: Path) -> Non
     assert page.locator("#schedule .block.on").count() >= 1
     assert page.locator("#schedule summary.on").count() == 1
     assert page.locator('svg g.on[data-node="y"]').count() == 1
-    assert page.locator('#storage .row.on[data-place="y"], #storage .on [data-place="y"]').count() == 1
+    assert page.locator("#storage .row.on").count() >= 1
     assert "profiled run" in page.inner_text("#time")
     assert "compil" in page.inner_text("body")
 

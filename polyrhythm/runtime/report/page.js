@@ -109,13 +109,13 @@ function layers(count, edges) {
   return columns;
 }
 
-const WIDTH = 150, HEIGHT = 22, GAP = 26, READABLE = 1.5;
+const WIDTH = 150, HEIGHT = 22, GAP = 26, READABLE = 1.5, ROW = 1000, BEND = 60;
 const folded = new Set(data.nodes.length > 150 ? data.groups.keys() : []);
 const numbers = new Map(data.nodes.map((node, number) => [node.name, number]));
 let camera = null;
 
 // Sizes and offsets of some boxes in layers, from left to right or from above, whichever is the better shape for a
-// screen: [width, height, [x, y] of each].
+// screen: [width, height, [x, y] of each]. A layer that is too wide goes on in another row.
 function placed(sizes, edges) {
   const columns = layers(sizes.length, edges);
   const [across, down] = [0, 1].map((axis) => {
@@ -124,6 +124,7 @@ function placed(sizes, edges) {
     for (const column of columns) {
       let beside = 0, thick = 0;
       for (const box of column) {
+        if (axis && beside && beside + sizes[box][0] > ROW) { along += thick + 10; most = Math.max(most, beside); beside = thick = 0; }
         spots[box] = axis ? [beside, along] : [along, beside];
         beside += sizes[box][1 - axis] + 10;
         thick = Math.max(thick, sizes[box][axis]);
@@ -173,7 +174,7 @@ function graph() {
     if (ax === bx && ay === by) continue;
     const below = by > ay + ah;
     const a = below ? [ax + aw / 2, ay + ah] : [ax + aw, ay + ah / 2], b = below ? [bx + bw / 2, by] : [bx, by + bh / 2];
-    const bend = below ? [0, (b[1] - a[1]) / 2] : [Math.max(30, Math.abs(b[0] - a[0]) / 2), 0];
+    const bend = below ? [0, (b[1] - a[1]) / 2] : [Math.min(BEND, Math.max(30, Math.abs(b[0] - a[0]) / 2)), 0];
     paths.set([a, b].join(), make("svg:path", { d: `M${a}C${a[0] + bend[0]},${a[1] + bend[1]} ${b[0] - bend[0]},${b[1] - bend[1]} ${b}` }));
   }
   const nodes = data.nodes.map((node, number) => {
@@ -189,7 +190,9 @@ function graph() {
     register(box, node.at);
     return box;
   });
-  view.append(...boxes, ...paths.values(), ...nodes);
+  // Edges lie above the groups that they run through, and below the names of folded ones.
+  const flat = boxes.filter((_, number) => folded.has(number)), open = boxes.filter((_, number) => !folded.has(number));
+  view.append(...open, ...paths.values(), ...flat, ...nodes);
   svg.replaceChildren(view);
   svg.dataset.width = width; svg.dataset.height = height;
   if (!camera) fit(READABLE); else look();
@@ -198,9 +201,9 @@ function graph() {
 const look = () => find("#graph svg").setAttribute("viewBox", camera.join(" "));
 function fit(most = Infinity) {
   const svg = find("#graph svg"), box = svg.getBoundingClientRect();
-  let scale = Math.max(1, svg.dataset.width / box.width, svg.dataset.height / box.height) * 1.04;
+  let scale = Math.max(1, (+svg.dataset.width + BEND) / box.width, (+svg.dataset.height + 16) / box.height) * 1.02;
   scale = Math.min(scale, most);
-  camera = [-8, -8, box.width * scale, box.height * scale];
+  camera = [-BEND / 2, -8, box.width * scale, box.height * scale];
   look();
 }
 function moving() {
