@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ class Caller:
     def agree(self, arrays: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> None:
         """At the first call, see that all processes of a mesh do the same."""
         if self.program.options.mesh is not None and not self._agreed and processes.count() > 1:
-            processes.check_agreement(fingerprint(self.compiled), bounds, seed, arrays)
+            processes.check_agreement(self.fingerprint, bounds, seed, arrays)
         self._agreed = True
 
     def _run(
@@ -189,6 +190,11 @@ class Caller:
                 reporter.close()
         return self.cut(run.outputs, {**bounds, **run.found})
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the program computes, its host functions as they were when this was first asked for."""
+        return fingerprint(self.compiled)
+
     def saved(
         self,
         checkpoints: Checkpoints,
@@ -199,8 +205,8 @@ class Caller:
     ) -> Saved:
         """A run with checkpoints."""
         dim = self.declared(checkpoints.over)
-        who = identity(self.compiled, self.library, dim, arrays, bounds, seed)
-        return Saved(checkpoints, self.compiled, dim, bounds, who, observe)
+        who = identity(self.fingerprint, self.library, dim, arrays, bounds, seed)
+        return Saved(checkpoints, self.compiled, dim, bounds, who, arrays, observe)
 
     def cut(self, outputs: list[Any], bounds: Mapping[str, int]) -> list[Any]:
         """The outputs at the lengths that were found."""

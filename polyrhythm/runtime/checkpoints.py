@@ -29,7 +29,7 @@ from polyrhythm.compiler.loops.units import units
 from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.language.index import Dim
-from polyrhythm.runtime import processes, snapshots
+from polyrhythm.runtime import extending, processes, snapshots
 from polyrhythm.runtime.arrays import as_numpy
 from polyrhythm.runtime.checkpoint_liveness import crossing, loop_of, steps_along
 from polyrhythm.runtime.errors import CheckpointMismatchError
@@ -58,7 +58,8 @@ class Checkpoints:
     A run that is given a folder with a checkpoint goes on from there, and gives the same bits as one that was never
     stopped; with a finished run in the folder its results are returned at once. Files are safetensors, written whole
     or not at all, so that a process killed at any moment loses at most the iterations since the last one. A checkpoint
-    of another program, other inputs, bounds or another seed is refused, and so is a damaged file.
+    of another program, other inputs, bounds or another seed is refused, and so is a damaged file. The bound of `over`
+    may be larger than before: 400 iterations go on to 500, where nothing computed so far depends on their number.
 
     A program with effects must say how to save and restore what its host functions keep: `outside` is an object
     with `save()`, which returns arrays by name, and `restore(state)`.
@@ -123,6 +124,7 @@ class Saved:
     dim: Symbol
     bounds: Mapping[str, int]
     identity: Mapping[str, str]
+    inputs: Mapping[str, Any]
     observe: Callable[[int, int], None] = lambda unit, after: None
     count: int = 0
     written: int = 0
@@ -219,25 +221,76 @@ class Saved:
     def _latest(self) -> tuple[Begin, int]:
         """Where to begin, and how many iterations that is."""
         files = snapshots.found(self.checkpoints.folder)
-        if not files:
-            return START, 0
-        path = list(files.values())[-1]
-        snapshot = snapshots.read(path)
-        _check_identity(path, snapshot.facts, self.identity)
+        reason: CheckpointMismatchError | None = None
+        for path in reversed(files.values()):
+            snapshot = snapshots.read(path)
+            position = int(snapshot.facts["unit"]), int(snapshot.facts["next"])
+            extended = self._goes_less_far(snapshot.facts)
+            if not extended:
+                _check_identity(path, snapshot.facts, self.identity)
+            else:
+                reason = self._against(path, snapshot.facts, position)
+                if reason is not None:
+                    continue  # an older one may do
+            return self._begin(snapshot, position, extended), int(snapshot.facts["iterations"])
+        if reason is not None:
+            raise reason
+        return START, 0
+
+    def _begin(self, snapshot: Snapshot, position: tuple[int, int], extended: bool) -> Begin:
         places = {name: a for name, a in snapshot.arrays.items() if not name.startswith(OUTSIDE)}
         if self.checkpoints.outside is not None:
             start = len(OUTSIDE)
             state = {name[start:]: a for name, a in snapshot.arrays.items() if name.startswith(OUTSIDE)}
             self.checkpoints.outside.restore(state)
-        position = int(snapshot.facts["unit"]), int(snapshot.facts["next"])
-        return Begin(position, places, json.loads(snapshot.facts["found"])), int(snapshot.facts["iterations"])
+        found = json.loads(snapshot.facts["found"])
+        if extended:
+            places = extending.lengthened(self.compiled.loops, places, {**self.bounds, **found, **self._limit})
+            found |= {name: limit for name, limit in self._limit.items() if name in found}
+        return Begin(position, places, found)
+
+    @property
+    def _limit(self) -> dict[str, int]:
+        """How far the run is to go."""
+        assert self.dim.bound is not None
+        return {self.dim.bound.name: self.bounds[self.dim.bound.name]}
+
+    def _goes_less_far(self, facts: Mapping[str, str]) -> bool:
+        ((bound, limit),) = self._limit.items()
+        return bool(json.loads(facts.get("bounds", "{}")).get(bound, limit) < limit)
+
+    def _against(
+        self, path: Path, facts: Mapping[str, str], position: tuple[int, int]
+    ) -> CheckpointMismatchError | None:
+        """Why a run that was to go less far cannot go on from a checkpoint; one of another run raises."""
+        ((bound, limit),) = self._limit.items()
+        there = json.loads(facts["bounds"])
+        wanted = {**self.identity, "bounds": json.dumps({**self.bounds, bound: there[bound]}, sort_keys=True)}
+        for name, array in self.inputs.items():
+            part = extending.beginning(self.compiled.graph, name, array, bound, there)
+            wanted |= {} if part is None else {f"input {name}": snapshots.digest({name: processes.whole(part)}, {})}
+        _check_identity(path, facts, wanted)
+        before = f"the checkpoint {str(path)!r} is of a run with {bound} = {there[bound]}"
+        if position[0] == len(self.units):
+            return CheckpointMismatchError(
+                f"{before} that has ended, and holds its results alone, so it cannot go on to {limit}",
+                fix="keep the checkpoint before the last one, keep=2, or give this run another folder",
+            )
+        looker = extending.named(self.compiled.graph, extending.lookers(self.compiled.loops, bound, position, there))
+        if looker is not None:
+            return CheckpointMismatchError(
+                f"{before}, and cannot go on to {limit}: up to there {looker[0]} depends on {bound}",
+                fix=f"compute it without {bound}, from a number that is given, or give this run another folder",
+                at=looker[1],
+            )
+        return None
 
 
 def identity(
-    compiled: Compiled, backend: str, dim: Symbol, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int
+    program: str, backend: str, dim: Symbol, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int
 ) -> dict[str, str]:
-    """What a checkpoint must agree with to be continued: the program, how it is run, and what on."""
-    facts = {"format": FORMAT, "program": fingerprint(compiled), "backend": backend, "over": str(dim)}
+    """What a checkpoint must agree with to be continued: the program by its fingerprint, how it is run, and what on."""
+    facts = {"format": FORMAT, "program": program, "backend": backend, "over": str(dim)}
     facts |= {"seed": str(seed), "bounds": json.dumps(dict(bounds), sort_keys=True)}
     for name in sorted(inputs):
         facts[f"input {name}"] = snapshots.digest({name: processes.whole(inputs[name])}, {})

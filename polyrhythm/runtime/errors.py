@@ -9,7 +9,9 @@ class CheckpointMismatchError(PolyrhythmError):
     """A checkpoint belongs to another run than the one that is to go on from it.
 
     A run goes on only where it was stopped: with the same program, backend, inputs, bounds and seed. Anything else
-    would give a result that neither run has. Nothing has run when it is raised, and no file was changed.
+    would give a result that neither run has. It may go further than it was to, with a larger bound of the iterations,
+    unless something computed before depends on that bound; the message says what. Nothing has run when it is raised,
+    and no file was changed.
 
     >>> import polyrhythm as pr, tempfile
     >>> i, I = pr.dim("i")

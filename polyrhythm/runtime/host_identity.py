@@ -2,8 +2,8 @@
 
 A function is its code, its defaults and what it closes over; a partial, a wrapper or a bound method also what it holds.
 Numbers, text, arrays, and containers of them count by value. What an effect keeps (lists, arrays, objects that its
-function closes over) is state, which `Checkpoints(outside=...)` saves, so it counts by its kind alone. A function is
-looked at once, before it is first called in a run with checkpoints: a log that it fills does not make it another one.
+function closes over) is state, which `Checkpoints(outside=...)` saves, so it counts by its kind alone. A program looks
+at its functions once, before its first run with checkpoints: a log that one fills does not make it another program.
 An object that can be told apart from another neither by value nor by pickling is refused.
 """
 
@@ -13,10 +13,8 @@ import functools
 import hashlib
 import pickle
 import types
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -34,21 +32,8 @@ def identities(graph: Graph) -> Iterator[str]:
                 yield f"{function.name} {identity(function, definition.at)}"
 
 
-_known: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
-
-
 def identity(function: HostFunction, at: Source | None = None) -> str:
-    """A digest of a host function."""
-    try:
-        return _known[function.call]
-    except (KeyError, TypeError):  # not seen yet, or not to be remembered
-        found = _identity(function, at)
-    with suppress(TypeError):
-        _known[function.call] = found
-    return found
-
-
-def _identity(function: HostFunction, at: Source | None) -> str:
+    """A digest of a host function as it is now."""
     describer = _Describer(function.effect is not None)
     try:
         text = describer.text(function.call)

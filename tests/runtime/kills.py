@@ -3,6 +3,8 @@
 `python -m tests.runtime.kills --kills 100 --seed 0` starts runs, kills each after a random time, and goes on with the
 same folder until the run ends; then the digest of the results, and of what the host function has seen, must be that
 of a run that was never stopped. A new folder follows, until the kills are used up. `--run FOLDER` is one such run.
+A process lives for a random part of the time that a run takes which nobody kills, so that kills fall on compiling, on
+every iteration, and on the writing of checkpoints; how many fell on iterations is counted.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 
 import polyrhythm as pr
 from polyrhythm import optim
+from polyrhythm.runtime import snapshots
 from tests.runtime.stopping import digest
 
 ROOT = Path(__file__).parents[2]
@@ -79,30 +82,46 @@ def child(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def survive(kills: int, seed: int) -> tuple[int, int]:
-    """How many runs came to their end, and how many processes were killed on the way."""
-    chance, ended, killed = random.Random(seed), 0, 0
+def started(folder: Path) -> subprocess.Popen[str]:
+    """A run in a process of its own, which has compiled its program."""
+    process = child(folder)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begins\n"
+    return process
+
+
+def survive(kills: int, seed: int) -> tuple[int, int, int]:
+    """How many runs came to their end, how many processes were killed on the way, and how many of these inside."""
+    chance, ended, killed, inside = random.Random(seed), 0, 0, 0
     with tempfile.TemporaryDirectory() as place:
         expected = train(Path(place) / "whole", 0.0)
+        process, began = started(Path(place) / "timed"), time.monotonic()
+        assert process.communicate(timeout=600)[0].split()[-1] == expected
+        longest = time.monotonic() - began
         while killed < kills:
             folder, result = Path(place) / "killed", None
             while result is None:
-                process = child(folder)
-                assert process.stdout is not None
-                assert process.stdout.readline() == "begins\n"
+                before = _latest(folder)
+                process = started(folder)
                 if killed < kills:
-                    time.sleep(chance.uniform(0.0, 1.0))
+                    time.sleep(chance.uniform(0.0, longest))
                     process.kill()
                 out, _ = process.communicate(timeout=600)
                 if process.returncode == -signal.SIGKILL:
-                    killed += 1
+                    killed, inside = killed + 1, inside + (_latest(folder) > before)
                 else:
                     assert process.returncode == 0
                     result = out.split()[-1]
             assert result == expected, f"after {killed} kills, seed {seed}"
             ended += 1
             shutil.rmtree(folder)
-    return ended, killed
+            print(f"{killed} killed, {inside} between checkpoints, {ended} ended", flush=True)
+    return ended, killed, inside
+
+
+def _latest(folder: Path) -> int:
+    """After how many iterations the latest checkpoint was written."""
+    return max(snapshots.found(folder), default=0)
 
 
 def main() -> None:
@@ -114,8 +133,10 @@ def main() -> None:
     if given.run is not None:
         print(train(given.run, 0.004), flush=True)
     else:
-        ended, killed = survive(given.kills, given.seed)
-        print(f"{killed} processes killed, {ended} runs ended, all with the same bits")
+        ended, killed, inside = survive(given.kills, given.seed)
+        print(
+            f"{killed} processes killed, {inside} of them after new checkpoints, {ended} runs ended, all the same bits"
+        )
 
 
 if __name__ == "__main__":

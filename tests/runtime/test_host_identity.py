@@ -120,3 +120,25 @@ def test_a_function_that_calls_itself() -> None:
 def test_what_cannot_be_told_apart_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="cannot tell the host function f from another"):
         digest(scaled(threading.Lock()))
+
+
+def test_nothing_is_remembered_from_one_program_to_the_next() -> None:
+    factors = [1]
+    function = scaled(factors)
+    before = digest(function)
+    factors.append(2)
+    assert digest(function) != before
+    assert digest(function) == digest(scaled([1, 2]))
+
+
+def test_a_log_that_a_function_fills_leaves_its_program_the_same(tmp_path: Path) -> None:
+    log: list[float] = []
+
+    def halve(w: np.ndarray) -> np.ndarray:
+        log.append(float(w))
+        return (w / 2).astype("float32")
+
+    halved = program(halve)
+    for _ in range(2):
+        assert float(halved(bounds={I: 4}, checkpoint=pr.Checkpoints(tmp_path, over=i, every=2))) == 1 / 16
+    assert len(log) == 4

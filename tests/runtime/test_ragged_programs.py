@@ -502,13 +502,12 @@ def same(have: Any, want: Any, name: str) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_programs_over_rows(case: Callable[[], Case], backend: str) -> None:
     outputs, loops, more, bounds, until = case()
-    options = {} if until is None else {"until": until}
-    program = pr.compile(outputs, backend=backend, **options)
+    program = pr.compile(outputs, backend=backend, until=until)
     read = trace(list(outputs.values()), (), until).inputs
     for sizes in SIZES if backend != "jax" else SIZES[:1]:
         whole = given(sizes) | more(sizes)
         inputs = {name: whole[name] for name in read}
-        want = pr.evaluate(outputs, inputs, bounds, **options)
+        want = pr.evaluate(outputs, inputs, bounds, until)
         have = program(**inputs, bounds=bounds)
         for name, value in loops(whole).items():
             same(want[name], value, f"the oracle's {name} of {sizes}")
