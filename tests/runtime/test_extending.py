@@ -32,7 +32,7 @@ def fitted(
     return {"losses": loss[0:I], "last": weights["w"][I], "all": weights["w"], "least": loss[0:I].min(0)}
 
 
-def data(size: int) -> dict[str, np.ndarray]:
+def data(size: int) -> dict[str, Any]:
     return {"x": X[:size], "y": X[:size].sum(1)}
 
 
