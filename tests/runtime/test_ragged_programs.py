@@ -28,7 +28,7 @@ class Case(NamedTuple):
     outputs: dict[str, pr.Tensor]
     loops: Callable[[Given], dict[str, Any]]
     more: Callable[[list[int]], Given] = lambda sizes: {}
-    bounds: dict[pr.Dim, int] | None = None
+    bounds: dict[pr.Bound, int] | None = None
     until: dict[pr.Dim, pr.Tensor] | None = None
 
 
