@@ -96,6 +96,12 @@ def test_examples_that_people_ask_for_are_shown() -> None:
     assert [name for name in EXAMPLES if f'"examples/{name}.py"' not in shown] == []
 
 
+def test_the_quickstart_names_every_extra() -> None:
+    extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
+    shown = re.findall(r"`polyrhythm\[(\w+)\]`", text("docs/quickstart.md"))
+    assert sorted(shown) == sorted(extras.keys() - {"dev", "oracles"})
+
+
 def test_the_readme_links_everything() -> None:
     readme = text("README.md")
     for word in ("pip install polyrhythm", "docs/llm.md", "docs/rl.md", "docs/streams.md", "polyrhythm train", "SOSP"):

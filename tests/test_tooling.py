@@ -47,6 +47,20 @@ def test_changed_text_fails_with_a_diff(golden_project: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["-y?t? = x?t?", "+y?t? = x?t - 1?"])
 
 
+def test_without_a_browser_one_line_says_what_is_missing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeconftest((ROOT / "tests" / "browser" / "conftest.py").read_text())
+    pytester.makepyfile("def test_one(page): pass", test_other="def test_two(page): pass")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("POLYRHYTHM_BROWSER", raising=False)
+    result = pytester.runpytest_inprocess("-ra", "-p", "no:cacheprovider")
+    result.assert_outcomes(skipped=2)
+    assert str(result.stdout).count("apt-get install chromium") == 1
+    monkeypatch.setenv("POLYRHYTHM_BROWSER", "required")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(errors=2)
+
+
 @pytest.fixture
 def page_project(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.makeconftest((ROOT / "conftest.py").read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,20 +13,27 @@ import pytest
 MISSING = "browser tests need Chromium and Playwright: apt-get install chromium, pip install playwright"
 
 
+def program() -> str | None:
+    """The browser of this machine, if there is also what drives it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return found if find_spec("playwright") else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip here and not in a fixture, so that one line tells it of all tests; `.ci/run` wants a browser."""
+    if "browser" in getattr(item, "fixturenames", ()) and program() is None:
+        if os.environ.get("POLYRHYTHM_BROWSER"):
+            pytest.fail(MISSING, pytrace=False)
+        pytest.skip(MISSING)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """One browser for all tests; `.ci/run` sets POLYRHYTHM_BROWSER, and fails without one."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        program = None
-    if program is None:
-        if os.environ.get("POLYRHYTHM_BROWSER"):
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
+    """One browser for all tests."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
         yield launched
         launched.close()
 

@@ -113,6 +113,9 @@ def test_a_dim_is_missing() -> None:
     for module in (nn.GRU(3, 2), nn.StateSpace(3, 2)):
         with pytest.raises(pr.errors.DeclarationError, match="without it"):
             module(pr.input("x", (3,)), t)
+    for layer in (nn.GRU(3, 2), nn.Attention(3, 1)):
+        with pytest.raises(pr.errors.DeclarationError, match=r"fix: call it as layer\(x, t\)"):
+            layer(t, pr.input("x", (3,), (t,)))  # type: ignore[arg-type]
     with pytest.raises(pr.errors.DeclarationError, match="1 lists of 2 states"):
         nn.GRU(3, 2, layers=2)(pr.input("x", (3,), (t,)), t, start=[pr.zeros((2,))])
 

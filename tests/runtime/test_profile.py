@@ -7,6 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -68,6 +69,17 @@ def test_xla_operations_carry_the_names_of_the_user() -> None:
     (compiled,) = made.backend.executor.programs.values()
     assert "/for t/" in compiled.as_text()
     assert "/busy" in compiled.as_text()
+
+
+def test_the_profiler_of_jax_shows_the_names_of_the_user(tmp_path: Path) -> None:
+    made, T = program("jax")
+    w = np.eye(96, dtype="float32")
+    made(w=w, bounds={T: 3})
+    with jax.profiler.trace(str(tmp_path)):
+        jax.block_until_ready(made(w=w, bounds={T: 3}))
+    (trace,) = tmp_path.rglob("*.xplane.pb")
+    assert b"for t/" in trace.read_bytes()
+    assert b"/busy" in trace.read_bytes()
 
 
 @pytest.mark.slow
