@@ -69,9 +69,7 @@ class Attention(Module):
         self, x: Tensor, t: Dim, steps: Steps | None = None, memory: Tensor | None = None, over: Dim | None = None
     ) -> Tensor:
         if not isinstance(t, Dim):
-            raise DeclarationError(
-                "the second argument is not the dim to run along", fix="call the layer as layer(x, t)"
-            )
+            raise DeclarationError("the second argument is not the dim to run along", fix="call it as layer(x, t)")
         if (memory is None) != (over is None):
             raise DeclarationError(
                 "attention to another tensor needs both the tensor and its dim", fix="give memory=y and over=s"

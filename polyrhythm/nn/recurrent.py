@@ -66,9 +66,7 @@ class _Layers(Module):
     def _run(self, x: Tensor, t: Dim, start: Sequence[Sequence[TensorLike]] | None) -> list[States]:
         """What all cells carry along, for each kind of memory the states of all layers and directions."""
         if not isinstance(t, Dim):
-            raise DeclarationError(
-                "the second argument is not the dim to run along", fix="call the layer as layer(x, t)"
-            )
+            raise DeclarationError("the second argument is not the dim to run along", fix="call it as layer(x, t)")
         if t.symbol not in x.symbols:
             raise DeclarationError(f"a recurrent layer over {t} is called on a tensor without it", fix="check the dim")
         count = self.layers * len(self._directions)
