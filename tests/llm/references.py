@@ -111,8 +111,8 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
         llama(64, 2, 4, 2, use_parallel_residual=True, qk_layernorm=True, use_qkv_bias=True),
     ),
     "starcoder2": ("Starcoder2", llama(48, 2, 4, 2, sliding_window=8)),
-    "cohere": ("Cohere", llama(48, 2, 4, 2)),
-    "cohere, norms": ("Cohere", llama(48, 2, 4, 2, use_qk_norm=True)),
+    "cohere": ("Cohere", llama(48, 2, 4, 2, logit_scale=0.25)),
+    "cohere, norms": ("Cohere", llama(48, 2, 4, 2, use_qk_norm=True, logit_scale=0.25)),
     "gpt_neox": ("GPTNeoX", NEOX),
     "gpt_neox, in turn": ("GPTNeoX", {**NEOX, "use_parallel_residual": False, "rotary_pct": 1.0}),
     "falcon": ("Falcon", FALCON),
@@ -219,9 +219,11 @@ class Reference:
     def tokens(self, prompt: list[int], count: int) -> list[int]:
         """What follows a prompt greedily."""
         given = torch.tensor([prompt])
+        # RecurrentGemma begins a text of one token with the state that the text before left.
+        cached = {"use_cache": False} if self.model.config.model_type == "recurrent_gemma" else {}
         with torch.no_grad():
             found = self.model.generate(
-                given, attention_mask=torch.ones_like(given), max_new_tokens=count, do_sample=False
+                given, attention_mask=torch.ones_like(given), max_new_tokens=count, do_sample=False, **cached
             )
         return found[0, len(prompt) :].tolist()
 

@@ -65,7 +65,8 @@ def test_dynamic_positions_beyond_the_trained_length(tmp_path: Path) -> None:
 def test_longrope_within_the_trained_length(tmp_path: Path) -> None:
     factors = {"short_factor": [1.0, 1.5, 2.0, 1.2, 1.1, 3.0], "long_factor": [9.0] * 6}
     scaling = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64, **factors}
-    MORE["phi3, longrope"] = ("Phi3", {**MORE["phi3"][1], "max_position_embeddings": 256, "rope_parameters": scaling})
+    lengths = {"max_position_embeddings": 256, "original_max_position_embeddings": 64}
+    MORE["phi3, longrope"] = ("Phi3", {**MORE["phi3"][1], **lengths, "rope_parameters": scaling})
     try:
         reference = Reference("phi3, longrope", gain=1.5)
         model = llm.load(reference.save(tmp_path), backend="numpy")

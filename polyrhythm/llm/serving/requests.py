@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyrhythm.llm.model import Model
+from polyrhythm.llm.sampling import Sampling
 
 Delivery = Callable[[Any], None]
 """Takes the pieces of a sequence as (row, piece), then None, or an error."""
@@ -29,6 +30,7 @@ class Request:
     cancelled: bool = False
     work: Callable[[Model], Any] | None = None
     begun: float = field(default_factory=time.monotonic)
+    sampling: Sampling | None = None
 
     @property
     def batched(self) -> bool:

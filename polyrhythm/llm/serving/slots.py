@@ -18,7 +18,7 @@ import numpy as np
 from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.programs import Generating, has_slots, slotted
-from polyrhythm.llm.sampling import GREEDY, Sampling, sampling
+from polyrhythm.llm.sampling import Sampling, sampling
 from polyrhythm.llm.serving.requests import Request
 from polyrhythm.llm.writing import Piece, Row
 
@@ -55,12 +55,10 @@ class Slots:
         """Whether a request is for slots: greedy, without options that look at other tokens, and not too long."""
         if not self.known or request.work is not None:
             return False
-        try:
-            how = self._how(request)
-        except PromptError:  # told to whoever asked when it is run
+        how = self._how(request)
+        if how is None or how.n > 1 or not replace(how, stop=()).plain:
             return False
-        plain = replace(how.choice, ends=0) == GREEDY and how.n == 1 and how.schema is None
-        return plain and len(request.tokens) + request.max_new_tokens <= min(self.context, STEPS)
+        return len(request.tokens) + request.max_new_tokens <= min(self.context, STEPS)
 
     def begin(self, request: Request) -> bool:
         """Put a request into a slot; False if none is free, or the stream has too few steps left."""
@@ -71,13 +69,20 @@ class Slots:
         if free is None or len(request.tokens) + request.max_new_tokens > left:
             return False
         how = self._how(request)
+        assert how is not None, "it was taken"
         row = Row(self.model.tokenizer, request.tokens, request.max_new_tokens, how.ends, how.stop)
         self._texts[free] = _Text(request, row)
         return True
 
-    def _how(self, request: Request) -> Sampling:
-        options: Any = dict(request.options)
-        return sampling(self.model.config.vocabulary, self.model.config.ends, **options)
+    def _how(self, request: Request) -> Sampling | None:
+        """The options of a request, read once; None if they are wrong, which whoever asked is told when it is run."""
+        if request.sampling is None:
+            options: Any = dict(request.options)
+            try:
+                request.sampling = sampling(self.model.config.vocabulary, self.model.config.ends, **options)
+            except PromptError:
+                return None
+        return request.sampling
 
     def drop(self, request: Request) -> None:
         """Free the slot of a request."""
