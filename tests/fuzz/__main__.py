@@ -26,7 +26,7 @@ from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
 from tests.fuzz.special import begun, hosted, paired, ragged, stopped
-from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
+from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
 
@@ -78,6 +78,17 @@ class Session:
             return
         self.programs += 1
         self.features["a subset of the passes"] += 1
+
+    def lengths(self, program: Program) -> None:
+        """The gradients of a program whose rows have lengths of their own."""
+        if self.failing is None and self.over():
+            return
+        try:
+            self.features[f"gradient over lengths {check_lengths(program)}"] += 1
+        except Exception as error:
+            self.failing = (program, error)
+            raise
+        self.programs += 1
 
     def mutant(self, drawn: tuple[Program, str]) -> None:
         """One program made wrong on purpose."""
@@ -138,6 +149,8 @@ def main() -> int:
         (mutants(), session.mutant, EACH // 2),
         (ragged(), session.program, EACH // 4),
         (stopped(), session.program, EACH // 4),
+        (ragged("float32"), session.program, EACH // 4),
+        (st.one_of(ragged("float32"), stopped("float32")), session.lengths, EACH // 4),
         (begun(), session.program, EACH // 4),
         (hosted(), session.program, EACH // 4),
         (paired(), session.program, EACH // 4),

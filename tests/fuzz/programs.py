@@ -47,7 +47,7 @@ from tests.fuzz.reads import Group, Position, Tensor
 from tests.fuzz.scope import Scope
 
 TILE = 4
-DIMS = ("t", "i", "s")
+DIMS = ("t", "i", "s", "u")
 
 
 class Builder(Expressions):
@@ -64,7 +64,7 @@ class Builder(Expressions):
         return Program(self.dims, tuple(self.inputs), tuple(self.recurrents), tuple(self.lets))
 
     def program(self) -> Program:
-        self.dims = tuple(DimDecl(d) for d in DIMS[: self.pick([1, 2, 1, 2, 1, 2, 3])])
+        self.dims = tuple(DimDecl(d) for d in DIMS[: self.pick([1, 2, 1, 2, 1, 2, 3, 1, 2, 1, 2, 3, 4])])
         for number in range(self.number(1, 3)):
             self.input(number)
         for _ in range(self.pick([1, 1, 2])):
@@ -80,6 +80,8 @@ class Builder(Expressions):
         sizes = [TILE, 1, 2, TILE - 1, TILE + 1, 0, 2 * TILE + 1]
         if len(self.dims) == 3:
             sizes = [*sizes[:5], 0]
+        if len(self.dims) > 3:
+            sizes = [2, 1, 3, 2, 0]
         return [(d.bound, self.pick(sizes)) for d in self.dims]
 
     def spans(self, at_least: int, more: int = 10) -> tuple[Span, ...]:
@@ -182,9 +184,9 @@ class Builder(Expressions):
         assert member.group is not None
         directions = dict(member.group.order)
         splits = [self.split(span, directions[span.dim]) for span in member.spans]
-        if len(splits) == 3:
+        if len(splits) > 2:
             # One dim is split, the others are whole: a dozen pieces would take long and show little more.
-            chosen = self.number(0, 2)
+            chosen = self.number(0, len(splits) - 1)
             splits = [split if i == chosen else _whole(member.spans[i]) for i, split in enumerate(splits)]
         made = []
         for left in product(*splits):
@@ -336,4 +338,7 @@ def _ragged_data(program: Program, sizes: dict[str, int], random: np.random.Gene
     assert most is not None
     lengths = random.integers(0, most + 1, sizes["B"]).astype(np.int32)
     longest = int(lengths.max(initial=0))
-    return {"lengths": lengths, "x": random.integers(-5, 6, (sizes["B"], longest)).astype(np.int32)}
+    shape = sizes["B"], longest
+    if program.declared("x").dtype == "float32":  # type: ignore[union-attr]
+        return {"lengths": lengths, "x": random.uniform(-2, 2, shape).astype(np.float32)}
+    return {"lengths": lengths, "x": random.integers(-5, 6, shape).astype(np.int32)}

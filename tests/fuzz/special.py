@@ -67,59 +67,61 @@ def _point(draws: Draws) -> Expr:
     return Read(Name("x"), (B, Arith("//", T, Int(2))))
 
 
-def _step(draws: Draws, other: Expr) -> Expr:
-    return Apply(draws.pick(["+", "-", "maximum", "minimum", "^"]), (other, draws.pick([_row, _point])(draws)))
+def _step(draws: Draws, other: Expr, dtype: str = "int32") -> Expr:
+    ops = ["+", "-", "maximum", "minimum", "^" if dtype == "int32" else "*"]
+    value = Apply(draws.pick(ops), (other, draws.pick([_row, _point])(draws)))
+    return value if dtype == "int32" else Apply("tanh", (value,))
 
 
 @st.composite
-def ragged(draw: Callable[[Any], Any]) -> Program:
+def ragged(draw: Callable[[Any], Any], dtype: str = "int32") -> Program:
     """Rows of different lengths: a recurrence along each, and reductions over it."""
     draws = Draws(draw)
     dims = (DimDecl("b"), DimDecl("t", Read(Name("lengths"), (B,)), LONGEST))
     inputs = (
         InputDecl("lengths", (), (Span("b"),), "int32"),
-        InputDecl("x", (), (Span("b"), Span("t")), "int32"),
+        InputDecl("x", (), (Span("b"), Span("t")), dtype),
     )
     spans = (Span("b"), Span("t"))
     if draws.chance(50):
         pieces = (
             Piece((B, Int(0)), Apply("+", (Read(Name("x"), (B, Int(0))), Literal(1)))),
-            Piece((B, add(T, 1)), _step(draws, Name("y"))),
+            Piece((B, add(T, 1)), _step(draws, Name("y"), dtype)),
         )
     else:
         pieces = (
             Piece(Compare("==", T, add(Sym("T"), -1)), _point(draws)),
-            Piece(None, _step(draws, Read(Name("y"), (add(T, 1),), ("t",)))),
+            Piece(None, _step(draws, Read(Name("y"), (add(T, 1),), ("t",)), dtype)),
         )
-    y = RecurrentDecl("y", (), spans, "int32", pieces)
+    y = RecurrentDecl("y", (), spans, dtype, pieces)
     total = Apply("sum", (Read(Name("y"), (B, Slice())),), (0,))
     outputs: list[tuple[str, Expr]] = [("y", Name("y")), ("total", total)]
     if draws.chance(50):
         outputs.append(("all", Apply("sum", (Read(total, (Slice(),)),), (0,))))
     if draws.chance(50):
-        outputs.append(("e", _step(draws, Name("y"))))
+        outputs.append(("e", _step(draws, Name("y"), dtype)))
     bounds = (("B", draws.number(0, 3)),)
     return Program(dims, inputs, (y,), (), tuple(outputs), bounds, draws.number(0, 3))
 
 
 @st.composite
-def stopped(draw: Callable[[Any], Any]) -> Program:
-    """A recurrence that ends at the first step where a condition holds."""
+def stopped(draw: Callable[[Any], Any], dtype: str = "int32") -> Program:
+    """A recurrence that ends at the first step where a condition holds, each row at its own."""
     draws = Draws(draw)
     batched = draws.chance(40)
     spans = (Span("b"), Span("t")) if batched else (Span("t"),)
     dims = (DimDecl("b"), DimDecl("t")) if batched else (DimDecl("t"),)
-    inputs = (InputDecl("x", (), spans[:-1], "int32"),)
+    inputs = (InputDecl("x", (), spans[:-1], dtype),)
     at = (B,) if batched else ()
     grown = Apply("+", (Name("y"), draws.pick([Literal(1), Apply("abs", (Name("x"),)), Apply("abs", (Name("y"),))])))
     y = RecurrentDecl(
         "y",
         (),
         spans,
-        "int32",
+        dtype,
         (Piece((*at, Int(0)), Apply("%", (Name("x"), Literal(3)))), Piece((*at, add(T, 1)), grown)),
     )
-    done = Apply(">", (Name("y"), Array(draws.number(0, 6), "int32")))
+    done = Apply(">", (Name("y"), Array(draws.number(0, 6), dtype)))
     outputs: list[tuple[str, Expr]] = [("y", Name("y"))]
     if draws.chance(60):
         outputs.append(("total", Apply("sum", (Read(Name("y"), (Slice(),), ("t",)),), (0,))))

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tests.fuzz.check import COUNTS, Mismatch, drawn
 from tests.fuzz.mutate import rightly_refused
+from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
-from tests.fuzz.subsets import FIRED, Case, check_gradients, check_subset, subsets
+from tests.fuzz.special import ragged, stopped
+from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, subsets
 
 EXAMPLES = 25
 
@@ -45,3 +47,13 @@ def test_any_subset_of_the_passes_with_gradients(count: int) -> None:
     print(dict(verdicts))
     assert verdicts["compared"] >= count // 3
     assert verdicts["not shown to progress"] <= max(1, count // 10)
+
+
+def test_gradients_over_rows_with_lengths_of_their_own() -> None:
+    verdicts: Counter[str] = Counter()
+
+    def example(program: Program) -> None:
+        verdicts[check_lengths(program)] += 1
+
+    drawn(st.one_of(ragged("float32"), stopped("float32")), example, 16, 40, 4)
+    assert verdicts["compared"] >= 8

@@ -48,6 +48,7 @@ OFTEN = {
 }
 SOMETIMES = (
     "3 dims",
+    "4 dims",
     "bound 0",
     "bound 1",
     "bound 2",
