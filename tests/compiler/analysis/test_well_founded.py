@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 import polyrhythm as pr
 from polyrhythm import errors
+from polyrhythm.compiler.analysis.farkas import all_rankings
+from polyrhythm.compiler.analysis.ranks import Need, left_open
+from polyrhythm.compiler.ir import serials
+from polyrhythm.compiler.ir.conditions import TRUE, within
 from polyrhythm.compiler.ir.reads import components
+from polyrhythm.compiler.ir.terms import Symbol, Term
 
 Distance = tuple[int, int]
 
@@ -236,3 +241,18 @@ def test_constant_distances_are_decided_exactly(reads: list[tuple[str, str, Dist
         assert not cyclic
     else:
         assert not cyclic
+
+
+def test_ranks_vary_by_dims_of_their_own_only() -> None:
+    """A sum over steps reads at positions; those are no dim of it, and its rank is one number."""
+    t, k = Symbol("t", "dim", bound=Symbol("T", "bound")), Symbol("k0", "dim", serial=serials.POSITION)
+    steps = within(t, Term.of(t.bound)) if t.bound else TRUE
+    needs = [
+        Need("sum", "y", steps.substitute({t: Term.of(k)}), {t: Term.of(k)}),
+        Need("y", "sum", steps, {}),
+    ]
+    dims: dict[str, tuple[Symbol, ...]] = {"y": (t,), "sum": ()}
+    found = list(all_rankings(["y", "sum"], needs, dims, lambda name: name == "y"))
+    assert found
+    assert all(ranks[name].symbols & {t, k} <= set(dims[name]) for ranks in found for name in dims)
+    assert all(left_open(["y", "sum"], needs, ranks) is None for ranks in found)
