@@ -27,6 +27,8 @@ EXTRAS = {
     "serve": ("starlette", "uvicorn"),
     "rl": ("gymnasium",),
     "optax": ("optax",),
+    "export": ("flatbuffers",),
+    "logs": ("tensorboard",),
     "stream": ("matplotlib",),
     "docs": ("mkdocs", "mkdocstrings"),
 }
