@@ -222,7 +222,7 @@ def _ordered(
         loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
     with _timed(seconds, "layout"):
         if compiled_loops:
-            loops = with_holds(with_splits(with_lanes(laid_out(loops), {dim.name for dim in at_once})))
+            loops = with_holds(with_splits(with_lanes(laid_out(loops))))
     with _timed(seconds, "legality"):
         check_program(graph, loops)
     return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=compiled_loops)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from polyrhythm.compiler.ir.conditions import Condition, conjunction, ge, lt, negation
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, lt, negation
 from polyrhythm.compiler.ir.ops.record import attribute_terms
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
@@ -56,26 +56,33 @@ def _check_loop(
     for site in sites((loop,)):
         if growth.bound in _mentioned(site):
             raise _wrong(program, growth, f"{site.block.name} is another at another length")
-        for name, slot, count in _slots(program, site):
+        for name, slot, count, where in _slots(program, site):
             inside = conjunction(ge(slot, 0), lt(slot, count.substitute(small)))
-            here = conjunction(known, site.known, _read_at_all(site, name, slot))
+            here = conjunction(known, site.known, where, _read_at_all(site, name, slot))
             if not prover.implied(here, inside):
                 at = prover.example(here, negation(inside))
                 what = f"{site.block.name} uses slot {slot} of {name}, which is not there yet"
                 raise _wrong(program, growth, f"{what} (at {', '.join(f'{s} = {n}' for s, n in at.items())})")
 
 
-def _slots(program: LoopProgram, site: Site) -> Iterator[tuple[str, Term, Term]]:
-    """Every slot that a block uses along every axis: the first and the last of several."""
-    uses: list[tuple[str, tuple[Term | Steps, ...]]] = [(store.place, store.index) for store in site.block.stores]
-    uses += [(load.place, load.index) for load in site.block.loads]
-    for name, index in uses:
+def _slots(program: LoopProgram, site: Site) -> Iterator[tuple[str, Term, Term, Condition]]:
+    """Every slot that a block uses along every axis, the first and the last of several, and where it does."""
+    uses: list[tuple[str, tuple[Term | Steps, ...], Condition]]
+    uses = [(store.place, store.index, TRUE) for store in site.block.stores]
+    for compute in site.block.body:
+        chosen = compute.attributes["condition"] if compute.op == "choose" else TRUE
+        for number, operand in enumerate(compute.operands):
+            if isinstance(operand, Load):
+                uses.append(
+                    (operand.place, operand.index, chosen if number == 0 or chosen is TRUE else negation(chosen))
+                )
+    for name, index, where in uses:
         for entry, count in zip(index, program.places[name].slots, strict=True):
             if isinstance(entry, Term):
-                yield name, entry, count
+                yield name, entry, count, where
             elif entry.ring is None:
-                yield name, entry.start, count
-                yield name, entry.start + (entry.length - 1) * entry.step, count
+                yield name, entry.start, count, where
+                yield name, entry.start + (entry.length - 1) * entry.step, count, where
 
 
 def _read_at_all(site: Site, name: str, slot: Term) -> Condition:

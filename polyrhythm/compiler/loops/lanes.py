@@ -12,9 +12,11 @@ larger by becomes zeros, since sums over it need no mask then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from polyrhythm.compiler.ir.conditions import Condition, ne
+from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import ZERO, FloorDiv, Symbol, Term
 from polyrhythm.compiler.loops.ir import (
     For,
@@ -30,68 +32,67 @@ from polyrhythm.compiler.loops.ir import (
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
 
 
-def with_lanes(program: LoopProgram, wished: Collection[str] = ()) -> LoopProgram:
-    """The program with the lanes of its parallel loops, or why they have none.
-
-    Lanes that read other rows of what they write collect whole rows, which may take longer than steps one by one: loops
-    over the dims `wished` have them.
-    """
-    chosen = {*wished, *(name for name, chunk in program.chunks.items() if chunk.steps != 1)}
-    return replace(program, body=_items(program, program.body, set(program.outputs), chosen))
+def with_lanes(program: LoopProgram) -> LoopProgram:
+    """The program with the lanes of its parallel loops, or why they have none."""
+    return replace(program, body=_items(program, program.body, set(program.outputs)))
 
 
-def _items(program: LoopProgram, items: Sequence[Item], live: set[str], wished: set[str]) -> tuple[Item, ...]:
+def _items(program: LoopProgram, items: Sequence[Item], live: set[str]) -> tuple[Item, ...]:
     """Items with lanes; `live` are the places that matter afterwards."""
     done: list[Item] = []
     for number, item in enumerate(items):
         if isinstance(item, If):
             after = live_before(items[number + 1 :], live, program)
-            item = replace(item, body=_items(program, item.body, after, wished))
+            item = replace(item, body=_items(program, item.body, after))
         elif isinstance(item, For):
-            item = _loop(program, item, live_before(items[number + 1 :], live, program), wished)
+            item = _loop(program, item, live_before(items[number + 1 :], live, program))
         done.append(item)
     return tuple(done)
 
 
-def _loop(program: LoopProgram, loop: For, live: set[str], wished: set[str]) -> For:
-    found = _lanes(loop, live, program, loop.counter.name in wished) if loop.parallel else ""
+def _loop(program: LoopProgram, loop: For, live: set[str]) -> For:
+    found = _lanes(loop, live, program) if loop.parallel else ""
     if isinstance(found, Lanes):
         inside = {own.place for own in found.written}
-        return replace(loop, body=_items(program, loop.body, inside, wished), lanes=found, refused="")
+        return replace(loop, body=_items(program, loop.body, inside), lanes=found, refused="")
     done = {loop.stop.done.place} if loop.stop is not None else set()
     inside = {*carried(loop, live | done, program), *done}
-    return replace(loop, body=_items(program, loop.body, inside, wished), lanes=None, refused=found)
+    return replace(loop, body=_items(program, loop.body, inside), lanes=None, refused=found)
 
 
-def _lanes(loop: For, live: set[str], program: LoopProgram, wished: bool) -> Lanes | str:
+def _lanes(loop: For, live: set[str], program: LoopProgram) -> Lanes | str:
     """The lanes of a loop, or why it has to run as a loop."""
     places = program.places
     if any(block.host for block in blocks_of(loop.body)):
         return "a host function is called for one step at a time"
     changed = written(loop.body)
     variables = {name for name in changed if places[name].kind == "variable"}
-    # What an iteration writes under a condition and reads itself is not what an earlier one has left.
-    passed = variables & (live | (live_before(loop.body, set(), program) - loop.private))
+    # What an iteration writes under a condition and reads itself is not what an earlier one has left, nor read later:
+    # another piece of the loop that mentions it has a condition around it that does not hold there.
+    own = loop.private - set(program.outputs)
+    passed = variables & ((live | live_before(loop.body, set(), program)) - own)
     if passed:
         return f"{min(passed)} keeps one value for all steps"
     inner = {item.counter for item in walk(loop.body) if isinstance(item, For)}
-    own: dict[str, Own] = {}
+    positions: dict[str, Own] = {}
     private: set[str] = set()
     for store in (store for block in blocks_of(loop.body) for store in block.stores if store.place not in variables):
         position = position_of(store.place, store.index, loop.counter, inner)
-        if position is None or own.setdefault(store.place, position) != position:
+        if position is None or positions.setdefault(store.place, position) != position:
             if store.place not in loop.private:
                 return f"{store.place}[{', '.join(map(str, store.index))}] is not a slot that one step has to itself"
             private.add(store.place)
     most = program.limits.get(loop.end - loop.first)
-    for name, position in own.items():
+    for name, position in positions.items():
         if position.ring and name not in private and (most is None or most > position.ring):
             return f"{name} has {position.ring} slots, perhaps fewer than there are steps"
-    written_to = {name: position for name, position in own.items() if name not in private}
-    for load in (load for block in blocks_of(loop.body) for load in block.loads if load.place in written_to):
+    written_to = {name: position for name, position in positions.items() if name not in private}
+    reads = ((site.known, load) for site in loop.sites for load in site.block.loads if load.place in written_to)
+    for known, load in reads:
         rows = (s.index for block in blocks_of(loop.body) for s in block.stores if s.place == load.place)
-        elsewhere = wished and all(_other_row(row, load.index, {loop.counter, *inner}) for row in rows)
-        if position_of(load.place, load.index, loop.counter, inner) != written_to[load.place] and not elsewhere:
+        if position_of(load.place, load.index, loop.counter, inner) == written_to[load.place]:
+            continue
+        if not all(_other_row(row, load.index, {loop.counter, *inner}, known) for row in rows):
             return f"{load} may be what another step has stored"
     made = (replace(o, fills=_fills(loop, o, places[o.place].slots[o.axis])) for o in written_to.values())
     return Lanes(tuple(made), frozenset(private))
@@ -129,11 +130,10 @@ def unwound(entry: Term) -> tuple[Term, int]:
     return entry, 0
 
 
-def _other_row(stored: Sequence[Term], read: Sequence[Term | Steps], varying: set[Symbol]) -> bool:
+def _other_row(stored: Sequence[Term], read: Sequence[Term | Steps], varying: set[Symbol], known: Condition) -> bool:
     """Whether no slot that is stored to during a loop is read: an entry that is fixed meanwhile differs."""
-    entries = ((a, b) for a, b in zip(stored, read, strict=True) if isinstance(b, Term))
-    fixed = (a - b for a, b in entries if not (a.symbols | b.symbols) & varying)
-    return any(distance.is_constant and distance is not ZERO for distance in fixed)
+    fixed = (a - b for a, b in zip(stored, read, strict=True) if isinstance(b, Term) and not a.symbols & varying)
+    return any(proves(known, ne(distance, 0)) for distance in fixed)
 
 
 def _fills(loop: For, own: Own, count: Term) -> bool:

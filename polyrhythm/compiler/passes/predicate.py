@@ -11,19 +11,23 @@ read is the one that the definition there reads. Every read keeps its condition,
 Only where one of the two holds at a few steps of a dim, at an edge: a loop that is one thing in its first half and
 another in its second, as one that reads a prompt and then writes, is better cut. Recurrent tensors stay as they are:
 a select of a whole state at every step would copy it. So does what a recurrence reads itself, what reads it, and all
-that lies between two recurrences: their loops go step by step, and are better peeled than guarded.
+that lies between two recurrences, along the dims that a recurrence goes step by step: such loops are better peeled than
+guarded. The borders of a stencil that is repeated are along the other dim, whose steps run at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
-from polyrhythm.compiler.analysis.ranks import most_steps
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
+from polyrhythm.compiler.analysis.ranks import depths, most_steps
+from polyrhythm.compiler.analysis.well_founded import reads_within
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, Junction, conjunction, parts_of
 from polyrhythm.compiler.ir.graph import Definition, Graph, Node
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import facts, simplified
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.passes.notes import Notes
 
 EDGE = 64
@@ -34,11 +38,23 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
     """The graph with a guarded read in place of two definitions, where one of them is an edge."""
     if not notes.compiled_loops:
         return graph
-    near = near_recurrences(graph)
+    circles = circles_of(graph)
+    near = near_recurrences(graph, circles)
     found = {dim.bound for dim in graph.until}
+
+    @cache
+    def serial(number: int) -> frozenset[Symbol]:
+        return stepwise(graph, circles[number])
+
+    def peeled(node: Node) -> set[Symbol]:
+        """The dims of a node along which some loop that computes it goes step by step."""
+        own = set(node.symbols) if node.name in near else set()
+        along = (n for n, circle in enumerate(circles) if any(own & set(graph[name].symbols) for name in circle))
+        return own.intersection(*[frozenset().union(*map(serial, along))])
+
     nodes = {}
     for node in graph:
-        chosen = None if node.recurrent or node.name in near else _chosen(node)
+        chosen = _chosen(node, peeled(node)) if _is_chosen(node) else None
         if chosen is not None and found.isdisjoint(chosen.symbols):
             notes.did("edge", node.at, "a read with a condition instead of two pieces", 0)
             node = replace(node, definitions=(chosen,))
@@ -46,16 +62,32 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def near_recurrences(graph: Graph) -> set[str]:
+def circles_of(graph: Graph) -> list[frozenset[str]]:
+    """The nodes of each recurrence."""
+    reads = graph.reads
+    return [frozenset(part) for part in components(reads) if len(part) > 1 or part[0] in reads[part[0]]]
+
+
+def stepwise(graph: Graph, circle: frozenset[str]) -> frozenset[Symbol]:
+    """The dims along which a recurrence may go step by step; all that it has, unless one loop is enough."""
+    needs = reads_within(graph, set(circle))
+    dims = {end: graph[end[0]].symbols for need in needs for end in (need.reader, need.source)}
+    found = depths(list(dims), needs, dims)
+    if min(found.values(), default=0) == 1:
+        return frozenset(symbol for symbol, depth in found.items() if depth == 1)
+    return frozenset(symbol for name in circle for symbol in graph[name].symbols)
+
+
+def near_recurrences(graph: Graph, circles: Sequence[frozenset[str]]) -> set[str]:
     """The nodes of recurrences, between them, and those that they read or that read them."""
-    reads = {node.name: [access.source for d in node.definitions for access in d.operands] for node in graph}
-    circles = {name for part in components(reads) for name in part if len(part) > 1 or part[0] in reads[part[0]]}
+    reads = graph.reads
+    within = {name for circle in circles for name in circle}
     readers: dict[str, list[str]] = {name: [] for name in reads}
     for name, sources in reads.items():
         for source in sources:
             readers[source].append(name)
-    near = circles | (_reached(circles, reads) & _reached(circles, readers))
-    return near | {s for name in circles for s in reads[name]} | {r for name in circles for r in readers[name]}
+    near = within | (_reached(within, reads) & _reached(within, readers))
+    return near | {s for name in within for s in reads[name]} | {r for name in within for r in readers[name]}
 
 
 def _reached(start: set[str], following: Mapping[str, Sequence[str]]) -> set[str]:
@@ -69,21 +101,41 @@ def _reached(start: set[str], following: Mapping[str, Sequence[str]]) -> set[str
     return found
 
 
-def _chosen(node: Node) -> Definition | None:
-    """The two definitions of a node as one; None where it has others, or neither is an edge."""
-    if len(node.definitions) != 2 or any(not d.record.repeats or d.operands[0].ranges for d in node.definitions):
-        return None
-    one, other = sorted(node.definitions, key=lambda d: not _is_edge(node, d.domain))
-    if not _is_edge(node, one.domain):
-        return None
-    condition = simplified(other.domain, node.points)
-    operands = (*other.operands, *one.operands)
-    return Definition(TRUE, "choose", operands, {"condition": condition, "shape": node.shape}, other.at)
+def _is_chosen(node: Node) -> bool:
+    """Whether a node is one of two values of single points."""
+    one_point = all(d.record.repeats and not d.operands[0].ranges for d in node.definitions)
+    return not node.recurrent and len(node.definitions) == 2 and one_point
 
 
-def _is_edge(node: Node, domain: Condition) -> bool:
+def _chosen(node: Node, serial: set[Symbol]) -> Definition | None:
+    """The two definitions of a node as one, where one of them holds at a few steps of a dim that is not serial."""
+    for one, other in (node.definitions, node.definitions[::-1]):
+        always = (part for part in _common(one.domain) if part.symbols & serial)
+        inside = conjunction(node.points, *always)
+        here, there = (simplified(d.domain, inside) for d in (one, other))
+        if here.symbols & serial:
+            continue
+        edges = [d for d, where in ((other, there), (one, here)) if _is_edge(node, inside, where)]
+        if edges:
+            usual = one if edges[0] is other else other
+            condition = simplified(usual.domain, node.points)
+            operands = (*usual.operands, *edges[0].operands)
+            return Definition(TRUE, "choose", operands, {"condition": condition, "shape": node.shape}, usual.at)
+    return None
+
+
+def _common(condition: Condition) -> set[Condition]:
+    """What holds wherever a condition does, in each of the alternatives that it may have."""
+    sides = condition.parts if isinstance(condition, Junction) and condition.word == "or" else (condition,)
+    return set.intersection(*(set(parts_of(side)) for side in sides))
+
+
+def _is_edge(node: Node, inside: Condition, domain: Condition) -> bool:
     """Whether a domain holds at a few steps of a dim only, of those that a node has."""
-    where = conjunction(node.points, domain)
-    where = conjunction(where, facts(where.symbols))
-    steps = (most_steps(where, symbol) for symbol in node.symbols if symbol in domain.symbols)
-    return any(n is not None and n <= EDGE for n in steps)
+    sides = domain.parts if isinstance(domain, Junction) and domain.word == "or" else (domain,)
+    for symbol in (symbol for symbol in node.symbols if symbol in domain.symbols):
+        wheres = (conjunction(inside, side) for side in sides)
+        steps = [most_steps(conjunction(where, facts(where.symbols)), symbol) for where in wheres]
+        if sum(EDGE + 1 if n is None else n for n in steps) <= EDGE:
+            return True
+    return False

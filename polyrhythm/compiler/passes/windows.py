@@ -30,7 +30,7 @@ from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, dims_of, order
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, renamed, symbols_of, walk
 from polyrhythm.compiler.passes.notes import Notes
-from polyrhythm.compiler.passes.predicate import near_recurrences
+from polyrhythm.compiler.passes.predicate import circles_of, near_recurrences
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.running import (
     COMBINE,
@@ -71,7 +71,7 @@ def windows(graph: Graph, notes: Notes) -> Graph:
     """The graph with reductions over windows as combinations of shifted values."""
     if not notes.compiled_loops:
         return graph
-    nodes, near = Nodes(graph), near_recurrences(graph)
+    nodes, near = Nodes(graph), near_recurrences(graph, circles_of(graph))
     for node in graph:
         for number, definition in enumerate(node.definitions if node.name not in near else ()):
             for summed in axes_of(definition):

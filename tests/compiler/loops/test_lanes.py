@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -49,11 +50,35 @@ def heat() -> tuple[pr.Dim, pr.Tensor]:
 
 
 def test_a_refusal_is_reported() -> None:
-    _, u = heat()
-    loops = [i for i in walk(compile_tensors([u]).loops.body) if isinstance(i, For) and i.refused]
+    y = pr.host(lambda value: value * 2, [pr.input("x", (), (t,))])
+    loops = [i for i in walk(compile_tensors([y]).loops.body) if isinstance(i, For) and i.refused]
     assert loops
-    assert "may be what another step has stored" in loops[0].refused
-    assert "are independent, but run one by one" in pr.compile(u).explain()
+    assert "a host function is called for one step at a time" in loops[0].refused
+    assert "are independent, but run one by one" in pr.compile(y).explain()
+
+
+def spans() -> tuple[pr.Dim, pr.Tensor]:
+    """A span of n steps reads two shorter ones; which ones is up to a loop inside."""
+    (n, N), (x, X) = pr.dim("n"), pr.dim("x")
+    k, _ = pr.dim("k", bound=N)
+    c = pr.recurrent((), (n, (x, X + N)))
+    c[n == 0] = pr.input("start", (), (x,))[pr.min(X - 1, x)]
+    pairs = c[k, x] * c[n - 1 - k, pr.min(X + N - 1, x + k + 1)]
+    c[n >= 1] = pairs[{k: slice(0, n)}].sum(0)
+    return x, c
+
+
+@pytest.mark.parametrize("program", [heat, spans])
+def test_rows_that_no_lane_writes(program: Callable[[], tuple[pr.Dim, pr.Tensor]]) -> None:
+    """The rows that a step reads are those before: its loop runs at once without being asked to."""
+    _, u = program()
+    loops = [i for i in walk(compile_tensors([u]).loops.body) if isinstance(i, For) and i.counter.name == "x"]
+    assert loops
+    assert not any(loop.refused for loop in loops)
+    start = np.arange(5, dtype="float32") / 4
+    for steps in (0, 1, 2, 5):
+        want = pr.evaluate(u, {"start": start}, bounds={"N": steps})
+        np.testing.assert_allclose(pr.compile(u)(start=start, bounds={"N": steps}), want, rtol=1e-5)
 
 
 def test_what_a_user_asks_for_happens() -> None:

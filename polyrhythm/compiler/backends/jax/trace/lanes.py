@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,29 +28,19 @@ import numpy as np
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
+from polyrhythm.compiler.backends.jax.trace.slots import put, put_along, taken_along, taken_at
 from polyrhythm.compiler.backends.jax.trace.spreading import spread_lanes, spread_over
+from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view
 from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.terms import Extremum, Term, product
 from polyrhythm.compiler.loops.cost import chunk_for
 from polyrhythm.compiler.loops.ir import (
-    Block,
     Compute,
     For,
-    Item,
-    Lanes,
-    Load,
-    LoopProgram,
-    Own,
-    Place,
-    Register,
-    Steps,
-    Store,
     blocks_of,
-    mapped,
     walk,
 )
-from polyrhythm.compiler.loops.lanes import position_of
 from polyrhythm.compiler.loops.liveness import written
 from polyrhythm.errors import MemoryBudgetError
 
@@ -69,32 +59,6 @@ MOST_TILES = 4
 
 VALUES_AT_ONCE = 4
 """How many values as large as the largest are taken to be alive at one time."""
-
-
-@dataclass(frozen=True)
-class Views:
-    """A loop as one lane sees it: its body over places without the axes along which lanes have their own positions."""
-
-    body: tuple[Item, ...]
-    places: dict[str, Place]
-    read: tuple[Own, ...]
-    written: tuple[Own, ...]
-    private: frozenset[str]
-
-
-def view(own: Own) -> str:
-    """The name of what a lane sees of a place: loops around each other may have lanes along one axis."""
-    return f"{own.place} at {own.axis}: {own.counter.term + own.offset} ({own.counter.serial})" + (
-        f" of {own.ring}" if own.ring else ""
-    )
-
-
-def views_of(loop: For, lanes: Lanes, program: LoopProgram) -> Views:
-    """The body of a loop for one lane."""
-    rewriter = _Rewriter(loop, lanes, program.places, program.limits.get(loop.end - loop.first))
-    body = mapped(loop.body, rewriter.item)
-    places = {**program.places, **rewriter.views}
-    return Views(body, places, tuple(rewriter.read), lanes.written, lanes.private)
 
 
 def run_lanes(
@@ -221,9 +185,13 @@ def _run_chunk(
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
             room = lowering.capacity(place.slots[cut.axis])
-            array = fit_axis(jnp.moveaxis(made[view(cut)], 0, cut.axis), cut.axis, room)
+            array = fit_axis(jnp.moveaxis(made[view(cut)], 0, cut.left), cut.left, room)
+            if cut.at:
+                array = _with_slot(lowering, cut, lowering.with_all_axes(place, whole.array), array)
+                lowering.settled.discard(cut.place)
+            else:
+                lowering.settled.add(cut.place)
             state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
-            lowering.settled.add(cut.place)
         else:
             _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop, loop)
             lowering.settled.discard(cut.place)
@@ -303,87 +271,6 @@ def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
     return largest
 
 
-class _Rewriter:
-    """Replaces reads and writes at a lane's own position by those of what the lane sees of the place."""
-
-    def __init__(self, loop: For, lanes: Lanes, places: Mapping[str, Place], most: int | None) -> None:
-        self.most = most
-        self.counter, self.places, self.private = loop.counter, places, lanes.private
-        self.inner = {item.counter for item in walk(loop.body) if isinstance(item, For)}
-        self.written = {own.place: own for own in lanes.written}
-        self.views: dict[str, Place] = {}
-        self.read: dict[Own, None] = {}
-        for own in lanes.written:
-            self._see(own)
-
-    def item(self, item: Item) -> Item:
-        if isinstance(item, For):
-            return replace(item, registers=tuple(map(self._register, item.registers)), lanes=self._lanes(item.lanes))
-        return self._block(item) if isinstance(item, Block) else item
-
-    def _block(self, block: Block) -> Block:
-        body = tuple(
-            replace(c, operands=tuple(self._load(o) if isinstance(o, Load) else o for o in c.operands))
-            for c in block.body
-        )
-        return replace(block, body=body, stores=tuple(map(self._store, block.stores)))
-
-    def _lanes(self, inner: Lanes | None) -> Lanes | None:
-        """The lanes of a loop inside, in terms of what a lane outside sees."""
-        if inner is None:
-            return None
-        private = (view(self.written[name]) if name in self.written else name for name in inner.private)
-        return Lanes(tuple(map(self._own, inner.written)), frozenset(private))
-
-    def _own(self, inner: Own) -> Own:
-        own = self.written.get(inner.place)
-        return inner if own is None else replace(inner, place=view(own), axis=inner.axis - (inner.axis > own.axis))
-
-    def _register(self, register: Register) -> Register:
-        own = self.written.get(register.place)
-        if own is None:
-            return register
-        return Register(view(own), _without(register.before, own.axis), _without(register.now, own.axis))
-
-    def _load(self, load: Load) -> Load:
-        if load.place in self.private:
-            return load
-        own, position = self.written.get(load.place), self._position(load)
-        if position is None or (own is not None and own != replace(position, fills=own.fills)):
-            return load  # what all lanes share, or a row that none of them writes
-        if own is None:
-            own = position
-            self.read[own] = None
-            self._see(own)
-        rest = (replace(e, via=None) if isinstance(e, Steps) else e for e in _without(load.index, own.axis))
-        return replace(load, place=view(own), index=tuple(rest), zeros=False)
-
-    def _position(self, load: Load) -> Own | None:
-        found = position_of(load.place, load.index, self.counter, self.inner)
-        if found is None or not found.ring:
-            return found
-        # Of anything but a ring that has a slot for each lane, a step modulo something is no position of its own.
-        ring = self.places[load.place].slots[found.axis] is Term(found.ring)
-        return found if ring and self.most is not None and self.most <= found.ring else None
-
-    def _store(self, store: Store) -> Store:
-        own = self.written.get(store.place)
-        return store if own is None else replace(store, place=view(own), index=_without(store.index, own.axis))
-
-    def _see(self, own: Own) -> None:
-        whole = self.places[own.place]
-        slots = _without(whole.slots, own.axis)
-        kind: Literal["buffer", "variable"] = "buffer" if slots else "variable"
-        dims = _without(whole.dims, own.axis)
-        self.views[view(own)] = replace(
-            whole, name=view(own), kind=kind, slots=slots, axes=(), multiplied=False, dims=dims
-        )
-
-
-def _without(entries: Sequence[Entry], axis: int) -> tuple[Entry, ...]:
-    return (*entries[:axis], *entries[axis + 1 :])
-
-
 def _is_aligned(begin: Term, count: int) -> bool:
     """Whether lanes begin at a multiple of their number, so that those of a tile lie in one piece.
 
@@ -403,17 +290,18 @@ def _is_aligned(begin: Term, count: int) -> bool:
 
 
 def _from_tiles(
-    lowering: Lowering, loop: For, state: State, cuts: Sequence[Own], first: Scalar, count: int
+    lowering: Lowering, loop: For, state: State, cuts: Sequence[Cut], first: Scalar, count: int
 ) -> dict[str, jax.Array]:
     """What lanes of a tile find near their positions, for places of whole tiles: slices of a few tiles side by side.
 
     Those before the first tile and after the last are any: what is read there is not used.
     """
-    near: dict[tuple[str, int, int], list[Own]] = {}
+    near: dict[tuple[str, int, int], list[Cut]] = {}
     for cut in cuts:
         place = lowering.program.places[cut.place]
         size = cut.ring or lowering.capacity(place.slots[cut.axis])
-        if _is_aligned(loop.first, count) and cut.offset.is_constant and size and size % count == 0:
+        tiled = _is_aligned(loop.first, count) and cut.offset.is_constant and not cut.at
+        if tiled and size and size % count == 0:
             near.setdefault((cut.place, cut.axis, cut.ring), []).append(cut)
     found: dict[str, jax.Array] = {}
     for (name, axis, ring), own in near.items():
@@ -427,7 +315,7 @@ def _from_tiles(
             continue
         starts = [jnp.int32(first) + np.int32(number * count) for number in range(low, high + 1)]
         starts = [start % np.int32(ring) if ring else start for start in starts]
-        tiles = [jax.lax.dynamic_slice_in_dim(array, at, count, axis, allow_negative_indices=False) for at in starts]
+        tiles = [taken_along(array, at, count, axis) for at in starts]
         # As one array, from which slices are read like from any: a choice between tiles at every element is slow.
         whole = tiles[0] if len(tiles) == 1 else computed_once(jnp.concatenate(tiles, axis), lowering.symbols)
         for cut, offset in offsets.items():
@@ -437,20 +325,36 @@ def _from_tiles(
     return found
 
 
-def _rows(lowering: Lowering, state: State, cut: Own, first: Scalar, count: int) -> jax.Array:
+def _slot(lowering: Lowering, cut: Cut, array: jax.Array) -> jax.Array:
+    """What the lanes together see of an array with all axes of a place."""
+    for axis, term in sorted(cut.at, key=lambda fixed: -fixed[0]):
+        array = taken_at(array, lowering.scalar(term), axis)
+    return array
+
+
+def _with_slot(lowering: Lowering, cut: Cut, array: jax.Array, slot: jax.Array) -> jax.Array:
+    """An array with other contents of what the lanes together see of it."""
+    if array.size == 0:
+        return array
+    fixed = {axis: jnp.int32(lowering.scalar(term)) for axis, term in cut.at}
+    slot = jax.lax.expand_dims(slot, sorted(fixed))
+    return put(array, slot, [fixed.get(axis, jnp.int32(0)) for axis in range(array.ndim)])
+
+
+def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int) -> jax.Array:
     """What each lane finds at its position, lanes first."""
     place = lowering.program.places[cut.place]
     if cut.place not in state:
         state[cut.place] = lowering.empty(place)
-    array = lowering.with_all_axes(place, state[cut.place].array)
+    array = _slot(lowering, cut, lowering.with_all_axes(place, state[cut.place].array))
     start = first + lowering.scalar(cut.offset)
     if cut.ring:
-        array = jnp.concatenate([array, jax.lax.slice_in_dim(array, 0, count, axis=cut.axis)], cut.axis)
+        array = jnp.concatenate([array, jax.lax.slice_in_dim(array, 0, count, axis=cut.left)], cut.left)
         start = jnp.int32(start) % jnp.int32(cut.ring)
-        rows = jax.lax.dynamic_slice_in_dim(array, start, count, cut.axis, allow_negative_indices=False)
+        rows = taken_along(array, start, count, cut.left)
     else:
-        rows = _along(array, cut.axis, start, count)
-    return jnp.moveaxis(rows, cut.axis, 0)
+        rows = _along(array, cut.left, start, count)
+    return jnp.moveaxis(rows, cut.left, 0)
 
 
 def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
@@ -470,40 +374,42 @@ def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
         return jnp.take(array, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
     # A slice that would leave the axis begins elsewhere: then its rows are moved to where they belong.
     begin = jax.lax.clamp(np.int32(0), jnp.int32(start), np.int32(size - count))
-    rows = jax.lax.dynamic_slice_in_dim(array, begin, count, axis, allow_negative_indices=False)
+    rows = taken_along(array, begin, count, axis)
     moved = jax.lax.clamp(np.int32(0), jnp.int32(start) - begin + np.int32(count), np.int32(2 * count))
     around = jnp.concatenate([rows, rows, rows], axis)
-    return jax.lax.dynamic_slice_in_dim(around, moved, count, axis, allow_negative_indices=False)
+    return taken_along(around, moved, count, axis)
 
 
 def _store_rows(
-    lowering: Lowering, state: State, cut: Own, rows: jax.Array, first: Scalar, inside: jax.Array, loop: For
+    lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array, loop: For
 ) -> None:
     """Store what the lanes inside the loop made; what lies beyond stays as it was."""
     place, whole = lowering.program.places[cut.place], state[cut.place]
-    array = lowering.with_all_axes(place, whole.array)
-    if array.size == 0:
+    everything = lowering.with_all_axes(place, whole.array)
+    if everything.size == 0:
         return
-    moved = jnp.moveaxis(rows, 0, cut.axis)
-    start, count, size = first + lowering.scalar(cut.offset), rows.shape[0], array.shape[cut.axis]
-    mask = inside.reshape([count if axis == cut.axis else 1 for axis in range(array.ndim)])
+    array = _slot(lowering, cut, everything)
+    moved = jnp.moveaxis(rows, 0, cut.left)
+    start, count, size = first + lowering.scalar(cut.offset), rows.shape[0], array.shape[cut.left]
+    mask = inside.reshape([count if axis == cut.left else 1 for axis in range(array.ndim)])
     if cut.ring:
         start = jnp.int32(start) % jnp.int32(cut.ring)
     if isinstance(start, int) and start >= 0 and start + count <= size:
-        old = jax.lax.slice_in_dim(array, start, start + count, axis=cut.axis)
+        old = jax.lax.slice_in_dim(array, start, start + count, axis=cut.left)
         new = jnp.where(mask, moved, old)
         if count != size:
             # Where nothing is stored yet XLA would pad the rows with zeros, element by element, if it knew the place.
             at = jax.lax.optimization_barrier(jnp.int32(start))
-            new = jax.lax.dynamic_update_slice_in_dim(array, new, at, axis=cut.axis)
+            new = put_along(array, new, at, cut.left)
     elif not isinstance(start, int) and size % count == 0 and _is_aligned(loop.first + cut.offset, count):
         # Beyond the last tile nothing is inside, and what lies in the last is stored once more.
-        old = jax.lax.dynamic_slice_in_dim(array, start, count, cut.axis, allow_negative_indices=False)
+        old = taken_along(array, start, count, cut.left)
         new = jnp.where(mask, moved, old)
-        new = jax.lax.dynamic_update_slice_in_dim(array, new, start, cut.axis, allow_negative_indices=False)
+        new = put_along(array, new, start, cut.left)
     else:
         places = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
         places = places % jnp.int32(cut.ring) if cut.ring else places
-        index = (slice(None),) * cut.axis + (jnp.where(inside, places, np.iinfo(np.int32).max),)
+        index = (slice(None),) * cut.left + (jnp.where(inside, places, np.iinfo(np.int32).max),)
         new = array.at[index].set(moved, mode="drop")
+    new = _with_slot(lowering, cut, everything, new) if cut.at else new
     state[cut.place] = Padded(lowering.as_kept(place, new), whole.lengths)

@@ -23,7 +23,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import Result, Start, is_one
 from polyrhythm.compiler.backends.jax.ops.quantised import only_multiplied, packed
 from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
-from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes, views_of
+from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, gathered_from
@@ -37,6 +37,7 @@ from polyrhythm.compiler.backends.jax.trace.stride_split import (
     together,
     used_later,
 )
+from polyrhythm.compiler.backends.jax.trace.views import views_of
 from polyrhythm.compiler.backends.jax.trace.work import is_worth_skipping
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.intervals import interval

@@ -19,7 +19,8 @@ from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import Start, fit_axis, moved
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
-from polyrhythm.compiler.backends.jax.trace.scope import Scalar, Scope
+from polyrhythm.compiler.backends.jax.trace.scope import Scope
+from polyrhythm.compiler.backends.jax.trace.slots import put, taken, taken_along, taken_at
 from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -61,7 +62,7 @@ class Places(Scope):
         for axis, entry in enumerate(load.index):
             at = axes.index(axis)
             if isinstance(entry, Term):
-                array = _pick(array, self.scalar(entry), at)
+                array = taken_at(array, self.scalar(entry), at)
                 axes.remove(axis)
             elif apart is not None or entry.via == "ring":
                 # A ring may have fewer slots than a length rounded up.
@@ -109,7 +110,7 @@ class Places(Scope):
     def _rows(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
         """Every other slot of an axis, or fewer, from one of the first on: a column of the axis seen as rows."""
         shape = (*array.shape[:axis], array.shape[axis] // entry.step, entry.step, *array.shape[axis + 1 :])
-        column = _pick(lax.reshape(array, shape), self.scalar(entry.start), axis + 1)
+        column = taken_at(lax.reshape(array, shape), self.scalar(entry.start), axis + 1)
         return fit_axis(column, axis, self.capacity(entry.length))
 
     def _several(self, array: jax.Array, entry: Steps, axis: int) -> tuple[jax.Array, bool]:
@@ -125,7 +126,7 @@ class Places(Scope):
             if start + capacity <= size:
                 return lax.slice_in_dim(array, start, start + capacity, axis=axis), True
         if contiguous and capacity <= size:
-            return lax.dynamic_slice_in_dim(array, start, capacity, axis, allow_negative_indices=False), True
+            return taken_along(array, start, capacity, axis), True
         if contiguous:
             return fit_axis(array, axis, capacity), True
         picked = start + jnp.arange(capacity, dtype=jnp.int32) * entry.step
@@ -209,9 +210,9 @@ def _put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array], mask: ja
     if array.size == 0:
         return array
     if mask is not None:
-        old = lax.dynamic_slice(array, start, slot.shape, allow_negative_indices=False)
+        old = taken(array, slot.shape, start)
         slot = jnp.where(mask, slot, old)
-    return lax.dynamic_update_slice(array, slot, start, allow_negative_indices=False)
+    return put(array, slot, start)
 
 
 def fitted(array: jax.Array, capacities: tuple[int, ...]) -> jax.Array:
@@ -236,14 +237,3 @@ def _spread(array: jax.Array, order: Sequence[int], axes: Sequence[int]) -> jax.
         return array
     array = lax.transpose(array, np.argsort(order))
     return lax.expand_dims(array, [number for number, axis in enumerate(axes) if axis not in order])
-
-
-def _pick(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
-    """One slot of an axis; of an empty axis, zeros, which are never used."""
-    if array.shape[axis] == 0:
-        return jnp.zeros((*array.shape[:axis], *array.shape[axis + 1 :]), array.dtype)
-    if isinstance(index, int):
-        index = min(max(index, 0), array.shape[axis] - 1)
-        return lax.index_in_dim(array, index, axis, keepdims=False)
-    found: jax.Array = lax.dynamic_index_in_dim(array, index, axis, keepdims=False, allow_negative_indices=False)
-    return found
