@@ -138,8 +138,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "predicate: the edge is read inside",
         "polyrhythm.compiler.passes.predicate",
-        "condition = simplified(other.domain, node.points)",
-        "condition = simplified(one.domain, node.points)",
+        "condition = simplified(usual.domain, node.points)",
+        "condition = simplified(edges[0].domain, node.points)",
         "jax",
     ),
     Bug(
@@ -281,15 +281,36 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "jax: lanes read their neighbour's row",
         "polyrhythm.compiler.backends.jax.trace.lanes",
-        "rows = _along(array, cut.axis, start, count)",
-        "rows = _along(array, cut.axis, start + 1, count)",
+        "rows = _along(array, cut.left, start, count)",
+        "rows = _along(array, cut.left, start + 1, count)",
         "jax",
     ),
     Bug(
         "jax: lanes inside lanes see the rows of the outer ones",
+        "polyrhythm.compiler.backends.jax.trace.views",
+        'return f"{cut.place} at {cut.axis}: {cut.counter.term + cut.offset} ({cut.counter.serial}){ring}{fixed}"',
+        'return f"{cut.place} at {cut.axis}: {cut.offset}{ring}{fixed}"',
+        "jax",
+    ),
+    Bug(
+        "jax: lanes see the first row of a table for every row",
         "polyrhythm.compiler.backends.jax.trace.lanes",
-        'return f"{own.place} at {own.axis}: {own.counter.term + own.offset} ({own.counter.serial})"',
-        'return f"{own.place} at {own.axis}: {own.offset}"',
+        "array = taken_at(array, lowering.scalar(term), axis)",
+        "array = taken_at(array, 0, axis)",
+        "jax",
+    ),
+    Bug(
+        "jax: lanes store their row into the row before",
+        "polyrhythm.compiler.backends.jax.trace.lanes",
+        "fixed = {axis: jnp.int32(lowering.scalar(term)) for axis, term in cut.at}",
+        "fixed = {axis: jnp.int32(lowering.scalar(term)) - 1 for axis, term in cut.at}",
+        "jax",
+    ),
+    Bug(
+        "jax: what another row has is taken for a lane's own",
+        "polyrhythm.compiler.backends.jax.trace.views",
+        "if written is not None and written.at == cut.at:",
+        "if written is not None:",
         "jax",
     ),
     Bug(

@@ -28,7 +28,7 @@ def main() -> int:
     from tests.compiler.gradients.test_random import check_slopes
     from tests.fuzz.mutate import rightly_refused
     from tests.fuzz.programs import programs
-    from tests.fuzz.special import paired, ragged, stopped
+    from tests.fuzz.special import paired, ragged, stopped, swept
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.process_time(), 0
@@ -55,7 +55,7 @@ def main() -> int:
     while time.process_time() - began < limit:
         number += 1
         lane = "float" if seen_in in ("gradients", "slopes") else ("int", "float")[number % 2]
-        drawn = st.one_of(programs(lane), programs(lane), paired()) if seen_in == "jax" else programs(lane)
+        drawn = st.one_of(programs(lane), programs(lane), paired(), swept()) if seen_in == "jax" else programs(lane)
         drawn = st.one_of(ragged(), stopped()) if seen_in == "rows" else drawn
         run = settings(
             max_examples=12,

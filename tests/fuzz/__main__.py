@@ -25,7 +25,7 @@ from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
-from tests.fuzz.special import begun, hosted, paired, ragged, stopped
+from tests.fuzz.special import begun, hosted, paired, ragged, stopped, swept
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
@@ -154,6 +154,7 @@ def main() -> int:
         (begun(), session.program, EACH // 4),
         (hosted(), session.program, EACH // 4),
         (paired(), session.program, EACH // 4),
+        (swept(), session.program, EACH // 4),
     ]
     number = start
     while not session.over():

@@ -257,3 +257,39 @@ def paired(draw: Callable[[Any], Any]) -> Program:
         outputs.append((f"over_{dim}", Apply(op, (Read(Name("p"), (steps,), (dim,)),), (0,))))
     sizes = (("T", draws.pick([4, 1, 2, 5])), ("B", draws.pick([3, 1, 4, 5])))
     return Program(dims, inputs, (), tuple(lets), tuple(outputs), sizes, draws.number(0, 3))
+
+
+@st.composite
+def swept(draw: Callable[[Any], Any]) -> Program:
+    """A row is made of the row before or after it: of neighbours, with something else at the edges."""
+    draws = Draws(draw)
+    table, back = draws.chance(50), draws.chance(30)
+    own = (Sym("b"),) if table else ()
+    dims = (*((DimDecl("b"),) if table else ()), DimDecl("n"), DimDecl("t"))
+    spans = (*((Span("b"),) if table else ()), Span("n", 1), Span("t"))
+    inputs = (InputDecl("x", (), (*spans[:-2], Span("t")), "int32"),)
+    row = add(Sym("n"), 1) if back else Sym("n")
+
+    def near(name: str) -> Expr:
+        """A neighbour: shifted with an edge, clamped, or none."""
+        shift = draws.pick([-1, 1, -2, 0, 2])
+        step = add(T, shift)
+        if draws.chance(30):
+            step = Extremum("max", Int(0), Extremum("min", add(Sym("T"), -1), step))
+        value: Expr = Read(Name(name), (*own, row, step))
+        edge = draws.pick([Literal(draws.number(0, 2)), Read(Name(name), (*own, row, T))])
+        for inside in (Compare(">=", step, Int(0)), Compare("<", step, Sym("T"))):
+            value = Choose(inside, value, edge, ())
+        return value
+
+    made: Expr = near("y")
+    for _ in range(draws.number(1, 3)):
+        made = Apply(draws.pick(["+", "-", "maximum"]), (made, near("y")))
+    made = Apply("%", (made, Literal(7)))
+    first, following = (Sym("N"), Sym("n")) if back else (Int(0), add(Sym("n"), 1))
+    pieces = (Piece((*own, first, T), Name("x")), Piece((*own, following, T), made))
+    y = RecurrentDecl("y", (), spans, "int32", pieces)
+    last = Read(Name("y"), (*own, Int(0) if back else Sym("N"), T))
+    whole = ("y", Name("y")) if draws.chance(50) else ("last", last)
+    bounds = (("N", draws.pick([3, 0, 1, 2])), ("T", draws.pick([4, 1, 2, 3, 9])), *((("B", 2),) if table else ()))
+    return Program(dims, inputs, (y,), (), (whole,), bounds, draws.number(0, 3))

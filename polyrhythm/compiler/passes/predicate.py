@@ -127,7 +127,7 @@ def _chosen(node: Node, serial: set[Symbol]) -> Definition | None:
 def _common(condition: Condition) -> set[Condition]:
     """What holds wherever a condition does, in each of the alternatives that it may have."""
     sides = condition.parts if isinstance(condition, Junction) and condition.word == "or" else (condition,)
-    return set.intersection(*(set(parts_of(side)) for side in sides))
+    return set.intersection(*(set(parts_of(side)) for side in sides)) if sides else set()
 
 
 def _is_edge(node: Node, inside: Condition, domain: Condition) -> bool:

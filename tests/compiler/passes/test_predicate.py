@@ -53,6 +53,41 @@ def test_a_recurrence_and_what_it_reads_stay_in_pieces() -> None:
     assert chosen(h) == []
 
 
+def sweep(below: bool) -> pr.Tensor:
+    """A row is made of the one before; its borders are along the other dim, or both along the same."""
+    n, N = pr.dim("n")
+    y = pr.recurrent((2,), ((n, N + 1), t))
+    y[0] = x
+    beside = pr.where(t >= 1, y[n, t - 1], 0.0)
+    if below:
+        beside = beside + pr.where(n >= 1, y[pr.max(0, n - 1), t], 1.0)
+    y[n + 1, t] = pr.tanh(y + beside)
+    return y
+
+
+def test_edges_of_a_sweep_are_guarded_along_the_dim_that_runs_at_once() -> None:
+    assert chosen(sweep(False)) == ["t >= 1"]
+    assert chosen(sweep(True)) == ["t >= 1"]
+    assert chosen(pr.grad(pr.square(sweep(False))[{t: slice(0, T)}].sum((0, 1))[1], x)) != []
+
+
+def test_both_ends_are_an_edge() -> None:
+    assert chosen(pr.where((t >= 1) & (t + 1 < T), u[pr.max(t - 1, 0)], 3.0)) == ["t <= T - 2 and t >= 1"]
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_sweeps_are_equal_to_the_oracle(below: bool) -> None:
+    y = sweep(below)
+    loss = pr.square(y)[y.dims[0], 0:T].sum((0, 1))[{y.dims[0]: 2}]
+    outputs = {"y": y, "x": pr.grad(loss, x)}
+    program = pr.compile(outputs)
+    for steps in (1, 2, 5):
+        given = {"x": np.random.default_rng(steps).normal(size=(steps, 2)).astype("float32")}
+        want = pr.evaluate(outputs, given, bounds={"N": 3})
+        for name, found in program(bounds={"N": 3}, **given).items():
+            np.testing.assert_allclose(found, want[name], rtol=1e-4, atol=1e-5)
+
+
 def test_a_length_that_is_found_makes_no_edge() -> None:
     y = pr.recurrent((), (t,))
     y[0] = 1.0
