@@ -82,7 +82,7 @@ def test_sweeps_are_equal_to_the_oracle(below: bool) -> None:
     outputs = {"y": y, "x": pr.grad(loss, x)}
     program = pr.compile(outputs)
     for steps in (1, 2, 5):
-        given = {"x": np.random.default_rng(steps).normal(size=(steps, 2)).astype("float32")}
+        given: dict[str, Any] = {"x": np.random.default_rng(steps).normal(size=(steps, 2)).astype("float32")}
         want = pr.evaluate(outputs, given, bounds={"N": 3})
         for name, found in program(bounds={"N": 3}, **given).items():
             np.testing.assert_allclose(found, want[name], rtol=1e-4, atol=1e-5)
