@@ -1,6 +1,6 @@
 """Gradients: from a graph with `grad` nodes to an ordinary graph."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from polyrhythm.compiler.analysis.check import checked
@@ -14,11 +14,12 @@ from polyrhythm.errors import CycleError, PolyrhythmError, ProgressError, Recomp
 from polyrhythm.source import Source
 
 
-def completed(graph: Graph) -> Graph:
-    """A traced graph, checked and with every gradient worked out."""
+def completed(graph: Graph, prepared: Callable[[Graph], Graph] = lambda graph: graph) -> Graph:
+    """A traced graph, checked and with every gradient worked out, of a graph `prepared` for it."""
     graph = checked(graph)
     if not has_gradients(graph):
         return finished(replace(graph, checkpoints=()))
+    graph = prepared(graph)
     traced = graph
     graph, regions = _recomputed(graph)
     try:

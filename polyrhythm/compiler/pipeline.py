@@ -25,6 +25,8 @@ from polyrhythm.compiler.loops.private import with_private
 from polyrhythm.compiler.loops.stride_split import with_splits
 from polyrhythm.compiler.loops.unroll import expanded, marked
 from polyrhythm.compiler.passes import NAMES, Note, optimised
+from polyrhythm.compiler.passes.notes import Notes
+from polyrhythm.compiler.passes.simplify import contracted_first
 from polyrhythm.compiler.ragged import Rows, rectangular
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
 from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
@@ -104,14 +106,17 @@ def compile_tensors(
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()}, names)
+    first = Notes("simplify")
     with _timed(seconds, "check"):
-        graph = completed(traced)
+        prepared = partial(contracted_first, notes=first)
+        graph = completed(traced) if "simplify" in without else completed(traced, prepared)
         graph, rows = rectangular(graph)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
     with _timed(seconds, "passes"):
         graph, notes = optimised(graph, without, compiled_loops=compiled_loops, at_once=at_once)
+        notes = (*first, *notes)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})

@@ -12,19 +12,22 @@ from dataclasses import replace
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, le
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, Step
-from polyrhythm.compiler.ir.sets import proves
+from polyrhythm.compiler.ir.sets import facts, proves
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.rules import RULES, Apply, Letter, Number, Pattern, Rule
-from polyrhythm.compiler.passes.structure import STRUCTURAL
+from polyrhythm.compiler.passes.structure import STRUCTURAL, contract_transposed, sum_of_products
 
 ROUNDS = 12
 """More than any program needs; a bound in case two rules undo each other."""
+
+FEW = 64
+"""Sums of so many products stay as they are written."""
 
 BY_OP: dict[str, list[Rule]] = {}
 for _rule in RULES:
@@ -42,6 +45,31 @@ def simplify(graph: Graph, notes: Notes) -> Graph:
             break
         graph = propagate_copies(nodes.done(), Notes())
     return graph
+
+
+def contracted_first(graph: Graph, notes: Notes) -> Graph:
+    """The graph with sums of products over more and more steps as contractions, to be differentiated: so is the result.
+
+    The derivative of a product and a sum as they are written would be a product for every term of every sum.
+    """
+    nodes = Nodes(graph)
+    for node in graph:
+        for number, definition in enumerate(node.definitions):
+            if definition.op == "reduce" and _grows(nodes, node, definition):
+                better = sum_of_products(nodes, node, definition, any)
+                if better is not None:
+                    better = contract_transposed(nodes, node, better) or better
+                    nodes.redefine(nodes[node.name], number, better)
+                    notes.did("recognise-matmul", definition.at or node.at, "a sum of products is a contraction")
+    return nodes.done()
+
+
+def _grows(nodes: Nodes, node: Node, definition: Definition) -> bool:
+    """Whether the number of elements that are reduced differs from step to step, and has no limit."""
+    shape = nodes.type_of(definition.operands[0]).shape
+    lengths = [shape[axis] for axis in definition.attributes["axes"]]
+    varying = [length for length in lengths if length.symbols & set(node.symbols)]
+    return any(not proves(conjunction(node.points, facts(node.points.symbols)), le(n, FEW)) for n in varying)
 
 
 def _simplify_node(nodes: Nodes, name: str, notes: Notes) -> None:

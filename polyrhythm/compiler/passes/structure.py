@@ -8,7 +8,7 @@ at all; 16-bit floats are left alone, since they would be rounded fewer times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import prod
 
@@ -251,6 +251,13 @@ def recognise_matmul(nodes: Nodes, node: Node, definition: Definition) -> Defini
 
     A product of equal shapes stays as it is: a code generator makes one loop of it.
     """
+    return sum_of_products(nodes, node, definition, all)
+
+
+def sum_of_products(
+    nodes: Nodes, node: Node, definition: Definition, which: Callable[[Iterable[bool]], bool]
+) -> Definition | None:
+    """A sum over axes of a product as a contraction, if all or any of the operands lack an axis that is kept."""
     inner = nodes.seen_through(definition.operands[0])
     if definition.attributes["monoid"] != "sum" or inner is None or inner.op != "mul":
         return None
@@ -260,18 +267,19 @@ def recognise_matmul(nodes: Nodes, node: Node, definition: Definition) -> Defini
     letters = "abcdefghijklmnopqrstuvwxyz"[: whole.rank]
     summed = {letters[axis] for axis in definition.attributes["axes"]}
     output = "".join(letter for letter in letters if letter not in summed)
-    words, operands = [], []
-    for access in inner.operands:
-        kind = nodes.type_of(access)
-        own = letters[whole.rank - kind.rank :]
-        kept = [n is not ONE or whole.shape[whole.rank - kind.rank + axis] is ONE for axis, n in enumerate(kind.shape)]
-        words.append("".join(letter for letter, keep in zip(own, kept, strict=True) if keep))
-        if not all(keep for keep in kept):
-            shape = tuple(n for n, keep in zip(kind.shape, kept, strict=True) if keep)
+    words, kinds = [], [nodes.type_of(access) for access in inner.operands]
+    for kind in kinds:
+        own = range(whole.rank - kind.rank, whole.rank)
+        kept = (letters[at] for at, n in zip(own, kind.shape, strict=True) if n is not ONE or whole.shape[at] is ONE)
+        words.append("".join(kept))
+    if not summed <= set(words[0]) & set(words[1]) or not which(not set(output) <= set(word) for word in words):
+        return None
+    operands = []
+    for access, kind, word in zip(inner.operands, kinds, words, strict=True):
+        if len(word) < kind.rank:
+            shape = tuple(kind.shape[letters.index(letter) - whole.rank + kind.rank] for letter in word)
             access = nodes.add(f"{node.name}_factor", node, definition, "reshape", (access,), shape=shape)
         operands.append(access)
-    if not summed <= set(words[0]) & set(words[1]) or any(set(output) <= set(word) for word in words):
-        return None
     return Definition(definition.domain, "einsum", tuple(operands), _spec(tuple(words), output), definition.at)
 
 
@@ -389,4 +397,4 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
 )
 """Each rule with the operations it applies to; None means any."""
 
-__all__ = ["STRUCTURAL", "lossless"]
+__all__ = ["STRUCTURAL", "contract_transposed", "lossless", "sum_of_products"]

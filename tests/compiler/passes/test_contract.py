@@ -55,3 +55,41 @@ def test_the_sum_is_the_same(backend: str, steps: tuple[int, int]) -> None:
         if 0 <= letter < LETTERS:
             want[letter] += np.tanh(row)
     np.testing.assert_allclose(np.asarray(found), want, rtol=1e-5, atol=1e-5)
+
+
+SPELLINGS = {
+    "sum": lambda w, v: (w.unsqueeze(1) * v).sum(0),
+    "swapped": lambda w, v: (v * w.unsqueeze(1)).sum(0),
+    "transposed": lambda w, v: (w * v.transpose()).sum(1),
+    "product": lambda w, v: w @ v,
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("past", [True, False])
+def test_attention_keeps_no_products_in_any_spelling(spelling: str, past: bool) -> None:
+    """The gradient of a weighted sum over steps is contractions, however the sum is written."""
+    t, T = pr.dim("t")
+    x, u = pr.input("x", (4,), (t,)), pr.input("u", (4, 4))
+    near = slice(0, t + 1) if past else slice(t, T)
+    v = x @ u
+    y = SPELLINGS[spelling](pr.softmax(v[near] @ x, 0), v[near])
+    outputs = {"u": pr.grad(pr.square(y)[0:T].sum((0, 1)), u)}
+    program = pr.compile(outputs)
+    if past:  # a number for each pair, not one for each of its features; of what is to come any spelling keeps those
+        assert program.memory.kept({T: 512}) < 512 * 512 * 4 * 4
+    for steps in (0, 1, 5):
+        given = {name: np.random.default_rng(3).normal(size=s).astype("float32") for name, s in _shapes(steps).items()}
+        np.testing.assert_allclose(program(**given)["u"], pr.evaluate(outputs, given)["u"], rtol=1e-3, atol=1e-4)
+
+
+def test_short_sums_stay_as_they_are_written() -> None:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (2, 4), (t,)), pr.input("w", (3, 4))
+    y = (pr.window(x, t, 3) * w.axes[pr.max(0, 2 - t) :].unsqueeze(1)).sum(0)
+    program = pr.compile(pr.grad(pr.square(y)[0:T].sum((0, 1, 2)), w))
+    assert not any(note.what == "a sum of products is a contraction" for note in program.compiled.notes)
+
+
+def _shapes(steps: int) -> dict[str, tuple[int, ...]]:
+    return {"x": (steps, 4), "u": (4, 4)}
