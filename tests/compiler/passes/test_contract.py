@@ -79,7 +79,9 @@ def test_attention_keeps_no_products_in_any_spelling(spelling: str, past: bool) 
     if past:  # a number for each pair, not one for each of its features; of what is to come any spelling keeps those
         assert program.memory.kept({T: 512}) < 512 * 512 * 4 * 4
     for steps in (0, 1, 5):
-        given = {name: np.random.default_rng(3).normal(size=s).astype("float32") for name, s in _shapes(steps).items()}
+        given: dict[str, Any] = {
+            name: np.random.default_rng(3).normal(size=s).astype("float32") for name, s in _shapes(steps).items()
+        }
         np.testing.assert_allclose(program(**given)["u"], pr.evaluate(outputs, given)["u"], rtol=1e-3, atol=1e-4)
 
 
