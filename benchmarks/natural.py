@@ -4,7 +4,8 @@ The dependence should decide time and memory, not the spelling. Every program of
 called beside its peer, which is jitted; results must be equal before anything is timed. Reported are the ratio of the
 times, both first calls, with compilation, and the bytes both need: arguments, results and what is temporary. With
 `--growth` both are timed at T, 2 T and 4 T; an exponent of one is linear. Each row is measured in a process of its
-own, so that one does not warm up another, and kept in `build/benchmarks/natural.json` at once.
+own, so that one does not warm up another, and kept in `build/benchmarks/natural.json` at once. The table of all rows
+that are kept is in `natural_table.json`, for `benchmarks.tables --take natural_table`.
 """
 
 from __future__ import annotations
@@ -181,6 +182,24 @@ def table(entries: list[Entry]) -> Table:
     return shown
 
 
+def tidy(entry: Entry) -> Entry:
+    """A row as `docs/benchmarks.md` shows it."""
+    if "failed" in entry:
+        return {"program": entry["name"], "T": entry["steps"], "misses": entry["failed"][-60:]}
+    missing = ", ".join(missed(entry))
+    return {
+        "program": entry["name"],
+        "T": entry["steps"],
+        "ours": duration(entry["seconds"]),
+        "run over the peer's": f"{entry['ratio']:.2f}" if entry["ratio"] <= RUN else f"**{entry['ratio']:.2f}**",
+        "first call": f"{entry['first']:.1f} s / {entry['peer_first']:.1f} s",
+        "MB": f"{entry['live'] / 1e6:.2f} / {entry['peer_live'] / 1e6:.2f}",
+        "growth": f"{entry['exponent']:.2f} / {entry['peer_exponent']:.2f}" if "exponent" in entry else "",
+        "load": entry["load"],
+        "misses": missing + (f": {entry['reason']}" if missing and entry["reason"] else ""),
+    }
+
+
 def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description="natural programs against expert JAX")
@@ -217,6 +236,8 @@ def main() -> None:
             print(row.name, "failed:", why)
         else:
             print(f"{row.name}: {entries[-1]['ratio']:.2f}", ", ".join(missed(entries[-1])), flush=True)
+    shown = {"command": "python -m benchmarks.natural --growth", "results": [tidy(entry) for entry in kept.entries]}
+    (OUT / "natural_table.json").write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
     Console(width=170).print(table(entries))
 
 
