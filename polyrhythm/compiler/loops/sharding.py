@@ -61,6 +61,15 @@ def spec_of(program: LoopProgram, place: Place) -> Spec:
     return tuple(spec)
 
 
+def in_parts(program: LoopProgram, place: Place, axis: int, length: int) -> int:
+    """The length of an axis of a place, rounded up so that every device has as much of it where a dim is spread."""
+    dim = place.dims[axis] if axis < len(place.dims) else ""
+    if program.sharding is None or dim not in program.chunks:
+        return length
+    ways = program.sharding.ways(program.chunks[dim].over)
+    return -(-length // ways) * ways
+
+
 def _given(program: LoopProgram, place: Place) -> Spec:
     """What the user said of an input; of a part of one, without the axes that are picked."""
     assert program.sharding is not None

@@ -32,7 +32,7 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.intervals import most
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of, output_shapes
-from polyrhythm.compiler.loops.sharding import ways_of
+from polyrhythm.compiler.loops.sharding import in_parts, ways_of
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,13 @@ class JaxBackend:
 
     def input_shapes(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every place of an input at given capacities."""
-        wholes = {name: self.program.places[name].whole for name in self.inputs}
-        return {n: tuple(most(length, capacities) for length in whole) for n, whole in wholes.items()}
+        places = (self.program.places[name] for name in self.inputs)
+        return {
+            place.name: tuple(
+                in_parts(self.program, place, axis, most(n, capacities)) for axis, n in enumerate(place.whole)
+            )
+            for place in places
+        }
 
     def _placed_at(self, inputs: Mapping[str, Any], capacities: Mapping[Symbol, int]) -> dict[str, Any]:
         return self.placed(inputs, self.input_shapes(capacities))

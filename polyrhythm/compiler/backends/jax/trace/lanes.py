@@ -29,7 +29,7 @@ from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.slots import put, put_along, taken_along, taken_at
-from polyrhythm.compiler.backends.jax.trace.spreading import spread_lanes, spread_over
+from polyrhythm.compiler.backends.jax.trace.spreading import is_spread, spread_lanes, spread_over, ways_over
 from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view
 from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
@@ -108,6 +108,12 @@ def _span(lowering: Lowering, loop: For, lanes: Views, first: Scalar) -> tuple[S
     """
     count = lowering.capacity(loop.end - loop.first)
     least = interval(loop.first, lowering.ranges)[0]
+    ways = ways_over(lowering, loop)
+    if ways > 1 and least.is_constant:
+        # From the first slot on: what lanes read beside their own slot then lies beside it on the same device, or is
+        # the edge of another's.
+        begin = min(0, least.constant)
+        return begin, -(-lowering.capacity(loop.end - begin) // ways) * ways
     rings = any(own.ring for own in (*lanes.read, *lanes.written))
     if not isinstance(first, int) and least.is_constant and not rings:
         whole = lowering.capacity(loop.end - least)
@@ -138,7 +144,7 @@ def _run_chunk(
     axis = f"lanes {len(lowering.lanes)}"
 
     inside_loop = counters < jnp.int32(inside[1])
-    if not isinstance(inside[0], int):
+    if not isinstance(inside[0], int) or inside[0] != begin:
         inside_loop &= counters >= jnp.int32(inside[0])
 
     loads = Counter(load.place for block in blocks_of(lanes.body) for load in block.loads)
@@ -184,7 +190,7 @@ def _run_chunk(
     for cut in lanes.written:
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
-            room = lowering.capacity(place.slots[cut.axis])
+            room = lowering.length(place, cut.axis)
             array = fit_axis(jnp.moveaxis(made[view(cut)], 0, cut.left), cut.left, room)
             if cut.at:
                 array = _with_slot(lowering, cut, lowering.with_all_axes(place, whole.array), array)
@@ -391,6 +397,10 @@ def _store_rows(
     array = _slot(lowering, cut, everything)
     moved = jnp.moveaxis(rows, 0, cut.left)
     start, count, size = first + lowering.scalar(cut.offset), rows.shape[0], array.shape[cut.left]
+    if isinstance(start, int) and not cut.ring and is_spread(lowering, place, cut.axis) and (start or count != size):
+        # Moved to where they belong: on several devices an update at some position would gather the axis.
+        moved, inside = _along(moved, cut.left, -start, size), _along(inside, 0, -start, size)
+        start, count = 0, size
     mask = inside.reshape([count if axis == cut.left else 1 for axis in range(array.ndim)])
     if cut.ring:
         start = jnp.int32(start) % jnp.int32(cut.ring)

@@ -28,7 +28,7 @@ from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, gathered_from
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
-from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place
+from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
     Residues,
     chosen_by,
@@ -137,8 +137,10 @@ class Lowering(Places):
         """A loop; one of a single known iteration is done in place."""
         first, end = self.scalar(loop.first), self.scalar(loop.end)
         self.note_range(loop)
-        if loop.stop is None and isinstance(first, int) and isinstance(end, int) and end - first <= 1:
-            if end > first:
+        count = self.scalar(loop.end - loop.first)
+        known = (isinstance(first, int) and isinstance(end, int)) or ways_over(self, loop) > 1
+        if loop.stop is None and known and isinstance(count, int) and count <= 1:
+            if count == 1:
                 self.symbols[loop.counter] = first
                 self.items(loop.body, state, live, mask)
             return

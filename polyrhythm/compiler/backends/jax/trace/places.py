@@ -21,10 +21,11 @@ from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, compute
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
 from polyrhythm.compiler.backends.jax.trace.scope import Scope
 from polyrhythm.compiler.backends.jax.trace.slots import put, taken, taken_along, taken_at
-from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
+from polyrhythm.compiler.backends.jax.trace.spreading import chosen, is_spread, picked_from, spread_place
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.ir import Load, Place, Steps, Store
+from polyrhythm.compiler.loops.sharding import in_parts
 
 State = dict[str, Padded]
 
@@ -62,7 +63,8 @@ class Places(Scope):
         for axis, entry in enumerate(load.index):
             at = axes.index(axis)
             if isinstance(entry, Term):
-                array = taken_at(array, self.scalar(entry), at)
+                pick = picked_from if array.shape[at] and is_spread(self, place, axis) else taken_at
+                array = pick(array, self.scalar(entry), at)
                 axes.remove(axis)
             elif apart is not None or entry.via == "ring":
                 # A ring may have fewer slots than a length rounded up.
@@ -178,6 +180,12 @@ class Places(Scope):
             self.apart[store.place] = apart.stored(start[at], put)
             return
         whole = state[store.place]
+        far = [(at, start[at]) for at, axis in enumerate(order) if axis < count and is_spread(self, place, axis)]
+        if far:  # all of an axis that is spread, changed at one position
+            sizes = [n if at in dict(far) else m for at, (n, m) in enumerate(zip(whole.array.shape, slot.shape))]
+            start = [jnp.int32(0) if at in dict(far) else begin for at, begin in enumerate(start)]
+            old = lax.dynamic_slice(whole.array, start, sizes, allow_negative_indices=False)
+            slot = chosen(old, slot, far)
         state[store.place] = Padded(_put(whole.array, slot, start, mask), whole.lengths)
 
     def from_zero(self, value: Padded, shape: Sequence[Term]) -> jax.Array:
@@ -190,7 +198,11 @@ class Places(Scope):
 
     def room(self, place: Place) -> tuple[int, ...]:
         """The shape of the array that holds a place."""
-        return tuple(self.capacity(place.whole[axis]) for axis in self.order(place))
+        return tuple(self.length(place, axis) for axis in self.order(place))
+
+    def length(self, place: Place, axis: int) -> int:
+        """How long an axis of the array of a place is."""
+        return in_parts(self.program, place, axis, self.capacity(place.whole[axis]))
 
     def with_all_axes(self, place: Place, array: jax.Array) -> jax.Array:
         """The array of a place with its axes in the order of the place."""

@@ -2,19 +2,25 @@
 
 A constraint names the axes that it is about and leaves the others to XLA. Arrays of inputs carry their sharding
 already; constraints matter where no input does, as for the environments of an agent.
+
+XLA gathers an axis that is spread where one slot of it is read or stored by an index. So here a slot is picked by
+comparing positions: each device looks at its own, a read is a sum of one slot over devices, and a store moves nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from polyrhythm.compiler.loops.sharding import Axes, Spec, spec_of
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.places import Places
+    from polyrhythm.compiler.backends.jax.trace.scope import Scalar
     from polyrhythm.compiler.loops.ir import For, Place
 
 
@@ -40,12 +46,50 @@ def constrained(scope: Places, array: jax.Array, spec: Spec) -> jax.Array:
 
 def spread_over(scope: Places, loop: For, count: int) -> Axes:
     """The axes of the mesh that the lanes of a loop go over: none if they do not divide into as many parts."""
-    sharding, chosen = scope.program.sharding, scope.program.chunks.get(loop.counter.name)
-    if sharding is None or chosen is None or {*chosen.over} & {*scope.spread}:
-        return ()
-    return chosen.over if chosen.over and count % sharding.ways(chosen.over) == 0 else ()
+    over = _wanted(scope, loop)
+    return over if scope.program.sharding is not None and count % scope.program.sharding.ways(over) == 0 else ()
+
+
+def ways_over(scope: Places, loop: For) -> int:
+    """On how many devices the lanes of a loop are to be."""
+    return 1 if scope.program.sharding is None else scope.program.sharding.ways(_wanted(scope, loop))
+
+
+def _wanted(scope: Places, loop: For) -> Axes:
+    """What the dim of a loop is spread over, if lanes around it are not."""
+    chosen = scope.program.chunks.get(loop.counter.name)
+    return () if chosen is None or {*chosen.over} & {*scope.spread} else chosen.over
 
 
 def spread_lanes(scope: Places, over: Axes, array: jax.Array) -> jax.Array:
     """An array of lanes, which are its first axis, each on its device."""
     return constrained(scope, array, (over, *((),) * (array.ndim - 1)))
+
+
+def is_spread(scope: Places, place: Place, axis: int) -> bool:
+    """Whether an axis of a place lies on several devices, of which lanes do not have one each."""
+    sharding = scope.program.sharding
+    if sharding is None:
+        return False
+    axes = spec_of(scope.program, place)[axis]
+    return sharding.ways(axes) > 1 and not {*axes} & {*scope.spread}
+
+
+def picked_from(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
+    """One slot of an axis that is spread."""
+    here = _at(array.shape, jnp.clip(jnp.int32(index), 0, array.shape[axis] - 1), axis)
+    own = jnp.where(here, array, jnp.zeros((), array.dtype))
+    return own.any(axis) if array.dtype == jnp.bool_ else own.sum(axis, dtype=array.dtype)
+
+
+def chosen(old: jax.Array, new: jax.Array, index: Sequence[tuple[int, jax.Array]]) -> jax.Array:
+    """An array with other contents at some positions of axes that are spread; along those the new ones have one."""
+    here = jnp.bool_(True)
+    for axis, at in index:
+        here &= _at(old.shape, at, axis)
+    return jnp.where(here, new, old)
+
+
+def _at(shape: tuple[int, ...], index: jax.Array, axis: int) -> jax.Array:
+    lengths = [n if number == axis else 1 for number, n in enumerate(shape)]
+    return jnp.arange(shape[axis], dtype=jnp.int32).reshape(lengths) == index
