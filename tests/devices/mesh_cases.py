@@ -216,6 +216,96 @@ def case_decode_by_head() -> dict[str, int]:
     return _kinds(program)
 
 
+def case_attention_along_the_sequence() -> dict[str, int]:
+    """Ring attention: keys and values go round in blocks, and nothing as long as the sequence is gathered."""
+    y, b, t, data = _attention()
+    plain = pr.compile(y)
+    program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+    for steps in (40, 12, 5, 1):
+        given = {**data, "x": _normal(3, steps, 16)}
+        _close(program(**given), plain(**given))
+    for one in _talk(program):
+        assert one.kind == "collective-permute" or one.bytes <= 4 * 4, one  # whether each text is finite
+    given["x"] = _normal(3, 40, 16)
+    program(**given)
+    blocks = [one for one in _talk(program) if one.kind == "collective-permute"]
+    assert DEVICES == 1 or {one.shapes[0][1][1] for one in blocks} <= {-(-n // DEVICES) for n in (40, 12, 5, 1)}, blocks
+    given["x"][:, 7] = np.nan  # steps before it do not see it
+    found = program(**given)
+    assert np.isfinite(found[:, :7]).all()
+    assert np.isnan(found[:, 7:]).all()
+    if DEVICES % 2 == 0:
+        both = pr.compile(y, mesh=_mesh("data", "model"), shard={b: "data", t: "model"})
+        _close(both(**data), plain(**data))
+        long = [one for one in _talk(both) if one.kind != "collective-permute" and one.bytes > 4 * 8]
+        assert not long, long
+    return _kinds(program)
+
+
+def _stencils() -> dict[str, tuple[Any, list[pr.Dim]]]:
+    """Reads beside the own step of a dim, as users write them."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (4,), (t,))
+    shifted = pr.recurrent((4,), (t,))
+    shifted[0] = x[0]
+    shifted[t >= 1] = x[t - 1] + x
+    ends = pr.recurrent((4,), ((t, T + 1),))
+    ends[0] = 0.5 * x[0]
+    ends[t + 1] = x * x
+    turned = pr.recurrent((4,), (t,))
+    turned[T - 1] = x[0]
+    turned[pr.otherwise] = x[t + 1] - x
+    return {
+        "around": (pr.where(t > 0, x[t - 1], 0.0) + x + pr.where(t < T - 1, x[t + 1], 0.0), [t]),
+        "window": (x[pr.max(t - 2, 0) : t + 1].sum(0), [t]),
+        "shifted": (shifted, [t]),
+        "one more": (ends, [t]),
+        "from the end": (turned, [t]),
+        "twice": (pr.where(t > 1, shifted[t - 2], 1.0) * x, [t]),
+    }
+
+
+def case_stencils() -> dict[str, dict[str, int]]:
+    """Halo exchange: devices send the edges of what they have to their neighbours, and single steps to all."""
+    found: dict[str, dict[str, int]] = {}
+    for name, (y, dims) in _stencils().items():
+        plain = pr.compile(y)
+        program = pr.compile(y, mesh=_mesh("data"), shard=dict.fromkeys(dims, "data"))
+        for steps in (40, 64):
+            data = {"x": _normal(steps, 4)}
+            _close(program(**data), plain(**data))
+        talk, found[name] = _talk(program), _kinds(program)
+        for steps in (5, 3):  # where a device has fewer steps than are read beside its own
+            data = {"x": _normal(steps, 4)}
+            _close(program(**data), plain(**data))
+        for one in talk:
+            which = {dtype for dtype, _ in one.shapes} == {"pred"}  # not data, but which steps count
+            assert which or one.kind in ("collective-permute", "all-reduce"), (name, one)
+            # A dim with one more step has other blocks: what does not stay goes to the neighbour.
+            most = 3 if name != "one more" else -(-65 // DEVICES)
+            assert one.bytes <= 4 * 4 * most, (name, one)
+    return found
+
+
+def case_stencil_over_time() -> dict[str, int]:
+    """The heat equation: space is spread, time goes on step by step."""
+    (i, I), (t, T) = pr.dim("i"), pr.dim("t")
+    x = pr.input("x", (), (t,))
+    h = pr.recurrent((), (i, t))
+    h[0, t] = x
+    before, after = pr.where(t > 0, h[i, t - 1], h), pr.where(t < T - 1, h[i, t + 1], h)
+    h[i + 1, t] = h + 0.1 * (before + after - 2 * h)
+    plain = pr.compile(h[I - 1])
+    program = pr.compile(h[I - 1], mesh=_mesh("data"), shard={t: "data"})
+    for steps in (40, 5, 1):
+        data = {"x": _normal(steps)}
+        _close(program(**data, bounds={I: 20}), plain(**data, bounds={I: 20}))
+    for one in _talk(program):
+        assert one.kind in ("collective-permute", "all-reduce"), one
+        assert one.bytes <= 8, one
+    return _kinds(program)
+
+
 def case_seeds() -> list[float]:
     b, _ = pr.dim("b")
     t, T = pr.dim("t")

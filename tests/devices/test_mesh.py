@@ -30,6 +30,12 @@ def test_fewer_devices(devices: int, eight: dict[str, Any]) -> None:
     assert found["case_seeds"] == eight["case_seeds"], "random numbers depend on the number of devices"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 3])
+def test_random_programs(devices: int) -> None:
+    _check("case_random_programs", run_cases("tests.devices.random_cases", devices))
+
+
 def test_gradients_are_summed_once_per_step(eight: dict[str, Any]) -> None:
     """All gradients of a step travel in one collective; the text has the first iteration and the others."""
     assert eight["case_optimiser_of_the_library"] == {"all-reduce": 2}

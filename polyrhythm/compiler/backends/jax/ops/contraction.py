@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from polyrhythm.compiler.backends.jax.ops import ring
 from polyrhythm.compiler.backends.jax.ops.padded import (
     Implementation,
     Length,
@@ -172,6 +173,9 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
         # before the larger one's own axes in the product, which then needs no transposing.
         a, b = b, a
     own = "".join(label for word in (a.labels, b.labels) for label in word if label not in shared)
+    around = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
+    if ring.can_go_round(b.value.ring, b.value.array, around) and not b.value.starts:
+        return _around(a, b, around, wide, unmasked), batch + own
     used = _in_use(b, batch)
     if unmasked is None and used is None and not batch and _is_rows_by_matrix(b, contracted):
         rows = lax.transpose(a.value.array, a.axes("".join(x for x in a.labels if x != contracted) + contracted))
@@ -186,6 +190,28 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
     if unmasked is not None:
         array = _exact(a, b, dot, array, *unmasked)
     return array, batch + own
+
+
+def _around(a: _Labelled, b: _Labelled, dimensions: Any, wide: Any, unmasked: tuple[_Labelled, str] | None) -> Array:
+    """A product with an operand that is spread over the devices of the lanes."""
+    x, y, spread = a.value.array, b.value.array, b.value.ring
+    assert spread is not None
+    array = ring.product(x, y, dimensions, wide, spread)
+    if unmasked is None or unmasked[0] is not b:
+        return array if unmasked is None else _exact(a, b, partial(_dot, dimensions, wide), array, *unmasked)
+    (axis,) = b.axes(unmasked[1])
+    assert b.value.shared is not None
+    length = b.value.lengths[axis]
+
+    def again(_: Array) -> Array:
+        return ring.masked_product(x, y, length, axis, dimensions, wide, spread)
+
+    chosen: Array = lax.cond(b.value.shared(y), lambda made: made, again, array)
+    return chosen
+
+
+def _dot(dimensions: Any, wide: Any, x: Array, y: Array) -> Array:
+    return lax.dot_general(x, y, dimensions, preferred_element_type=wide)
 
 
 def _is_rows_by_matrix(b: _Labelled, contracted: str) -> bool:

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from polyrhythm.compiler.backends.jax.ops.ring import Ring
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.errors import PolyrhythmError
 
@@ -67,7 +68,8 @@ class Padded:
     a promise of whoever made the array: what lies outside the lengths is zero, as in a buffer that began so. That
     saves masks in contractions and sums. `shared` is there where many lanes read this one array, each up to a length
     of its own: to mask it would copy it for every lane. It tells whether an array is finite in all lanes. `packed` is
-    there where only products read a dequantized matrix: they take it as it lies, or make the array.
+    there where only products read a dequantized matrix: they take it as it lies, or make the array. `ring` is an axis
+    of what lanes share that is spread over their devices.
     """
 
     array: jax.Array
@@ -76,11 +78,14 @@ class Padded:
     shared: Callable[[jax.Array], jax.Array] | None = None
     starts: Mapping[int, Start] = field(default_factory=dict)
     packed: Packed | None = None
+    ring: Ring | None = None
 
     def with_axes(self, array: jax.Array, axes: Sequence[int]) -> Padded:
         """Another array whose axes are some of these, in this order."""
         starts = {new: self.starts[old] for new, old in enumerate(axes) if old in self.starts}
-        return replace(self, array=array, lengths=tuple(self.lengths[axis] for axis in axes), starts=starts)
+        ring = self.ring.at(axes.index(self.ring.axis)) if self.ring is not None and self.ring.axis in axes else None
+        lengths = tuple(self.lengths[axis] for axis in axes)
+        return replace(self, array=array, lengths=lengths, starts=starts, ring=ring)
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,19 @@ def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
         array = x.array if x.zeros and monoid == "sum" else masked(x, axes, start)
         if monoid == "sum" and attributes.get("is_array") and _is_sum_of_rows(array, axes):
             return lax.convert_element_type(_sum_of_rows(array, len(axes)), result.dtype)
-        return lax.convert_element_type(lax.reduce(array, start, COMBINE[monoid], axes), result.dtype)
+        return lax.convert_element_type(lax.reduce(array, start, _combining(monoid, array.dtype), axes), result.dtype)
     return fit(operands[0].array, result.capacities)
+
+
+def _combining(monoid: str, dtype: np.dtype) -> Callable[[Any, Any], Any]:
+    """How partial results are combined. The greatest and least of 4096 floats or more go past NaN on XLA's CPU.
+
+    It hands such a reduction to a library (YNNPACK), which drops NaN; one that compares by itself stays with XLA.
+    """
+    if monoid not in ("max", "min") or not dtypes.is_float(dtype) or not on_cpu():
+        return COMBINE[monoid]
+    before = lax.ge if monoid == "max" else lax.le
+    return lambda x, y: lax.select(before(x, y) | lax.ne(x, x), x, y)
 
 
 def _is_sum_of_rows(array: Array, axes: tuple[int, ...]) -> bool:

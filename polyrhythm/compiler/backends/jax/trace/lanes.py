@@ -112,8 +112,9 @@ def _span(lowering: Lowering, loop: For, lanes: Views, first: Scalar) -> tuple[S
     if ways > 1 and least.is_constant:
         # From the first slot on: what lanes read beside their own slot then lies beside it on the same device, or is
         # the edge of another's.
-        begin = min(0, least.constant)
-        return begin, -(-lowering.capacity(loop.end - begin) // ways) * ways
+        begin, cuts = min(0, least.constant), ((own.place, own.axis) for own in (*lanes.read, *lanes.written))
+        slots = (lowering.length(lowering.program.places[place], axis) - begin for place, axis in cuts)
+        return begin, -(-max([lowering.capacity(loop.end - begin), *slots]) // ways) * ways
     rings = any(own.ring for own in (*lanes.read, *lanes.written))
     if not isinstance(first, int) and least.is_constant and not rings:
         whole = lowering.capacity(loop.end - least)

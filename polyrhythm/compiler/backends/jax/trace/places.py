@@ -21,7 +21,7 @@ from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, compute
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
 from polyrhythm.compiler.backends.jax.trace.scope import Scope
 from polyrhythm.compiler.backends.jax.trace.slots import put, taken, taken_along, taken_at
-from polyrhythm.compiler.backends.jax.trace.spreading import chosen, is_spread, picked_from, spread_place
+from polyrhythm.compiler.backends.jax.trace.spreading import chosen, is_spread, picked_from, ring_of, spread_place
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.ir import Load, Place, Steps, Store
@@ -81,12 +81,14 @@ class Places(Scope):
         array = _spread(array, axes, left)
         shared = self.all_finite if self._is_shared(place, load, starts) else None
         begins = {left.index(axis): start for axis, start in starts.items()}
-        return Padded(array, self.lengths(load.type.shape), fresh, shared, begins)
+        ring = ring_of(self, place, load, left, array.shape) if shared is not None else None
+        return Padded(array, self.lengths(load.type.shape), fresh, shared, begins, ring=ring)
 
     def all_finite(self, array: jax.Array) -> jax.Array:
         """Whether an array is finite in every lane: one answer, or both of what depends on it would be computed."""
-        # The largest magnitude, NaN if there is one: faster on CPU than a conjunction of truth values.
-        finite = jnp.isfinite(jnp.max(jnp.abs(array), initial=0))
+        # A sum of zeros, NaN if there is one: faster on CPU than a conjunction of truth values. The largest magnitude
+        # would not do: on CPU the maximum of many elements goes past NaN.
+        finite = jnp.isfinite(jnp.sum(array * jnp.zeros((), array.dtype)))
         for axis in self.lanes:
             finite = lax.pmin(finite.astype(jnp.int32), axis) > 0
         return finite
@@ -181,11 +183,11 @@ class Places(Scope):
             return
         whole = state[store.place]
         far = [(at, start[at]) for at, axis in enumerate(order) if axis < count and is_spread(self, place, axis)]
-        if far:  # all of an axis that is spread, changed at one position
-            sizes = [n if at in dict(far) else m for at, (n, m) in enumerate(zip(whole.array.shape, slot.shape))]
+        if far and whole.array.size:  # all of an axis that is spread, changed at one position
+            sizes = [n if at in dict(far) else slot.shape[at] for at, n in enumerate(whole.array.shape)]
             start = [jnp.int32(0) if at in dict(far) else begin for at, begin in enumerate(start)]
-            old = lax.dynamic_slice(whole.array, start, sizes, allow_negative_indices=False)
-            slot = chosen(old, slot, far)
+            before = lax.dynamic_slice(whole.array, start, sizes, allow_negative_indices=False)
+            slot = chosen(before, slot, far)
         state[store.place] = Padded(_put(whole.array, slot, start, mask), whole.lengths)
 
     def from_zero(self, value: Padded, shape: Sequence[Term]) -> jax.Array:

@@ -16,12 +16,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from polyrhythm.compiler.backends.jax.ops.ring import Ring
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.loops.ir import Steps
 from polyrhythm.compiler.loops.sharding import Axes, Spec, spec_of
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.places import Places
     from polyrhythm.compiler.backends.jax.trace.scope import Scalar
-    from polyrhythm.compiler.loops.ir import For, Place
+    from polyrhythm.compiler.loops.ir import For, Load, Place
 
 
 def spread_place(scope: Places, place: Place, array: jax.Array) -> jax.Array:
@@ -73,6 +76,25 @@ def is_spread(scope: Places, place: Place, axis: int) -> bool:
         return False
     axes = spec_of(scope.program, place)[axis]
     return sharding.ways(axes) > 1 and not {*axes} & {*scope.spread}
+
+
+def ring_of(scope: Places, place: Place, load: Load, left: Sequence[int], shape: Sequence[int]) -> Ring | None:
+    """The axis of what lanes read that lies over the devices of the lanes, if they read it from its first slot on.
+
+    `left` are the axes of the place that are read, `shape` the lengths that they have.
+    """
+    sharding = scope.program.sharding
+    if sharding is None or not scope.spread:
+        return None
+    for axis, over in enumerate(spec_of(scope.program, place)):
+        entry = load.index[axis] if axis < len(load.index) else None
+        if not isinstance(entry, Steps) or entry.step != 1 or entry.ring is not None or entry.start != Term(0):
+            continue
+        if over == scope.spread[-len(over) :] and sharding.ways(over) > 1:
+            whole = scope.length(place, axis)
+            at = left.index(axis)
+            return Ring(sharding.mesh, over, at, scope.spread) if shape[at] == whole else None
+    return None
 
 
 def picked_from(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
