@@ -20,7 +20,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -436,36 +435,21 @@ static int is_question(const XLA_FFI_CallFrame *frame) {
   return 1;
 }
 
-enum { ALONE = 1 << 18, LEAST_TILE = 1 << 14, MOST_TILE = 1 << 18, PATIENCE = 200 * 1000, SHY = 4096 };
-
-/* How many products are still to be made alone. Where others keep the cores busy, a thread may be stopped in the middle of
-   a tile, and whoever waits for it waits for milliseconds. After such a wait it is not tried again for a while. */
-static atomic_int shy;
-
-static int64_t nanoseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
+enum { ALONE = 1 << 18, LEAST_TILE = 1 << 14, MOST_TILE = 1 << 18 };
 
 /* Wait for the tiles that others have begun. */
 static void wait_for(Job *job) {
-  if (atomic_load_explicit(&job->finished, memory_order_acquire) == job->product.tiles) return;
-  int64_t began = nanoseconds();
   for (int spins = 0; atomic_load_explicit(&job->finished, memory_order_acquire) < job->product.tiles; spins++) {
     if (spins < 1000) PAUSE();
     else sched_yield();
   }
-  if (nanoseconds() - began > PATIENCE) atomic_store_explicit(&shy, SHY, memory_order_relaxed);
 }
 
 static void share_out(const XLA_FFI_CallFrame *frame, Product *p) {
   int64_t lengths = 0, threads = 1;
   for (int64_t b = 0; b < p->batch; b++) lengths += length_of(p, b);
   int64_t bytes = lengths * (p->is_along ? p->outer : p->inner) * p->bits / 8;
-  if (bytes >= ALONE && atomic_load_explicit(&shy, memory_order_relaxed) > 0) {
-    atomic_fetch_sub_explicit(&shy, 1, memory_order_relaxed);
-  } else if (bytes >= ALONE) {
+  if (bytes >= ALONE) {
     XLA_FFI_ThreadPool_NumThreads_Args count = {sizeof count, NULL, frame->ctx, &threads};
     if (is_error(frame->api, frame->api->XLA_FFI_ThreadPool_NumThreads(&count))) threads = 1;
   }
