@@ -10,7 +10,7 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.compiler import pipeline
 from polyrhythm.compiler.passes import NAMES
-from polyrhythm.compiler.schedule.scheduler import ScheduleError
+from polyrhythm.compiler.schedule.scheduler import ScheduleError, schedule
 
 BACKENDS = ("numpy", "torch", "jax")
 
@@ -55,7 +55,7 @@ def test_without_an_order_after_the_passes_the_checked_graph_is_compiled() -> No
     y = pr.recurrent((), (t,))
     y[0] = x[0]
     y[t + 1] = y * 0.5 + x[t + 1]
-    schedule, tried = pipeline.schedule, []
+    tried: list[tuple[object, ...]] = []
 
     def refusing(*arguments: object) -> object:
         tried.append(arguments)

@@ -47,7 +47,7 @@ def taken(array: jax.Array, sizes: Sequence[int], start: Sequence[jax.Array]) ->
     return found
 
 
-def taken_along(array: jax.Array, at: jax.Array, count: int, axis: int) -> jax.Array:
+def taken_along(array: jax.Array, at: Scalar, count: int, axis: int) -> jax.Array:
     """Some rows of an axis."""
     sizes = [count if number == axis else size for number, size in enumerate(array.shape)]
     return taken(array, sizes, [jnp.int32(at) if number == axis else jnp.int32(0) for number in range(array.ndim)])

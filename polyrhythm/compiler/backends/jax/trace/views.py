@@ -7,7 +7,7 @@ iteration of `t` see and store is a row, not the table of all steps.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from polyrhythm.compiler.ir.conditions import ne
@@ -151,7 +151,7 @@ class _Rewriter:
         written = self.written.get(load.place) if self._is_own(load) else None  # else no lane writes it
         fixed = range(len(load.index)) if written is None else [axis for axis, _ in written.at]
         at = [(axis, load.index[axis]) for axis in fixed if axis != position.axis]
-        cut = _cut(position, ((axis, term) for axis, term in at if _is_fixed(term, self.moving)))
+        cut = _cut(position, ((a, e) for a, e in at if isinstance(e, Term) and _is_fixed(e, self.moving)))
         if written is not None and written.at == cut.at:
             cut = written
         elif cut not in self.read:
@@ -183,11 +183,11 @@ class _Rewriter:
 
 
 def _cut(own: Own, at: Iterator[tuple[int, Term]]) -> Cut:
-    return Cut(*(getattr(own, field.name) for field in fields(Own)), at=tuple(at))
+    return Cut(own.place, own.axis, own.offset, own.counter, own.fills, own.ring, tuple(at))
 
 
-def _is_fixed(entry: Term | Steps, moving: Collection[Symbol]) -> bool:
-    return isinstance(entry, Term) and entry.symbols.isdisjoint(moving)
+def _is_fixed(entry: Term, moving: Collection[Symbol]) -> bool:
+    return entry.symbols.isdisjoint(moving)
 
 
 def _at_or_beside(entry: Term | Steps, step: Term, moving: Collection[Symbol]) -> bool:
