@@ -59,6 +59,29 @@ def test_an_early_end_promises_one_step_at_most() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("fewest", "less"), [(1, 0), (0, 1), (2, 1)])
+def test_the_limits_of_a_size_are_limits_of_its_maximum_too(fewest: int, less: int, backend: str) -> None:
+    """With `fewest <= P <= T - less` there is a first step, which the loops need not ask for."""
+    t, T = pr.dim("t")
+    P = pr.size("P", min=fewest, max=T - less)
+    x = pr.input("x", (), (t,))
+    y, count = pr.recurrent((), (t,)), pr.recurrent((), (t,))
+    count[0] = 0.0
+    count[t + 1] = count + x
+    y[t < P] = x
+    y[(t >= P) & (t < 1)] = 1.0
+    y[(t >= P) & (t >= 1)] = y[t - 1] + count
+    program = pr.compile({"y": y, "count": count}, backend=backend)
+    for length in range(fewest + less, 6):
+        for given in range(fewest, length - less + 1):
+            values, bounds = np.arange(1.0, 1.0 + length, dtype="float32"), {P: given, T: length}
+            wanted = pr.evaluate({"y": y, "count": count}, {"x": values}, bounds=bounds)
+            found = program(x=values, bounds=bounds)
+            np.testing.assert_array_equal(found["y"], wanted["y"])
+            np.testing.assert_array_equal(found["count"], wanted["count"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_second_dim_over_a_bound(backend: str) -> None:
     """All pairs of steps, with a gradient."""
     t, T = pr.dim("t")

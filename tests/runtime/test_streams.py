@@ -111,6 +111,42 @@ def test_an_input_may_depend_on_earlier_steps() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ends", [False, True])
+def test_loops_for_other_bounds_delay_nothing(ends: bool, backend: str) -> None:
+    """The loops are there twice, for few steps and for more; those that do not run have nothing to come."""
+    P = pr.size("P", min=1, max=T)
+    factor = pr.input("factor", (), (t,))
+    y, state, total = (pr.recurrent((), (t,)) for _ in range(3))
+    y[t < P] = x
+    y[t >= P] = y[t - 1] * factor + state[t - 1] + total[t - 1]
+    state[t < 2] = 0.5
+    state[t >= 2] = state[t - 2] + y
+    total[t < P] = 0.0
+    total[t >= P] = total[t - 1] + state[t - 1]
+    until = {t: y > 12.0} if ends else None
+    program = pr.compile({"y": y, "total": total}, until=until, backend=backend)
+    assert "if P >= 2" in str(program.schedule)
+    taken = 0
+
+    def items() -> Iterator[Any]:
+        nonlocal taken
+        for number in range(8):
+            taken += 1
+            yield np.float32(number % 3)
+
+    given = np.arange(8, dtype="float32")
+    factors = np.arange(8, dtype="float32") % 3
+    wanted = pr.evaluate({"y": y, "total": total}, {"x": given, "factor": factors}, bounds={P: 3, T: 8}, until=until)
+    assert len(wanted["y"]) == (6 if ends else 8)
+    number = -1
+    for number, step in enumerate(program.stream(over=t, bounds={P: 3, T: 8}, x=given, factor=items())):
+        assert taken <= number + 1
+        assert float(step["y"]) == wanted["y"][number]
+        assert float(step["total"]) == wanted["total"][number]
+    assert number + 1 == len(wanted["y"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_future_delays_a_step_as_much_as_it_must(backend: str) -> None:
     taken = 0
 

@@ -15,6 +15,7 @@ from polyrhythm.compiler.ir.conditions import Condition, conjunction, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
+from polyrhythm.compiler.ir.sets import facts
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError, Rule
 from polyrhythm.compiler.legality.instances import Occurrence, Scenario, Time, Walk, evaluated
@@ -77,7 +78,9 @@ class Subject:
         self.walk = Walk(program, scenario)
         self.scenario = self.walk.scenario
         required = conjunction(*(requirement.condition for requirement in graph.requirements))
-        self.prover = Prover(conjunction(required, self.walk.found))
+        # A size with a `max` says something of that too: with `1 <= P <= T`, T is one at least.
+        within = facts(frozenset(bound for bound in program.bounds if bound.max is not None))
+        self.prover = Prover(conjunction(required, self.walk.found, within))
         self.one_slot: dict[str, bool] = {}  # places in which every slot belongs to one point (see `reads.py`)
         # Occurrences that never run need no proof.
         self.occurrences = [o for o in self.walk.occurrences if not self.prover.impossible(o.domain)]

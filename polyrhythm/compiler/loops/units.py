@@ -67,16 +67,20 @@ def units(items: tuple[Item, ...], condition: Condition = TRUE) -> tuple[Unit, .
 
 @dataclass(frozen=True)
 class Marks:
-    """Where one place stands at every position: a term of `next` (and `last`) inside each unit, one before each."""
+    """Where one place stands at every position: a term of `next` (and `last`) inside each unit, one before each.
+
+    `conditions` say whether the units run at all: loops may be there twice, for small bounds and for others.
+    """
 
     inside: tuple[tuple[Term, ...], ...]
     before: tuple[tuple[Term, ...], ...]
+    conditions: tuple[Condition, ...] = ()
 
 
 def frontier_marks(program: LoopProgram, place: str, axis: int) -> Marks:
     """The lowest steps that each unit still stores to, along one axis of a place."""
-    inside, before = [], []
-    for unit in units(program.body):
+    inside, before, every = [], [], units(program.body)
+    for unit in every:
         own: list[Term] = []
         ahead: list[Term] = []
         for block, ranges in _visit(unit):
@@ -86,7 +90,7 @@ def frontier_marks(program: LoopProgram, place: str, axis: int) -> Marks:
                     ahead.append(interval(store.index[axis], _closed(ranges))[0])
         inside.append(tuple(dict.fromkeys(own)))
         before.append(tuple(dict.fromkeys(ahead)))
-    return Marks(tuple(inside), tuple(before))
+    return Marks(tuple(inside), tuple(before), tuple(unit.condition for unit in every))
 
 
 def frontier(marks: Marks, unit: int, after: int, lookup: Lookup) -> int:
@@ -94,8 +98,8 @@ def frontier(marks: Marks, unit: int, after: int, lookup: Lookup) -> int:
     lowest = NEVER
     for term in marks.inside[unit] if unit < len(marks.inside) else ():
         lowest = min(lowest, term.evaluate(_with(lookup, {NEXT: after})))
-    for terms in marks.before[unit + 1 :]:
-        for term in terms:
+    for terms, condition in zip(marks.before[unit + 1 :], marks.conditions[unit + 1 :], strict=True):
+        for term in terms if condition.evaluate(lookup) else ():
             lowest = min(lowest, term.evaluate(lookup))
     return lowest
 
