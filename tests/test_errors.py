@@ -1199,9 +1199,9 @@ def saved_run() -> tuple[pr.Program, pr.Checkpoints]:
 
 
 @raises(CheckpointMismatchError)
-def checkpoint_of_a_shorter_run() -> None:
+def checkpoint_of_a_longer_run() -> None:
     program, checkpoints = saved_run()
-    program(bounds={I: 6}, checkpoint=checkpoints)
+    program(bounds={I: 2}, checkpoint=checkpoints)
 
 
 @raises(CheckpointDamagedError)

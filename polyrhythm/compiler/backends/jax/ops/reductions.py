@@ -78,19 +78,32 @@ def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
         array = x.array if x.zeros and monoid == "sum" else masked(x, axes, start)
         if monoid == "sum" and attributes.get("is_array") and _is_sum_of_rows(array, axes):
             return lax.convert_element_type(_sum_of_rows(array, len(axes)), result.dtype)
-        return lax.convert_element_type(lax.reduce(array, start, _combining(monoid, array.dtype), axes), result.dtype)
+        if monoid in ("max", "min") and dtypes.is_float(array.dtype) and on_cpu():
+            return lax.convert_element_type(_extreme(array, monoid, axes), result.dtype)
+        return lax.convert_element_type(lax.reduce(array, start, COMBINE[monoid], axes), result.dtype)
     return fit(operands[0].array, result.capacities)
 
 
-def _combining(monoid: str, dtype: np.dtype) -> Callable[[Any, Any], Any]:
-    """How partial results are combined. The greatest and least of 4096 floats or more go past NaN on XLA's CPU.
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _extreme(array: Array, monoid: str, axes: tuple[int, ...]) -> Array:
+    """The greatest or least of floats on XLA's CPU, which hands 4096 or more to a library (YNNPACK) that drops NaN.
 
-    It hands such a reduction to a library (YNNPACK), which drops NaN; one that compares by itself stays with XLA.
+    A reduction that compares by itself stays with XLA. JAX cannot differentiate one, but knows how for the plain one.
     """
-    if monoid not in ("max", "min") or not dtypes.is_float(dtype) or not on_cpu():
-        return COMBINE[monoid]
     before = lax.ge if monoid == "max" else lax.le
-    return lambda x, y: lax.select(before(x, y) | lax.ne(x, x), x, y)
+
+    def first(x: Array, y: Array) -> Array:
+        return lax.select(before(x, y) | lax.ne(x, x), x, y)
+
+    reduced: Array = lax.reduce(array, dtypes.identity(monoid, array.dtype), first, axes)
+    return reduced
+
+
+@_extreme.defjvp
+def _extreme_jvp(monoid: str, axes: tuple[int, ...], primals: Any, tangents: Any) -> tuple[Array, Array]:
+    start = dtypes.identity(monoid, primals[0].dtype)
+    tangent = jax.jvp(lambda x: lax.reduce(x, start, COMBINE[monoid], axes), primals, tangents)[1]
+    return _extreme(*primals, monoid, axes), tangent
 
 
 def _is_sum_of_rows(array: Array, axes: tuple[int, ...]) -> bool:

@@ -145,7 +145,7 @@ def _run_chunk(
     axis = f"lanes {len(lowering.lanes)}"
 
     inside_loop = counters < jnp.int32(inside[1])
-    if not isinstance(inside[0], int) or inside[0] != begin:
+    if not (isinstance(begin, int) and isinstance(inside[0], int) and begin == inside[0]):
         inside_loop &= counters >= jnp.int32(inside[0])
 
     loads = Counter(load.place for block in blocks_of(lanes.body) for load in block.loads)

@@ -9,6 +9,7 @@ slice, from 0 on; only where each lane has a place of its own it is a gather or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,15 +36,15 @@ def taken(array: jax.Array, sizes: Sequence[int], start: Sequence[jax.Array]) ->
     def plain(array: jax.Array, *start: jax.Array) -> jax.Array:
         return lax.dynamic_slice(array, start, sizes, allow_negative_indices=False)
 
-    slot = custom_vmap(plain)
+    mapped = custom_vmap(plain)
 
-    @slot.def_vmap
+    @mapped.def_vmap
     def _(size: int, batched: Sequence[bool], array: jax.Array, *start: jax.Array) -> tuple[jax.Array, bool]:
         if any(batched[1:]):
             return _mapped(plain, batched)(array, *start), True
         return taken(array, (size, *sizes), (jnp.int32(0), *start)), True
 
-    found: jax.Array = slot(array, *start)
+    found: jax.Array = _linear(mapped, plain, 1)(array, *start)
     return found
 
 
@@ -67,10 +68,22 @@ def _plain(array: jax.Array, slot: jax.Array, *start: jax.Array) -> jax.Array:
     return lax.dynamic_update_slice(array, slot, start, allow_negative_indices=False)
 
 
-_updated = custom_vmap(_plain)
+def _linear(function: Callable[..., jax.Array], plain: Callable[..., jax.Array], count: int) -> Callable[..., Any]:
+    """A function that is linear in its first operands, for JAX to differentiate: it does not know how by itself."""
+    known = jax.custom_jvp(function)
+
+    @known.defjvp
+    def _(primals: Sequence[jax.Array], tangents: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return known(*primals), plain(*tangents[:count], *primals[count:])
+
+    return known
 
 
-@_updated.def_vmap
+_mapped_update = custom_vmap(_plain)
+_updated = _linear(_mapped_update, _plain, 2)
+
+
+@_mapped_update.def_vmap
 def _(
     size: int, batched: Sequence[bool], array: jax.Array, slot: jax.Array, *start: jax.Array
 ) -> tuple[jax.Array, bool]:
