@@ -95,8 +95,20 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "ranges: weights relative to a maximum are not adjusted",
         "polyrhythm.compiler.passes.weights",
-        "before = renamed(peak, {self.symbol: Term.of(self.symbol) + by})",
-        "before = peak",
+        "return renamed(peak, {self.symbol: Term.of(self.symbol) + by})",
+        "return peak",
+    ),
+    Bug(
+        "ranges: older elements are not adjusted to the maximum of a later reader",
+        "polyrhythm.compiler.passes.factors",
+        "edges = Term.of(self.edge), Term.of(self.edge) + self.way",
+        "edges = Term.of(self.edge), Term.of(self.edge)",
+    ),
+    Bug(
+        "ranges: what a reader divides its elements by is multiplied",
+        "polyrhythm.compiler.passes.factors",
+        'yield from self._factors(right, below != (element.op == "div"))',
+        "yield from self._factors(right, below)",
     ),
     Bug(
         "windows: a run of powers of two is combined with itself",

@@ -11,7 +11,7 @@ elements has an error of up to n units in the last place. 16-bit floats are comb
 
 A sum weighted by powers of the distance (`gamma ** k`, `exp(-k / tau)`) is a running result too: the quotient of
 neighbouring weights is the same for all elements, and is what the running sum is multiplied by at each step
-(`weights.py`).
+(`weights.py`). What a reader multiplies all its elements by is taken out of the sum (`factors.py`).
 
 A running result makes steps depend on each other, so ranges along dims that the user wants to run at once stay.
 """
@@ -22,10 +22,10 @@ from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Definition, Graph, Node
 from polyrhythm.compiler.ir.sets import facts, least, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
-from polyrhythm.compiler.passes.elements import Element
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.running import Ranged, Summed, axes_of, result, steps_of
+from polyrhythm.compiler.passes.weights import Peak
 
 FEW = 16
 """Ranges of no more steps than these are reduced as they are: all readers at once, which takes no recurrence."""
@@ -34,7 +34,7 @@ FEW = 16
 def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
     """The graph with reductions over growing and shrinking ranges as running results."""
     nodes = Nodes(graph)
-    peaks: dict[str, Element] = {}
+    peaks: dict[str, Peak] = {}
     for node in graph:
         for number, definition in enumerate(node.definitions):
             for summed in axes_of(definition):

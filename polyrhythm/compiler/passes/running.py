@@ -20,8 +20,9 @@ from polyrhythm.compiler.ir.sets import points, proves, simplified
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.ir.types import Array, Shape, TensorType
 from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, renamed, symbols_of, walk
+from polyrhythm.compiler.passes.factors import Separated, Separation, separated
 from polyrhythm.compiler.passes.rewriting import Nodes
-from polyrhythm.compiler.passes.weights import Weights, is_scalar
+from polyrhythm.compiler.passes.weights import Peak, Weights
 from polyrhythm.source import Source
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
@@ -192,10 +193,10 @@ def _leaf(nodes: Nodes, element: Element) -> Steps | None:
     return None
 
 
-def result(nodes: Nodes, found: Ranged, peaks: dict[str, Element] | None = None) -> Definition | None:
+def result(nodes: Nodes, found: Ranged, peaks: dict[str, Peak] | None = None) -> Definition | None:
     """What the reduction is after a running result was added; None where elements differ from reader to reader.
 
-    `peaks` are the running maxima that were added before, by name, with their elements.
+    `peaks` are the running maxima and minima that were added before, by name.
     """
     peaks = {} if peaks is None else peaks
     node, definition, steps = found.node, found.definition, found.steps
@@ -203,14 +204,12 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Element] | None = None)
     element = found.summed.element(Elements(nodes, found.gone), definition, place - steps.start)
     if element is None:
         return None
-    factor = divisor = None
+    factor = outer_factor = None
     if symbols_of(element) & found.gone:
-        if monoid == "sum":
-            element, divisor = _divided(nodes, found, element)
-        weighted = _weighted(nodes, found, element, peaks) if monoid == "sum" else None
-        if weighted is None:
+        parts = _separated(nodes, found, element, peaks) if monoid == "sum" else None
+        if parts is None:
             return None
-        element, factor = weighted
+        element, outer_factor, factor = parts.inner, parts.outer, parts.ratio
     peak = element
     inclusive = proves(found.known, ge(found.end - steps.start, 1))
     if not inclusive and any(s in nodes.graph.stops for s in steps.extent.symbols):
@@ -249,13 +248,15 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Element] | None = None)
         begin = begin - 1
     run = Run(dims, own, begin, found.reverse, inclusive, defined_like(node, dims, at_entries, own).domain)
     name = running(nodes, f"{node.name}_running", run, each, monoid, node.shape, by, definition.at)
-    if monoid == "max":
-        peaks[name] = peak
+    if monoid in ("max", "min"):
+        peaks[name] = Peak(peak, monoid, found.end if found.reverse else steps.start, found.reverse, inclusive)
     read = Access(name, (*(Term.of(d.symbol) for d in outer), _entry(found, inclusive)))
-    if divisor is not None:
-        below = emitted(nodes, node, definition, f"{node.name}_divisor", divisor)
+    if outer_factor is not None:
+        by = emitted(nodes, node, definition, f"{node.name}_factor", outer_factor)
         shaped = nodes.add(f"{node.name}_total", node, definition, "broadcast", (read,), shape=node.shape)
-        return Definition(definition.domain, "div", (shaped, below), {}, definition.at)
+        if wide != node.dtype:
+            shaped = nodes.add(f"{node.name}_total", node, definition, "cast", (shaped,), dtype=node.dtype)
+        return Definition(definition.domain, "mul", (shaped, by), {}, definition.at)
     if wide != node.dtype:
         return Definition(definition.domain, "cast", (read,), {"dtype": node.dtype}, definition.at)
     return Definition(definition.domain, "broadcast", (read,), {"shape": node.shape}, definition.at)
@@ -284,34 +285,43 @@ def _entry(found: Ranged, inclusive: bool) -> Term:
     return found.end - 1 if inclusive else found.end
 
 
-def _divided(nodes: Nodes, found: Ranged, element: Element) -> tuple[Element, Element | None]:
-    """An element without a divisor that is one number for all elements of a reader; and that divisor."""
-    if isinstance(element, Made) and element.op == "div":
-        above, below = element.operands
-        if PLACE not in symbols_of(below) and symbols_of(below) & found.gone and is_scalar(nodes, below):
-            return above, below
-    if isinstance(element, Made) and element.op in ("einsum", "mul"):
-        for number, operand in enumerate(element.operands):
-            above, divisor = _divided(nodes, found, operand)
-            if divisor is not None:
-                operands = (*element.operands[:number], above, *element.operands[number + 1 :])
-                return Made(element.op, operands, element.attributes), divisor
-    return element, None
-
-
-def _weighted(
-    nodes: Nodes, found: Ranged, element: Element, peaks: Mapping[str, Element]
-) -> tuple[Element, Element] | None:
-    """The newest element of each entry and the factor of those before, where weights change alike for all elements."""
-    edge = found.steps.start if found.reverse else found.end - 1  # the step of the newest element
+def _separated(nodes: Nodes, found: Ranged, element: Element, peaks: dict[str, Peak]) -> Separated | None:
+    """A sum whose elements change with the reader, as one of elements that do not, or that change alike."""
     if len(found.gone) > 1:
         return None
     (symbol,) = found.gone
+    edge = found.steps.start if found.reverse else found.end - 1  # the step of the newest element
     if not edge.linear_in(symbol) or edge.coefficient(symbol) != 1:
         return None
+    how = Separation(nodes, PLACE, found.gone, edge, EDGE, 1 if found.reverse else -1, found.known, peaks)
+    # First with what the reader has stored as it is; then with all of it in view, as weights are found.
+    read = Elements(nodes, pair=found.gone | {PLACE})
+    stored = found.summed.element(read, found.definition, Term.of(PLACE) - found.steps.start)
+    for seen in (stored, element):
+        if seen is None:
+            continue
+        parts = separated(how, seen) or Separated(seen, None)
+        if not symbols_of(parts.inner) & found.gone:
+            return parts
+        weighted = _weighted(nodes, found, parts.inner, edge - Term.of(symbol), symbol, peaks)
+        if weighted is not None:
+            inner, factor = weighted
+            return Separated(inner, parts.outer, factor if parts.ratio is None else Made("mul", (factor, parts.ratio)))
+    return None
+
+
+def _weighted(
+    nodes: Nodes, found: Ranged, element: Element, ahead: Term, symbol: Symbol, peaks: Mapping[str, Peak]
+) -> tuple[Element, Element] | None:
+    """The newest element of each entry and the factor of those before, where weights change alike for all elements.
+
+    The newest element is `ahead` of the reader's step.
+    """
+    begin = found.end if found.reverse else found.steps.start
     # The reader as a function of its newest element.
-    element = renamed(element, {symbol: Term.of(EDGE) - (edge - Term.of(symbol))})
-    factor = Weights(nodes, EDGE, PLACE, found.node.dtype, peaks).quotient(element, 1 if found.reverse else -1)
+    element = renamed(element, {symbol: Term.of(EDGE) - ahead})
+    weights = Weights(nodes, EDGE, PLACE, found.node.dtype, begin, peaks)
+    factor = weights.quotient(element, 1 if found.reverse else -1)
     return None if factor is None else (renamed(element, {EDGE: Term.of(PLACE)}), factor)
 
 

@@ -8,7 +8,8 @@ is zero, `0 ** 0` is one, as it is at the first element.
 
 In `exp(x[u] - m[t])` with m the greatest of the same elements so far, as in a softmax, every weight is multiplied by
 `exp(m[t - 1] - m[t])`, which is at most one: online softmax (Milakov and Gimelshein). Infinite maxima must count as a
-number, as in `pr.softmax` and `pr.logsumexp`; a sum of zeros then stays zero whatever the factor.
+number, as in `pr.softmax` and `pr.logsumexp`; a sum of zeros then stays zero whatever the factor. In `x[u] == m[t]`,
+which says where the greatest is, it is multiplied by `m[t - 1] == m[t]`: a new maximum has no equal before it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,26 @@ SHAPING = frozenset({"broadcast", "reshape"})
 
 
 @dataclass(frozen=True)
+class Peak:
+    """A running maximum or minimum: of which elements, from where on, and which way."""
+
+    element: Element
+    monoid: str
+    begin: Term
+    reverse: bool
+    inclusive: bool
+
+
+@dataclass(frozen=True)
 class Weights:
-    """Elements whose weights change with a symbol; `fixed` numbers the elements."""
+    """Elements whose weights change with a symbol; `fixed` numbers the elements, which begin at `begin`."""
 
     nodes: Nodes
     symbol: Symbol
     fixed: Symbol
     dtype: np.dtype
-    peaks: Mapping[str, Element] = field(default_factory=dict)  # running maxima, and of which elements
+    begin: Term | None = None
+    peaks: Mapping[str, Peak] = field(default_factory=dict)  # running maxima and minima by name
 
     def quotient(self, element: Element, by: int) -> Element | None:
         """The element divided by itself with the symbol moved by one step, which depends on neither symbol.
@@ -45,7 +58,7 @@ class Weights:
         None where that differs from element to element, or is not known.
         """
         if self.symbol not in symbols_of(element):
-            return _constant(1, self.dtype)
+            return number(1, self.dtype)
         if not isinstance(element, Made):
             return None
         if element.op in ("mul", "div"):
@@ -60,6 +73,8 @@ class Weights:
         if element.op in SHAPING:
             inner = self.quotient(element.operands[0], by)
             return None if inner is None else self._shaped(element, inner)
+        if element.op == "cast":
+            return self._tied(element, by)
         if element.op not in ("pow", "exp"):
             return None
         if element.op == "exp" and (found := self._peaked(element.operands[0], by)) is not None:
@@ -80,22 +95,35 @@ class Weights:
         if not isinstance(exponent, Made) or exponent.op != "sub":
             return None
         own, peak = exponent.operands
+        if not self._is_peak(own, peak, by, "max"):
+            return None
+        least = Made("exp", (Made("sub", (self._before(peak, by), peak)),))
+        return Made("minimum", (least, number(1, self.dtype)))  # beside a maximum that counts as a number
+
+    def _tied(self, element: Made, by: int) -> Element | None:
+        """The quotient of comparisons of elements with the greatest of them, as numbers."""
+        inner = element.operands[0]
+        if not isinstance(inner, Made) or inner.op != "eq":
+            return None
+        for own, peak in (inner.operands, inner.operands[::-1]):
+            if self._is_peak(own, peak, by):
+                return Made("cast", (Made("eq", (self._before(peak, by), peak)),), element.attributes)
+        return None
+
+    def _before(self, peak: Element, by: int) -> Element:
+        """The maximum without the newest element."""
+        return renamed(peak, {self.symbol: Term.of(self.symbol) + by})
+
+    def _is_peak(self, own: Element, peak: Element, by: int, monoid: str | None = None) -> bool:
+        """Whether one is the greatest of the others, from the same on and up to the symbol; `monoid` None is either."""
         if self.symbol in symbols_of(own) or self.fixed in symbols_of(peak):
-            return None
-        reads = [part for part in walk(peak) if isinstance(part, Access) and self.symbol in part.symbols]
-        shaped = _plain(peak)
-        guarded = isinstance(shaped, Made) and shaped.op == "select" and _plain(shaped.operands[1]) in reads
-        finite = _plain(shaped.operands[0]) if isinstance(shaped, Made) and guarded else None
-        if not isinstance(finite, Made) or finite.op != "isfinite" or _plain(finite.operands[0]) not in reads:
-            return None
-        if len(set(reads)) != 1 or reads[0].steps[-1] is not Term.of(self.symbol):
-            return None
-        of = self.peaks.get(reads[0].source)
-        if of is None or not _same(of, own):
-            return None
-        before = renamed(peak, {self.symbol: Term.of(self.symbol) + by})
-        least = Made("exp", (Made("sub", (before, peak)),))
-        return Made("minimum", (least, _constant(1, self.dtype)))  # beside a maximum that counts as a number
+            return False
+        read = guarded(peak, self.symbol, monoid is not None)
+        found = None if read is None else self.peaks.get(read.source)
+        if read is None or found is None or read.steps[-1] is not Term.of(self.symbol):
+            return False
+        alike = found.inclusive and found.reverse == (by > 0) and found.begin == self.begin
+        return alike and monoid in (None, found.monoid) and same(found.element, own)
 
     def _contracted(self, element: Made, by: int) -> Element | None:
         """The quotient of a contraction: of its one operand that changes, if that is a scalar or as the result."""
@@ -128,7 +156,7 @@ class Weights:
             return None
         if element.op == "index":
             value = Term.of(element.attributes["value"])
-            return _number(value.coefficient(self.symbol), dtype) if value.linear_in(self.symbol) else None
+            return _signed(value.coefficient(self.symbol), dtype) if value.linear_in(self.symbol) else None
         if element.op == "cast":  # of index values: what is read would have to be cast as well
             inner = self._slope(element.operands[0], dtype)
             return inner if inner is not None and all(isinstance(part, Made) for part in walk(inner)) else None
@@ -149,28 +177,32 @@ class Weights:
         return _combined(element.op, inner, element.operands[varying.index(False)])
 
 
-def is_scalar(nodes: Nodes, element: Element) -> bool:
-    """Whether an element is known to be one number; its lengths may not be shown to fit without more to go by."""
-    try:
-        return type_of(nodes, element).shape == ()
-    except ShapeError:
-        return False
+def guarded(peak: Element, symbol: Symbol, finite: bool) -> Access | None:
+    """What a maximum reads that changes with a symbol; `finite` asks for one that counts as a number where infinite."""
+    shaped = plain(peak)
+    if finite:
+        if not isinstance(shaped, Made) or shaped.op != "select":
+            return None
+        asked, shaped = plain(shaped.operands[0]), plain(shaped.operands[1])
+        if not isinstance(asked, Made) or asked.op != "isfinite" or plain(asked.operands[0]) != shaped:
+            return None
+    return shaped if isinstance(shaped, Access) and symbol in shaped.symbols else None
 
 
-def _plain(element: Element) -> Element:
+def plain(element: Element) -> Element:
     """An element without what only changes its shape."""
     while isinstance(element, Made) and element.op in SHAPING:
         element = element.operands[0]
     return element
 
 
-def _same(one: Element, other: Element) -> bool:
+def same(one: Element, other: Element) -> bool:
     """Whether two elements are the same, but for their shape."""
-    one, other = _plain(one), _plain(other)
+    one, other = plain(one), plain(other)
     if isinstance(one, Access) or isinstance(other, Access):
         return one == other
     alike = one.op == other.op and dict(one.attributes) == dict(other.attributes)
-    return alike and len(one.operands) == len(other.operands) and all(map(_same, one.operands, other.operands))
+    return alike and len(one.operands) == len(other.operands) and all(map(same, one.operands, other.operands))
 
 
 def _combined(op: str, left: Element, right: Element) -> Element:
@@ -184,11 +216,12 @@ def _negative(element: Element) -> Element:
     return element.operands[0] if isinstance(element, Made) and element.op == "neg" else Made("neg", (element,))
 
 
-def _number(value: int, dtype: np.dtype) -> Element:
-    return _constant(value, dtype) if value >= 0 else Made("neg", (_constant(-value, dtype),))
+def _signed(value: int, dtype: np.dtype) -> Element:
+    return number(value, dtype) if value >= 0 else Made("neg", (number(-value, dtype),))
 
 
-def _constant(value: int, dtype: np.dtype) -> Made:
+def number(value: int, dtype: np.dtype) -> Made:
+    """A constant."""
     return Made("constant", (), {"value": Array(np.array(value).astype(dtype))})
 
 

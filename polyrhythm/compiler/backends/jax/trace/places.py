@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops import Padded
-from polyrhythm.compiler.backends.jax.ops.padded import Start, fit_axis, moved
+from polyrhythm.compiler.backends.jax.ops.padded import Length, Start, fit, fit_axis, is_static, moved
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
 from polyrhythm.compiler.backends.jax.trace.scope import Scope
@@ -55,7 +55,8 @@ class Places(Scope):
         known = self.held.get((load.place, load.index)) if load.held else None
         if known is not None:
             shared = self.all_finite if self._is_shared(place, load, ()) else None
-            return Padded(known.array, self.lengths(load.type.shape), False, shared)
+            lengths = self.lengths(load.type.shape)
+            return Padded(_cut(known.array, lengths, ()), lengths, False, shared)
         array = state[load.place].array if apart is None else apart.arrays[self.remainder]
         fresh = load.zeros
         axes = list(self.order(place))  # the axes of the place that the array still has
@@ -82,7 +83,8 @@ class Places(Scope):
         shared = self.all_finite if self._is_shared(place, load, starts) else None
         begins = {left.index(axis): start for axis, start in starts.items()}
         ring = ring_of(self, place, load, left, array.shape) if shared is not None else None
-        return Padded(array, self.lengths(load.type.shape), fresh, shared, begins, ring=ring)
+        lengths = self.lengths(load.type.shape)
+        return Padded(_cut(array, lengths, begins), lengths, fresh, shared, begins, ring=ring)
 
     def all_finite(self, array: jax.Array) -> jax.Array:
         """Whether an array is finite in every lane: one answer, or both of what depends on it would be computed."""
@@ -217,6 +219,15 @@ class Places(Scope):
     def empty(self, place: Place) -> Padded:
         zeros = jnp.zeros(self.room(place), place.type.dtype)
         return Padded(spread_place(self, place, zeros), self.lengths(place.whole))
+
+
+def _cut(array: jax.Array, lengths: Sequence[Length], begins: Container[int]) -> jax.Array:
+    """The array with no more along axes whose length is known now: at the first step, `t + 1` is one."""
+    known = (
+        n if is_static(n) and axis not in begins else have
+        for axis, (n, have) in enumerate(zip(lengths, array.shape, strict=True))
+    )
+    return fit(array, tuple(known))
 
 
 def _put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array], mask: jax.Array | None) -> jax.Array:
