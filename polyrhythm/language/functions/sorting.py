@@ -37,6 +37,9 @@ __all__ = ["argsort", "interp", "median", "quantile", "searchsorted", "sort", "t
 FEW = 16
 """Up to so many places in a sorted vector are found by comparing with all of it."""
 
+SHORT = 64
+"""In longer vectors of known length places are found by bisection."""
+
 
 def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
     """The positions that sort x along an axis, as int32; equal elements keep their order and NaN comes last.
@@ -102,14 +105,13 @@ def searchsorted(sorted: TensorLike, values: TensorLike, side: Literal["left", "
         raise ShapeError(f"searchsorted in a value of shape {table.shape}", fix="give it a sorted vector")
     if side not in ("left", "right"):
         raise DTypeError(f"searchsorted knows no side {side!r}", fix='write side="left" or side="right"')
-    size = wanted.type.size
+    size, count = wanted.type.size, table.type.shape[0]
+    if count.is_constant and count.constant > SHORT:
+        return _bisected(table, wanted, side, count.constant)
     if size.is_constant and size.constant <= FEW:
-        sought = unsqueeze(wanted, -1)
-        unordered = isnan(sought)
-        before = (table < sought) | (unordered & ~isnan(table)) if side == "left" else (table <= sought) | unordered
-        return sum(cast(before, INT32), -1)
+        return sum(cast(_is_before(table, unsqueeze(wanted, -1), side), INT32), -1)
     # One stable order of both: the vector's elements that come before a value are those to be counted.
-    places, count = flat(wanted), table.type.shape[0]
+    places = flat(wanted)
     both = concat([table, places] if side == "right" else [places, table])
     order = argsort(both)
     first = count if side == "right" else size
@@ -118,6 +120,26 @@ def searchsorted(sorted: TensorLike, values: TensorLike, side: Literal["left", "
     start = count if side == "right" else Term(0)
     own = apply("slice", argsort(order), starts=(start,), lengths=(size,), steps=(1,))
     return reshaped(take(counted, own, 0), wanted.type.shape)
+
+
+def _is_before(elements: Tensor, values: Tensor, side: str) -> Tensor:
+    """Whether elements come before values, which may be NaN, in a sorted vector."""
+    unordered = isnan(values)
+    if side == "left":
+        return (elements < values) | (unordered & ~isnan(elements))
+    return (elements <= values) | unordered
+
+
+def _bisected(table: Tensor, values: Tensor, side: str, count: int) -> Tensor:
+    """How many elements of a vector of known length come before each value: bit by bit, from the highest."""
+    found = apply("broadcast", cast(as_tensor(0), INT32), shape=values.type.shape)
+    step = 1 << count.bit_length() - 1
+    while step:
+        further = found + step
+        inside = further <= count
+        found = where(inside & _is_before(take(table, further - 1, 0), values, side), further, found)
+        step //= 2
+    return found
 
 
 def quantile(x: TensorLike, q: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:

@@ -21,6 +21,17 @@ def test_searchsorted_as_in_numpy(table: list[float], values: list[float], side:
     assert_close(on_constants(lambda a, v: pr.searchsorted(a, v, side), a, v), expected)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("count", [65, 100, 128])
+def test_searchsorted_in_a_long_vector(count: int, side: str) -> None:
+    random = np.random.default_rng(count)
+    a = np.sort(random.integers(0, 40, count).astype("float32"))
+    a[-2:] = np.inf, np.nan
+    v = np.array([[-1, 0, 3, 3.5], [39, 40, 41, 17], [np.inf, -np.inf, np.nan, 20]], "float32")
+    expected = np.searchsorted(a, v, side).astype("int32")  # type: ignore[call-overload]
+    assert_close(on_constants(lambda a, v: pr.searchsorted(a, v, side), a, v), expected)  # type: ignore[arg-type]
+
+
 def test_searchsorted_refuses() -> None:
     with pytest.raises(ShapeError, match="sorted vector"):
         pr.searchsorted(pr.ones((2, 2)), 1.0)

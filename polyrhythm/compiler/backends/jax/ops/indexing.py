@@ -33,6 +33,9 @@ from polyrhythm.compiler.ir import dtypes
 
 Array = jax.Array
 
+PAIRS_PER_PLACE = 4
+"""Updates are compared with each other where that takes no more comparisons than so many for each place of the base."""
+
 
 def _indices32(indices: Array) -> Array:
     """The indices as int32; those that do not fit stay larger than any length, or negative."""
@@ -153,7 +156,9 @@ def _scatter(operands: Sequence[Padded], attributes: Mapping[str, Any], result: 
         return _put(array, indices.array, values, axis, base.lengths[axis])
     targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
     if mode == "set" and not attributes["unique"]:
-        return _last_put(array, targets, values, axis)
+        if targets.size**2 > PAIRS_PER_PLACE * capacities[axis]:
+            return _last_put(array, targets, values, axis)
+        targets = _without_earlier(targets, capacities[axis])
     windows = (*range(axis), *range(axis + rank, values.ndim))
     dimensions = lax.ScatterDimensionNumbers(windows, (axis,), (axis,))
     combine = {"set": lax.scatter, "max": lax.scatter_max, "min": lax.scatter_min}[mode]
@@ -172,6 +177,16 @@ def _put(array: Array, index: Array, value: Array, axis: int, length: Length) ->
     chosen = lax.select(jnp.broadcast_to(inside, row.shape), row, now)
     written: Array = lax.dynamic_update_index_in_dim(array, chosen, place, axis)
     return written
+
+
+def _without_earlier(targets: Array, outside: int) -> Array:
+    """The targets of updates, but outside the base for those that a later one overwrites."""
+    count = targets.size
+    flat = lax.reshape(targets, (count,))
+    same = lax.eq(lax.broadcast_in_dim(flat, (count, count), (0,)), lax.broadcast_in_dim(flat, (count, count), (1,)))
+    later = np.triu(np.ones((count, count), bool), 1)
+    again = jnp.any(lax.bitwise_and(same, later), axis=1)
+    return lax.reshape(lax.select(again, lax.full_like(flat, outside), flat), targets.shape)
 
 
 def _last_put(array: Array, targets: Array, values: Array, axis: int) -> Array:
