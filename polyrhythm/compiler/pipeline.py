@@ -24,13 +24,13 @@ from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
 from polyrhythm.compiler.loops.stride_split import with_splits
 from polyrhythm.compiler.loops.unroll import expanded, marked
-from polyrhythm.compiler.passes import NAMES, Note, optimised
+from polyrhythm.compiler.passes import BEFORE_GRADIENTS, NAMES, Note, optimised
 from polyrhythm.compiler.passes.notes import Notes
-from polyrhythm.compiler.passes.simplify import contracted_first
 from polyrhythm.compiler.ragged import Rows, rectangular
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
 from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
 from polyrhythm.compiler.schedule.effects import contradiction
+from polyrhythm.compiler.schedule.fusion_notes import distribution_notes
 from polyrhythm.compiler.schedule.hoisting import notes_of
 from polyrhythm.compiler.schedule.schedule_refusal import refusal
 from polyrhythm.compiler.schedule.scheduler import Item, ScheduleError, schedule
@@ -106,16 +106,22 @@ def compile_tensors(
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()}, names)
-    first = Notes("simplify")
+    first = Notes(compiled_loops=compiled_loops)
+
+    def prepared(graph: Graph) -> Graph:
+        for name, change in BEFORE_GRADIENTS:
+            first.by = name
+            graph = graph if name in without else change(graph, first)
+        return graph
+
     with _timed(seconds, "check"):
-        prepared = partial(contracted_first, notes=first)
-        graph = completed(traced) if "simplify" in without else completed(traced, prepared)
+        graph = completed(traced, prepared)
         graph, rows = rectangular(graph)
     chosen = _declared(graph, chunks or {})
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
     with _timed(seconds, "passes"):
-        graph, notes = optimised(graph, without, compiled_loops=compiled_loops, at_once=at_once)
+        graph, notes = optimised(graph, without, compiled_loops=compiled_loops, at_once=at_once, tight=tight)
         notes = (*first, *notes)
     with _timed(seconds, "blocks"):
         blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
@@ -126,7 +132,7 @@ def compile_tensors(
     options = (*without, "lift"), compiled_loops, None, names, tight
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
-    tiles = tiling(graph, blocks, one_by_one, tight) if tiled else None
+    tiles = tiling(graph, blocks, one_by_one, tight, "distribute" not in without) if tiled else None
     try:
         ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
     except ScheduleError:
@@ -134,6 +140,7 @@ def compile_tensors(
             raise
         # The reads as they were checked have an order, by the very rankings that the check has found.
         return compile_tensors(outputs, effects, until, bounds, NAMES, compiled_loops, chunks, names, tight)
+    notes += distribution_notes(graph, blocks, ordered.schedule, tiles)
     for dim in at_once:
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, chosen[dim])
         if refused is not None:
@@ -223,7 +230,7 @@ def _ordered(
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
-        built = build(graph, blocks, items, storage)
+        built = build(graph, blocks, items, storage, compiled_loops and not {"mask", "vector"} & set(without))
         loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
     with _timed(seconds, "layout"):
         if compiled_loops:

@@ -136,6 +136,25 @@ BUGS: tuple[Bug, ...] = (
         "gradients",
     ),
     Bug(
+        "pairs: an element is recomputed at the step of its reader",
+        "polyrhythm.compiler.passes.pairs",
+        "taken[axis] = start",
+        "taken[axis] = start * 0",
+        "gradients",
+    ),
+    Bug(
+        "skew: diagonals that go up are counted from another one",
+        "polyrhythm.compiler.passes.skew",
+        "moved = row * self.slope + self.shift",
+        "moved = row * self.slope",
+    ),
+    Bug(
+        "skew: the cells of the last column are not defined",
+        "polyrhythm.compiler.passes.skew",
+        "ge(column, 0), lt(column, extents[how.gone])",
+        "ge(column, 0), lt(column + 1, extents[how.gone])",
+    ),
+    Bug(
         "carry: an iteration goes on from its own start",
         "polyrhythm.compiler.passes.carry",
         "at = (*(Term.of(symbol) for symbol in node.symbols[: found.outer]), *point)",

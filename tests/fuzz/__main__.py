@@ -25,7 +25,7 @@ from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
-from tests.fuzz.special import begun, hosted, paired, ragged, stopped, swept
+from tests.fuzz.special import aligned, attended, begun, hosted, paired, ragged, stopped, swept
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, subsets
 
 FOLDER = Path("build/fuzz")
@@ -155,6 +155,8 @@ def main() -> int:
         (hosted(), session.program, EACH // 4),
         (paired(), session.program, EACH // 4),
         (swept(), session.program, EACH // 4),
+        (aligned(), session.program, EACH // 4),
+        (st.tuples(attended(), subsets()), session.subset, EACH // 4),
     ]
     number = start
     while not session.over():

@@ -293,3 +293,64 @@ def swept(draw: Callable[[Any], Any]) -> Program:
     whole = ("y", Name("y")) if draws.chance(50) else ("last", last)
     bounds = (("N", draws.pick([3, 0, 1, 2])), ("T", draws.pick([4, 1, 2, 3, 9])), *((("B", 2),) if table else ()))
     return Program(dims, inputs, (y,), (), (whole,), bounds, draws.number(0, 3))
+
+
+@st.composite
+def attended(draw: Callable[[Any], Any]) -> Program:
+    """Rows of weights for the steps before, after, or all, and what they sum up: with gradients, values of pairs."""
+    draws = Draws(draw)
+    inputs = (InputDecl("x", (), (Span("t"),), "float32"), InputDecl("z", (), (Span("t"),), "float32"))
+    seen = draws.pick([Slice(Int(0), add(T, 1)), Slice(T, Sym("T")), Slice(), Slice(Int(0), T)])
+
+    def row(depth: int) -> Expr:
+        """A value for each step that is seen."""
+        if depth == 0:
+            return Apply(draws.pick(["*", "-"]), (Read(Name(draws.pick(["x", "z"])), (seen,)), Name("x")))
+        kind = draws.number(0, 2)
+        if kind == 0:
+            return Apply(draws.pick(["tanh", "sigmoid", "square"]), (row(depth - 1),))
+        if kind == 1:
+            return Apply(draws.pick(["+", "*"]), (row(depth - 1), row(depth - 1)))
+        return Apply("softmax", (row(depth - 1),), (0,))
+
+    values = Apply("*", (row(draws.number(1, 2)), Read(Name("z"), (seen,))))
+    outputs: tuple[tuple[str, Expr], ...] = (("y", Apply("sum", (values,), (0,))),)
+    return Program((DimDecl("t"),), inputs, (), (), outputs, (("T", draws.pick([4, 1, 2, 3])),), draws.number(0, 3))
+
+
+@st.composite
+def aligned(draw: Callable[[Any], Any]) -> Program:
+    """A table over two dims, or three, each cell of which reads neighbours along both, either way."""
+    draws = Draws(draw)
+    batched = draws.chance(30)
+    own = (B,) if batched else ()
+    spans = (*((Span("b"),) if batched else ()), Span("n"), Span("t"))
+    dims = (*((DimDecl("b"),) if batched else ()), DimDecl("n"), DimDecl("t"))
+    inputs = (InputDecl("x", (), (Span("t"),), "int32"), InputDecl("z", (), (Span("n"),), "int32"))
+    down, right = draws.pick([-1, 1, -1]), draws.pick([-1, 1, -1])
+
+    def neighbour(rows: int, columns: int) -> Expr:
+        """A cell elsewhere, and beyond the edges something else."""
+        row, column = add(Sym("n"), rows), add(T, columns)
+        value: Expr = Read(Name("c"), (*own, row, column))
+        edge = draws.pick([Literal(draws.number(0, 2)), Name("x"), Name("z")])
+        needed = (Compare("<", row, Sym("N")), Compare("<", column, Sym("T")))
+        for inside in (*needed, Compare(">=", row, Int(0)), Compare(">=", column, Int(0))):
+            value = Choose(inside, value, edge, ())
+        return value
+
+    # Along the row, from the row before, and perhaps from further: the column ahead of it makes rows worth more.
+    further = [(down, right), (2 * down, 0), (0, 2 * right), (down, -right), (down, 2 * right)]
+    reads = [(0, right), (down, 0), *(draws.pick(further) for _ in range(draws.number(0, 2)))]
+    made: Expr = Apply(draws.pick(["*", "-"]), (Name("x"), Name("z")))
+    for read in reads:
+        made = Apply(draws.pick(["+", "-", "maximum"]), (made, neighbour(*read)))
+    c = RecurrentDecl("c", (), spans, "int32", (Piece(None, Apply("%", (made, Literal(7)))),))
+    outputs: list[tuple[str, Expr]] = [("c", Name("c"))] if draws.chance(40) else []
+    if draws.chance(40):
+        along = draws.pick(["n", "t"])
+        outputs.append(("sums", Apply("sum", (Read(Name("c"), (Slice(),), (along,)),), (0,))))
+    if not outputs or draws.chance(50):
+        outputs.append(("d", Apply("+", (Name("c"), Name("z")))))
+    sizes = (("N", draws.pick([3, 1, 2, 4])), ("T", draws.pick([4, 1, 2, 5])), *((("B", 2),) if batched else ()))
+    return Program(dims, inputs, (c,), (), tuple(outputs), sizes, draws.number(0, 3))

@@ -49,6 +49,9 @@ SELECTED = -40
 ENTRY, EDGE = -50, -51
 """The step of an element of a running result, and that of the newest element of an entry."""
 
+DIAGONAL = -60
+"""A diagonal of two dims."""
+
 WINDOW = -100
 """The first step of an input that a run holds, and how many; of input n, WINDOW - 2 * n and the number below it."""
 

@@ -33,12 +33,19 @@ from polyrhythm.compiler.schedule.blocks import Block, Statement, definition_of,
 from polyrhythm.compiler.schedule.scheduler import Item, Loop, Member
 from polyrhythm.compiler.schedule.storage import Storage
 
+EDGE = 8
+"""The most steps at which the members of a vectorised loop may differ from the rest without a loop of their own."""
+
 
 def build(
-    graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item], storage: Mapping[str, Storage]
+    graph: Graph,
+    blocks: Mapping[str, Block],
+    items: Sequence[Item],
+    storage: Mapping[str, Storage],
+    masked: bool = False,
 ) -> ir.LoopProgram:
-    """The Loop IR of a scheduled program."""
-    builder = _Builder(graph, blocks, storage)
+    """The Loop IR of a scheduled program; `masked` says that vectorised loops have masks for a few steps at an edge."""
+    builder = _Builder(graph, blocks, storage, masked)
     required = (requirement.condition for requirement in graph.requirements)
     whole = conjunction(facts(frozenset(s for s in graph.symbols if s.kind != "dim")), *required)
     body = builder.items(items, {name: {} for name in blocks}, whole, large_bounds(builder.declared))
@@ -58,8 +65,8 @@ Joined = dict[str, dict[Symbol, Member]]
 
 
 class _Builder:
-    def __init__(self, graph: Graph, blocks: Mapping[str, Block], storage: Mapping[str, Storage]) -> None:
-        self.graph, self.blocks, self.storage = graph, blocks, storage
+    def __init__(self, graph: Graph, blocks: Mapping[str, Block], storage: Mapping[str, Storage], masked: bool) -> None:
+        self.graph, self.blocks, self.storage, self.masked = graph, blocks, storage, masked
         self.bounds = ordered(s for s in graph.symbols if s.kind != "dim")
         since = {symbol: declared.serial for declared, symbol in graph.declared.items()}
         self.declared = sorted(self.bounds, key=lambda bound: since.get(bound, 0))
@@ -158,6 +165,8 @@ class _Builder:
             segments = [Segment(*hull([span for spans in ranges.values() for span in spans], given), tuple(ranges))]
         else:
             segments = cut(loop.counter, ranges, given, nominal, weights)
+            if loop.parallel and not stops and self._is_edged(segments):
+                segments = [Segment(*hull([span for spans in ranges.values() for span in spans], given), tuple(ranges))]
         if len(segments) == 1 and not stops:
             spans = (span for found in ranges.values() for span in found)
             active = {name: inside[name] for name in ranges}
@@ -165,6 +174,19 @@ class _Builder:
             segments = [replace(segments[0], first=first, end=end)]
         for segment in segments:
             yield from self._segment(loop, segment, inside, given, nominal)
+
+    def _is_edged(self, segments: Sequence[Segment]) -> bool:
+        """Whether a vectorised loop is one but for a few steps at its edges, at which cheap members begin or end.
+
+        A loop for those steps would be a second copy of the body.
+        """
+        if not self.masked or len(segments) < 2:
+            return False
+        long = [s for s in segments if not (s.end - s.first).is_constant or (s.end - s.first).constant > EDGE]
+        if len(long) != 1:
+            return False
+        edges = {name for s in segments if s is not long[0] for name in s.active} - set(long[0].active)
+        return not any(self.blocks[name].launches for name in edges)
 
     def _ranges(self, loop: Loop, inside: Joined, given: Condition, nominal: Mapping[Symbol, int]) -> Ranges:
         """The ranges of the counter over which each member is active."""

@@ -17,12 +17,15 @@ from polyrhythm.compiler.passes.dead import drop_dead
 from polyrhythm.compiler.passes.lift import lift
 from polyrhythm.compiler.passes.narrow import narrow
 from polyrhythm.compiler.passes.notes import Note, Notes
+from polyrhythm.compiler.passes.pairs import recompute_pairs
 from polyrhythm.compiler.passes.predicate import predicate
 from polyrhythm.compiler.passes.ranges import accumulate_ranges
 from polyrhythm.compiler.passes.rename import renamed
+from polyrhythm.compiler.passes.routes import multiply_all
 from polyrhythm.compiler.passes.separate import separate
 from polyrhythm.compiler.passes.share import share
-from polyrhythm.compiler.passes.simplify import simplify
+from polyrhythm.compiler.passes.simplify import contracted_first, simplify
+from polyrhythm.compiler.passes.skew import skew
 from polyrhythm.compiler.passes.split import split
 from polyrhythm.compiler.passes.tables import one_table
 from polyrhythm.compiler.passes.windows import windows
@@ -34,10 +37,12 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead", drop_dead),
     ("copies", propagate_copies),
     ("simplify", simplify),
+    ("routes", multiply_all),
     ("windows", windows),
     ("narrow", narrow),
     ("share", share),
     ("contract", contract_sums),
+    ("pairs", recompute_pairs),
     ("tables", one_table),
     ("ranges", accumulate_ranges),
     ("accumulate", accumulate),
@@ -49,15 +54,21 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("carry", carry),
     ("separate", separate),
     ("split", split),
+    ("skew", skew),
     ("predicate", predicate),
     ("align", align),
 )
 """Every pass by its name, in order; some run twice."""
 
-LATER = ("hoist", "fuse", "tile", "unroll", "vector", "grow")
+BEFORE_GRADIENTS: tuple[tuple[str, Pass], ...] = (("routes", multiply_all), ("simplify", contracted_first))
+"""What is done before gradients are worked out, so that they have its shape, by the name of the pass it belongs to."""
+
+LATER = ("hoist", "fuse", "distribute", "tile", "mask", "unroll", "vector", "grow")
 """What is done after the graph: contractions leave recurrences (`schedule/hoisting.py`), operations become blocks
-(`schedule/blocks.py`), loops go over tiles (`schedule/tiles.py`), short loops are written out (`loops/unroll.py`),
-independent steps run at once and buffers grow with the steps (`loops/cost.py`, `loops/growth.py`)."""
+(`schedule/blocks.py`), what is not on the cycle of a recurrence leaves its loop (`schedule/distribution.py`), loops go
+over tiles (`schedule/tiles.py`), vectorised ones have masks at their edges (`loops/build.py`), short loops are written
+out (`loops/unroll.py`), independent steps run at once and buffers grow with the steps (`loops/cost.py`,
+`loops/growth.py`)."""
 
 NAMES = (*dict.fromkeys(name for name, _ in PASSES), *LATER)
 """The names by which passes can be left out."""
@@ -69,16 +80,17 @@ def optimised(
     inspect: Callable[[str, Graph], None] | None = None,
     compiled_loops: bool = False,
     at_once: frozenset[Symbol] = frozenset(),
+    tight: bool = False,
 ) -> tuple[Graph, tuple[Note, ...]]:
     """A checked graph after all passes but some, and what they did. `inspect` sees the graph after each.
 
     `compiled_loops` tells that the backend compiles loops, where a step costs no more than what it computes; the steps
-    of the dims in `at_once` are to run together.
+    of the dims in `at_once` are to run together; `tight` says that there is a memory budget.
     """
     unknown = sorted(set(without) - set(NAMES))
     if unknown:
         raise UnsupportedError(f"there is no pass {unknown[0]!r}", fix=f"leave out any of {', '.join(NAMES)}")
-    notes = Notes(compiled_loops=compiled_loops, at_once=at_once)
+    notes = Notes(compiled_loops=compiled_loops, at_once=at_once, tight=tight)
     for name, change in PASSES:
         if name not in without:
             notes.by = name
@@ -88,4 +100,4 @@ def optimised(
     return renamed(graph), tuple(notes)
 
 
-__all__ = ["NAMES", "PASSES", "Note", "optimised"]
+__all__ = ["BEFORE_GRADIENTS", "NAMES", "PASSES", "Note", "optimised"]

@@ -34,12 +34,14 @@ class Notes:
     """The notes of a run of the passes; `by` is the pass that is running.
 
     `compiled_loops` says that the backend compiles loops, so that a step costs no more than what it computes. `at_once`
-    are dims whose steps the user wants to run together: no pass makes them depend on each other.
+    are dims whose steps the user wants to run together: no pass makes them depend on each other. `tight` says that
+    there is a memory budget.
     """
 
     by: str = ""
     compiled_loops: bool = False
     at_once: frozenset[Symbol] = frozenset()
+    tight: bool = False
     notes: list[Note] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Note]:

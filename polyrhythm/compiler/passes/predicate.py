@@ -110,10 +110,10 @@ def _is_chosen(node: Node) -> bool:
 def _chosen(node: Node, serial: set[Symbol]) -> Definition | None:
     """The two definitions of a node as one, where one of them holds at a few steps of a dim that is not serial."""
     for one, other in (node.definitions, node.definitions[::-1]):
-        always = (part for part in _common(one.domain) if part.symbols & serial)
+        always = (part for part in _common(one.domain) if _is_peeled(part, serial, node))
         inside = conjunction(node.points, *always)
         here, there = (simplified(d.domain, inside) for d in (one, other))
-        if here.symbols & serial:
+        if any(_is_peeled(part, serial, node) for part in _compared(here)):
             continue
         edges = [d for d, where in ((other, there), (one, here)) if _is_edge(node, inside, where)]
         if edges:
@@ -122,6 +122,19 @@ def _chosen(node: Node, serial: set[Symbol]) -> Definition | None:
             operands = (*usual.operands, *edges[0].operands)
             return Definition(TRUE, "choose", operands, {"condition": condition, "shape": node.shape}, usual.at)
     return None
+
+
+def _compared(condition: Condition) -> tuple[Condition, ...]:
+    """The comparisons that a condition is made of."""
+    if isinstance(condition, Junction):
+        return tuple(found for part in condition.parts for found in _compared(part))
+    return (condition,)
+
+
+def _is_peeled(part: Condition, serial: set[Symbol], node: Node) -> bool:
+    """Whether a loop that goes step by step can be cut where a comparison begins to hold: if no other dim has a say."""
+    own = part.symbols & set(node.symbols)
+    return bool(own & serial) and own <= serial
 
 
 def _common(condition: Condition) -> set[Condition]:

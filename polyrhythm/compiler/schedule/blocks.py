@@ -9,6 +9,7 @@ bias for the distance of every earlier one would take as much room as there are 
 
 Contractions that a recurrence reads but does not feed, or that read but do not feed it, stay out of its block
 (`hoisting.py`), so that the scheduler can give them a loop of their own, in which all steps are one contraction.
+So does what makes little of much, if its reader comes after a loop over all steps: what it reads need not be stored.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Block:
 
     `node` is the tensor that the block is about, `piece_of` the same if the block is one definition of a recurrent
     tensor; `host` marks a call of a host function.
-    `apart` are the dims along which the block should run before or after a recurrence, all steps at once.
+    `apart` are the dims along which the block should run before or after a recurrence, all steps at once. A `wide`
+    block makes values whose size no constant limits, such as a weight for each earlier step. `launches` counts the
+    operations that XLA does not compute together with their readers.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Block:
     host: bool = False
     apart: frozenset[Symbol] = frozenset()
     node: str = ""
+    wide: bool = False
+    launches: int = 0
 
     @property
     def current(self) -> tuple[Term, ...]:
@@ -124,7 +129,10 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str
         host = node.definitions[number].op == "host"
         computed = _with_remade(graph, statements, remade)
         piece = name if node.recurrent else None
-        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, apart.get(name, frozenset()), name)
+        own = apart.get(name, frozenset())
+        records = [graph[s.node].definitions[s.number].record for s in statements]
+        launches = sum(not (r.elementwise or r.repeats or r.free) and r.name != "reshape" for r in records)
+        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, own, name, _is_wide(node), launches)
     return blocks
 
 
@@ -201,15 +209,37 @@ def _homes(
             continue
         current = tuple(Term.of(symbol) for symbol in node.symbols)
         targets = set()
+        after = _after_all_steps(graph, readers, node)
         for name, number, access in readers[node.name]:
             reader = graph[name]
             same = reader.symbols == node.symbols and access.steps == current and not _external(reader)
             same = same and domains[name][number] is domains[node.name][0]
-            same = same and (node.name not in apart or apart.get(name) == apart[node.name])
+            same = same and (node.name not in apart or apart.get(name) == apart[node.name]) and name not in after
             targets.add(home.get((name, number)) if same else None)
         if len(targets) == 1 and None not in targets:
             home[node.name, 0] = targets.pop()  # type: ignore[assignment]
     return home
+
+
+def _is_wide(node: Node) -> bool:
+    return bool(node.symbols) and any(length.symbols for length in node.shape)
+
+
+def _after_all_steps(graph: Graph, readers: Mapping[str, list[tuple[str, int, Access]]], node: Node) -> set[str]:
+    """For a node that makes little of wide values: those that wait for all steps of something made of these."""
+    sources = {a.source for d in node.definitions for a in d.operands if not a.ranges and _is_wide(graph[a.source])}
+    if _is_wide(node) or not sources:
+        return set()
+    seen: set[tuple[str, bool]] = set()
+    waiting = [(name, False) for name in sources]
+    while waiting:
+        name, waited = waiting.pop()
+        for reader, _, access in readers[name]:
+            entry = reader, waited or access.steps != graph[name].current
+            if entry not in seen and reader != node.name:
+                seen.add(entry)
+                waiting.append(entry)
+    return {name for name, waited in seen if waited}
 
 
 def _first_results(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[str, str]:

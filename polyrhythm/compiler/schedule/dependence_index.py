@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
+from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.schedule.dependences import Dependence
 
 Numbered = tuple[int, Dependence]
@@ -27,6 +29,25 @@ class ByBlock:
     def out_of(self, name: str) -> Iterator[Dependence]:
         """What waits for a block."""
         return (d for _, d in self._out_of.get(name, ()))
+
+    @cached_property
+    def circular(self) -> frozenset[str]:
+        """The blocks of recurrences."""
+        readers = {name: [d.reader for _, d in entries] for name, entries in self._out_of.items()}
+        readers |= {name: [] for name in self._into if name not in readers}
+        parts = components(readers)
+        return frozenset(name for part in parts for name in part if len(part) > 1 or name in readers[name])
+
+    def around(self, names: Iterable[str], after: bool) -> set[str]:
+        """All that comes after some blocks, or before them."""
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            ends = {d.reader for d in self.out_of(name)} if after else {d.source for d in self.into(name)}
+            waiting += ends - found
+            found |= ends
+        return found
 
     def inside(self, names: set[str]) -> list[Dependence]:
         """The dependences among some blocks."""

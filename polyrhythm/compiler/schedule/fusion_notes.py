@@ -13,6 +13,7 @@ from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.scheduler import Item, Loop
+from polyrhythm.compiler.schedule.tiles import Tiling
 
 
 def notes_of(graph: Graph, blocks: Mapping[str, Block]) -> tuple[Note, ...]:
@@ -59,6 +60,22 @@ def tile_notes(graph: Graph, items: Sequence[Item]) -> Iterator[Note]:
                 what = f"{len(made)} blocks go {item.tile} steps of {dim} at a time and store a few such tiles"
                 yield Note("tile", "loop", made[0].at, what)
             yield from tile_notes(graph, item.body)
+
+
+def distribution_notes(
+    graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item], tiling: Tiling | None
+) -> tuple[Note, ...]:
+    """A note for each value that passes between a recurrence and a parallel loop beside it: what it takes to store."""
+    loops = {name: number for number, item in enumerate(items) if isinstance(item, Loop) for name in item.members}
+    found = []
+    for source, reader in tiling.distributed if tiling is not None else ():
+        if loops.get(source) != loops.get(reader):
+            node = graph[blocks[source].node]
+            what = f"stays out of the recurrence beside {described(graph[blocks[reader].node])}, all steps at once"
+            found.append(
+                Note("distribute", "loop", node.at, what, 0, -bytes_of(node), launches=blocks[source].launches)
+            )
+    return tuple(dict.fromkeys(found))
 
 
 def _at_the_point(node: Node, reader: Node, access: Access) -> bool:

@@ -31,6 +31,15 @@ from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependence_index import ByBlock
 from polyrhythm.compiler.schedule.dependences import Dependence
+from polyrhythm.compiler.schedule.distribution import (
+    is_cheap_to_keep,
+    is_kept,
+    left_by_others,
+    left_for_later,
+    lets_go,
+    most_steps_of,
+    reads_without_limit,
+)
 from polyrhythm.compiler.schedule.groups import Group, Joint, Order, Way, old_before_new
 from polyrhythm.compiler.schedule.shifts import Ranking, Ranks, Shifts, matched
 from polyrhythm.compiler.schedule.tiles import Tiling
@@ -414,16 +423,25 @@ class _Scheduler:
         keeps values for all steps in any case. In that case two parallel loops stay apart too unless they have the same
         steps: one would be cut into pieces. Contractions that are much faster for all steps at once stay out of the
         loop of a recurrence that reads them, or that they read (`hoisting.py`). What reads ranges without a limit of
-        values made before stays out too: those are kept whole, and its own take no more.
+        values made before stays out too: those are kept whole, and its own take no more. For the rest of what a loop
+        may be better without see `distribution.py`.
         """
         if self.first is not None:
             return True
         if not joint.early.parallel:
-            return not (joint.late.parallel and any(symbol in self.blocks[name].apart for name in target.members))
+            if not joint.late.parallel:
+                return True
+            apart = any(symbol in self.blocks[name].apart for name in target.members)
+            stored = is_kept(self.blocks, target, dims, joint.both.ranks, crossing)
+            left = left_by_others(self.blocks, fresh, joint.both.ranks, dims, dependences)
+            pays = is_cheap_to_keep(self.blocks, self.tiling, target, dependences, crossing, left)
+            return not (apart or stored or pays)
         steps = self._most_steps(fresh, symbol)
         if joint.both.parallel and symbol in self.inside:  # members of one loop over a tile begin where the tile does
             ranks = joint.both.ranks
             return all((ranks[d.reader] - ranks[d.source].substitute(d.steps)) is ZERO for d in crossing)
+        if joint.both.parallel and lets_go(self.blocks, fresh, target, symbol, dependences):
+            return False
         if joint.both.parallel:
             pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
             return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
@@ -443,13 +461,14 @@ class _Scheduler:
             return False
         ranks = joint.both.ranks
         incoming = (d for name in fresh.members for d in dependences.into(name) if d.source not in ranks)
-        if any(_reads_without_limit(d, symbol) for d in incoming):
+        if any(reads_without_limit(d, symbol) for d in incoming):
             return False
         for d in crossing:
             longest = least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition)
             if longest is None or self._is_most(dims, ranks, d, longest):
                 return False
-        return True
+        left = left_for_later(self.blocks, self.tiling, fresh, target, dependences)
+        return not is_cheap_to_keep(self.blocks, self.tiling, fresh, dependences, crossing, left)
 
     def _steps(self, name: str, symbol: Symbol) -> Condition:
         """The steps of a dim that a block has."""
@@ -460,15 +479,7 @@ class _Scheduler:
 
     def _most_steps(self, group: Group, symbol: Symbol) -> int | None:
         """The most steps that a member has along a dim; None where there is no limit."""
-        most = 0
-        for name in group.members:
-            block = self.blocks[name]
-            if symbol in block.dims:
-                steps = most_steps(block.domain, symbol)
-                if steps is None:
-                    return None
-                most = max(most, steps)
-        return most
+        return most_steps_of(self.blocks, group, symbol)
 
     def _tensors(self, group: Group) -> set[str]:
         """The tensors that a group makes."""
@@ -581,12 +592,3 @@ def still_open(among: Iterable[Dependence], members: Mapping[str, Member]) -> It
         condition = conjunction(d.condition, eq(distance, 0))
         if not solutions(condition).is_empty:
             yield replace(d, condition=condition)
-
-
-def _reads_without_limit(dependence: Dependence, symbol: Symbol) -> bool:
-    """Whether a block reads a range along a dim that goes back, or ahead, as far as there are steps."""
-    step = dependence.steps.get(symbol)
-    if step is None or all(s.kind != "dim" or s is symbol for s in step.symbols):
-        return False
-    behind = Term.of(symbol) - step
-    return any(least(way, dependence.condition) is None for way in (behind, -behind))

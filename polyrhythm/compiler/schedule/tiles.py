@@ -19,8 +19,8 @@ is monotonic, and within a tile the loops are in an order of their dependences. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Graph, Node
@@ -48,17 +48,27 @@ class Tiling:
 
     `widths` has the bytes of the widest value of each block at one step; blocks of unknown width are not in it. `held`
     has the bytes that inputs and outputs over some dims take at each step of them; empty where memory comes first.
+    `distributes` allows loops beside recurrences (`distribution.py`); `distributed` are the reads between those found.
     """
 
     stored: frozenset[str]
     untiled: frozenset[Symbol]
     widths: Mapping[str, int]
     held: Mapping[frozenset[Symbol], int]
+    distributes: bool = True
+    distributed: dict[tuple[str, str], None] = field(default_factory=dict)
 
-    def is_affordable(self, blocks: Iterable[Block]) -> bool:
-        """Whether all steps of what some blocks make take little beside what a call holds anyway."""
-        held = [(self.widths.get(block.name), self.held.get(frozenset(block.dims), 0)) for block in blocks]
-        return all(width is not None and width <= SHARE * most for width, most in held)
+    def is_affordable(self, blocks: Iterable[Block], beside: Iterable[Block] = ()) -> bool:
+        """Whether all steps of what some blocks make take little beside what a call holds anyway.
+
+        What the blocks `beside` them make is stored too.
+        """
+        held = dict(self.held)
+        for block in beside if held else ():
+            over = frozenset(block.dims)
+            held[over] = held.get(over, 0) + self.widths.get(block.name, 0)
+        sizes = ((self.widths.get(block.name), held.get(frozenset(block.dims), 0)) for block in blocks)
+        return all(width is not None and width <= SHARE * most for width, most in sizes)
 
     def steps(self, names: Iterable[str]) -> int:
         """The steps of a tile of some blocks, a power of two; 0 if they are too wide to be tiled."""
@@ -66,20 +76,24 @@ class Tiling:
         steps = min(STEPS, 1 << (BYTES // max(1, widest)).bit_length() - 1) if widest <= BYTES else 0
         return steps if steps >= min(FEWEST, STEPS) else 0
 
-    def is_stored(self, block: Block, ranks: Mapping[str, Term], dependences: ByBlock) -> bool:
-        """Whether all steps of what a block makes are stored anyway, if blocks with ranks are in a loop with it."""
+    def is_read_later(self, block: Block, inside: Container[str], dependences: ByBlock) -> bool:
+        """Whether all steps of what a block makes are stored for somebody else than some blocks."""
         if any(statement.node in self.stored for statement in block.statements):
             return True
-        for d in dependences.out_of(block.name):
-            if d.reader not in ranks:
-                if any(symbol.kind == "dim" for step in d.steps.values() for symbol in step.symbols):
-                    return True  # many of its steps, elsewhere
-            elif least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition) is None:
-                return True
-        return False
+        outside = (d for d in dependences.out_of(block.name) if d.reader not in inside)
+        return any(symbol.kind == "dim" for d in outside for step in d.steps.values() for symbol in step.symbols)
+
+    def is_stored(self, block: Block, ranks: Mapping[str, Term], dependences: ByBlock) -> bool:
+        """Whether all steps of what a block makes are stored anyway, if blocks with ranks are in a loop with it."""
+        if self.is_read_later(block, ranks, dependences):
+            return True
+        inside = (d for d in dependences.out_of(block.name) if d.reader in ranks)
+        return any(least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition) is None for d in inside)
 
 
-def tiling(graph: Graph, blocks: Mapping[str, Block], untiled: Iterable[Symbol], tight: bool) -> Tiling:
+def tiling(
+    graph: Graph, blocks: Mapping[str, Block], untiled: Iterable[Symbol], tight: bool, distributes: bool = True
+) -> Tiling:
     """What may be tiled in a program; `tight` says that memory comes first."""
     widths: dict[str, int] = {}
     for name, block in blocks.items():
@@ -91,7 +105,8 @@ def tiling(graph: Graph, blocks: Mapping[str, Block], untiled: Iterable[Symbol],
         size = product(node.shape) * node.dtype.itemsize
         if not tight and (node.is_input or node.name in graph.outputs) and size.is_constant:
             held[frozenset(node.symbols)] = held.get(frozenset(node.symbols), 0) + size.constant
-    return Tiling(frozenset({*graph.outputs, *graph.effects}), frozenset({*untiled, *graph.until}), widths, held)
+    stored, whole = frozenset({*graph.outputs, *graph.effects}), frozenset({*untiled, *graph.until})
+    return Tiling(stored, whole, widths, held, distributes)
 
 
 def _most_bytes(node: Node) -> int | None:

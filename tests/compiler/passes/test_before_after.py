@@ -44,6 +44,16 @@ back: f32 over t < T = neg(scaled[t])
 y: f32 over t < T = neg(back[t])
 output y
 """,
+    "routes": """
+x: f32[8] over t < T = input(name="x")
+table: f32[3, 8, 8] = input(name="table")
+which: i32[2] over t < T = argsort(first[t], axis=0, descending=False)
+first: f32[2] over t < T = slice(x[t], starts=[0], lengths=[2], steps=(1,))
+own: f32[2, 8, 8] over t < T = take(table, which[t], axis=0)
+hidden: f32[2, 8] over t < T = einsum(x[t], own[t], spec="d,kdh->kh")
+y: f32[8] over t < T = einsum(hidden[t], own[t], spec="kh,khd->d")
+output y
+""",
     "narrow": """
 x: f32 over t < T = input(name="x")
 e: f32 over t < T = exp(x[0])
@@ -84,6 +94,17 @@ h: f32 over t < T recurrent
 y: f32 = reduce(h[0 +: T], monoid="sum", axes=(0,))
 output y
 """,
+    "pairs": """
+dim f < T
+x: f32 over t < T = input(name="x")
+row: f32[t + 1] over t < T = mul(x[t], x[0 +: t + 1])
+most: f32 over t < T = reduce(row[t], monoid="max", axes=(0,))
+weight: f32[t + 1] over t < T = sub(row[t], most[t])
+one: f32[1] over t < T, f < T where t <= f = slice(weight[f], starts=[t], lengths=[1], steps=(1,))
+element: f32 over t < T, f < T where t <= f = reshape(one[t, f], shape=())
+y: f32 over t < T = reduce(element[t, t +: T - t], monoid="sum", axes=(0,))
+output y
+""",
     "tables": """
 dim f < T
 u: f32 over t < T = input(name="u")
@@ -105,6 +126,23 @@ y: f32 over t < T recurrent
 last: f32 where T >= 1 = copy(y[T - 1])
 require T >= 1: "y[T - 1] may lie outside y"
 output last
+""",
+    "skew": """
+dim i < T
+x: f32 over t < T = input(name="x")
+up: f32 over i < T, t < T
+  when i >= 1: copy(c[i - 1, t])
+  when i == 0: copy(x[t])
+left: f32 over i < T, t < T
+  when t >= 1: copy(c[i, t - 1])
+  when t == 0: copy(x[i])
+both: f32 over i < T, t < T = sub(up[i, t], left[i, t])
+c: f32 over i < T, t < T recurrent = tanh(both[i, t])
+last: f32 where T >= 1 = copy(c[T - 1, T - 1])
+rows: f32 over t < T = reduce(c[0 +: T, t], monoid="sum", axes=(0,))
+require T >= 1: "c[T - 1, T - 1] may lie outside c"
+output last
+output rows
 """,
     "carry": """
 bound I
@@ -173,7 +211,10 @@ def test_every_pass_has_a_program() -> None:
 
 @pytest.mark.parametrize("name", BEFORE)
 def test_before_and_after(name: str, golden: Callable[[str, str], None]) -> None:
-    graph, notes = parse(STEPS + BEFORE[name]), Notes(name, compiled_loops=name in ("predicate", "windows"))
+    graph, notes = (
+        parse(STEPS + BEFORE[name]),
+        Notes(name, compiled_loops=name in ("predicate", "windows", "pairs", "routes", "skew")),
+    )
     verify(graph)
     changed = dict(PASSES)[name](graph, notes)
     verify(changed)

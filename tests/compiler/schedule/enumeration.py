@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependences import Dependence
@@ -21,11 +22,16 @@ Bounds = Mapping[str, int]
 
 
 def points_of(block: Block, bounds: Bounds) -> Iterator[Point]:
-    """Every point of a block; extents are at most one more than the largest bound."""
-    reach = range(max(bounds.values(), default=0) + 2)
-    for values in product(reach, repeat=len(block.dims)):
+    """Every point of a block."""
+    for values in product(*(reach(symbol, bounds) for symbol in block.dims)):
         if block.domain.evaluate(lookup(bounds, dict(zip(block.dims, values, strict=True)))):
             yield values
+
+
+def reach(symbol: Symbol, bounds: Bounds) -> range:
+    """The steps that a dim may have: at most one more than the largest bound, unless it counts diagonals of two."""
+    largest = max(bounds.values(), default=0)
+    return range(3 * largest + 3 if symbol.serial == serials.DIAGONAL else largest + 2)
 
 
 def lookup(bounds: Bounds, values: Mapping[Symbol, int]) -> Callable[[Symbol], int]:
@@ -37,10 +43,9 @@ def pairs(dependence: Dependence, blocks: Mapping[str, Block], bounds: Bounds) -
     """Every (source, reader) of a dependence."""
     reader, source = blocks[dependence.reader], blocks[dependence.source]
     positions = sorted({s for s in dependence.condition.symbols if s.kind == "dim"} - set(reader.dims), key=str)
-    reach = range(max(bounds.values(), default=0) + 2)
     found = set()
     for point in points_of(reader, bounds):
-        for more in product(reach, repeat=len(positions)):
+        for more in product(*(reach(symbol, bounds) for symbol in positions)):
             at = lookup(bounds, dict(zip([*reader.dims, *positions], [*point, *more], strict=True)))
             if dependence.condition.evaluate(at):
                 steps = tuple(dependence.steps[s].evaluate(at) for s in source.dims)

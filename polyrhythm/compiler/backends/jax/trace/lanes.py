@@ -39,7 +39,7 @@ from polyrhythm.compiler.loops.ir import (
     Compute,
     For,
     blocks_of,
-    walk,
+    sites,
 )
 from polyrhythm.compiler.loops.liveness import written
 from polyrhythm.errors import MemoryBudgetError
@@ -107,7 +107,7 @@ def _span(lowering: Lowering, loop: For, lanes: Views, first: Scalar) -> tuple[S
     not many more: what they read then lies at the same place for all.
     """
     count = lowering.capacity(loop.end - loop.first)
-    least = interval(loop.first, lowering.ranges)[0]
+    least = _floor(interval(loop.first, lowering.ranges)[0])
     ways = ways_over(lowering, loop)
     if ways > 1 and least.is_constant:
         # From the first slot on: what lanes read beside their own slot then lies beside it on the same device, or is
@@ -121,6 +121,22 @@ def _span(lowering: Lowering, loop: For, lanes: Views, first: Scalar) -> tuple[S
         if whole <= 2 * count:
             return least.constant, whole
     return first, count
+
+
+def _floor(term: Term) -> Term:
+    """A number that a term is not below, if it says so itself.
+
+    >>> from polyrhythm.compiler.ir.terms import fresh, maximum
+    >>> str(_floor(maximum(Term(0), 2 - Term.of(fresh("J")))))
+    '0'
+    """
+    if len(term.monomials) == 1 and not term.constant:
+        ((monomial, coefficient),) = term.monomials
+        atom = monomial[0]
+        if len(monomial) == 1 and coefficient == 1 and isinstance(atom, Extremum) and atom.which == "max":
+            numbers = [argument.constant for argument in atom.arguments if argument.is_constant]
+            return Term(max(numbers)) if numbers else term
+    return term
 
 
 def _run_chunk(
@@ -259,18 +275,22 @@ def most_lanes(lowering: Lowering, loop: For) -> int:
 
 
 def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
-    """The bytes of the largest value that one lane has to itself, and the computation that it belongs to."""
+    """The bytes of the largest value that one lane has to itself, and the computation that it belongs to.
+
+    Lanes of a loop inside have theirs together.
+    """
     ranges = dict(lowering.ranges)
-    for item in walk(loop.body):
-        if isinstance(item, For):
-            lowering.note_range(item)
     largest: tuple[int, Compute | None] = (0, None)
-    for block in blocks_of(loop.body):
-        types = {compute.result: compute.type for compute in block.body}
-        for compute in block.body:
+    for site in sites(loop.body):
+        together = 1
+        for inner in site.loops:
+            lowering.note_range(inner)
+            together *= lowering.capacity(inner.end - inner.first) if inner.lanes is not None else 1
+        types = {compute.result: compute.type for compute in site.block.body}
+        for compute in site.block.body:
             copied = copied_reads(lowering, loop, compute, types)
             for kind in (compute.type, *(load.type for load in copied)):
-                size = lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
+                size = together * lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
                 if size > largest[0]:
                     largest = (size, compute)
     lowering.ranges.clear()

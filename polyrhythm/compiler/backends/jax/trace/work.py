@@ -73,12 +73,14 @@ def work_of(lowering: Lowering, loop: For) -> Lanes:
     shared: dict[str, int] = {}
 
     for site in sites(loop.body):
-        repeats = 1
+        launches = repeats = 1
         for inner in site.loops:
             lowering.note_range(inner)
-            repeats *= _iterations(lowering, inner)
+            iterations = _iterations(lowering, inner)
+            launches *= 1 if inner.lanes is not None else iterations
+            repeats *= iterations
         count, moved = _block(lowering, loop, site.block, shared)
-        operations += repeats * count
+        operations += launches * count
         own += repeats * moved
     lowering.ranges.clear()
     lowering.ranges.update(ranges)
@@ -109,12 +111,14 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
 def copied_reads(lowering: Lowering, loop: For, compute: Compute, types: Mapping[str, TensorType]) -> list[Load]:
     """What steps that run at once have a copy of each, though it lies in one place: gathered, or masked.
 
-    What they read from different starts on is gathered. What they read up to different lengths is masked by each, if
-    the operation combines elements along that axis, and XLA stores what is masked. Of two operands that are contracted
-    only the smaller one is (see `ops/contraction.py`). `types` are those of the values of the block.
+    What they read from different starts on is gathered, unless it is as well read where it lies: by a contraction, to
+    the end of an axis. What they read up to different lengths is masked by each, if the operation combines elements
+    along that axis, and XLA stores what is masked. Of two operands that are contracted only the smaller one is (see
+    `ops/contraction.py`). `types` are those of the values of the block.
     """
     loads = [operand for operand in compute.operands if isinstance(operand, Load)]
-    found = [load for load in loads if is_gathered(load, loop.counter)]
+    in_place = compute.op == "einsum"
+    found = [load for load in loads if is_gathered(load, loop.counter, in_place)]
     if not any(n.symbols for load in loads for n in load.type.shape):
         return found
     kinds = tuple(o.type if isinstance(o, Load) else types[o.name] for o in compute.operands)
@@ -138,9 +142,19 @@ def _fused(op: str) -> bool:
     return known.elementwise or known.repeats or known.free or op == "reshape"
 
 
-def is_gathered(load: Load, counter: Symbol) -> bool:
-    """Whether steps that run at once read from different starts on: XLA then copies what each of them reads."""
-    return any(isinstance(entry, Steps) and counter in entry.start.symbols for entry in load.index)
+def is_gathered(load: Load, counter: Symbol, in_place: bool = False) -> bool:
+    """Whether steps that run at once read from different starts on: XLA then copies what each of them reads.
+
+    `in_place` says that ranges which end alike are read where they lie.
+    """
+    starts = (entry for entry in load.index if isinstance(entry, Steps) and counter in entry.start.symbols)
+    return any(not (in_place and _ends_alike(entry, counter)) for entry in starts)
+
+
+def _ends_alike(entry: Steps, counter: Symbol) -> bool:
+    """Whether a range ends at the same place for all steps that run at once, as `x[t : T]` does."""
+    plain = entry.ring is None and entry.step == 1 and bool(entry.length.symbols)
+    return plain and counter not in (entry.start + entry.length).symbols
 
 
 def _follows(load: Load, loop: For) -> bool:

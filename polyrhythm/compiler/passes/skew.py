@@ -1,0 +1,219 @@
+"""Skew: a recurrence that goes along two dims is one over their antidiagonals, all of whose cells run at once.
+
+In an alignment, `c[i, j]` reads `c[i - 1, j]`, `c[i, j - 1]` and `c[i - 1, j - 1]`: whichever dim is the outer loop,
+the steps of the inner one come one after the other. Along `d = i + j` every read goes back, so that a loop over d is
+the only one whose iterations wait for each other, and the cells of a diagonal are independent: I + J steps, vectorised,
+instead of I * J. Here the dim j of all nodes of the recurrence becomes d, a skewing (Wolfe, 1986; Lamport's hyperplane
+method, 1974), and the rest of the compiler sees a recurrence over one dim. Backends that interpret loops go cell by
+cell in any case.
+
+Legal because `(i, j)` and `(d = j + a * i, i)` name the same points: definitions, domains and reads are written in the
+new steps, and nothing else changes. Whether it is of use is asked of the rankings: the loops that go step by step must
+be fewer than before (`analysis/ranks.py`). Readers that want several rows at once, and outputs, read a copy by rows.
+
+It takes the storage of a parallelogram, (I + J) x I instead of I x J, where all cells are stored. Elementwise
+operations whose results only the recurrence reads go along with it, and are not stored at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, most_steps
+from polyrhythm.compiler.analysis.well_founded import Statement, reads_within
+from polyrhythm.compiler.ir import serials
+from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge, lt
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
+from polyrhythm.compiler.ir.reads import roots
+from polyrhythm.compiler.ir.sets import facts
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, maximum
+from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.passes.notes import Notes
+from polyrhythm.compiler.passes.predicate import circles_of
+from polyrhythm.compiler.passes.rewriting import Nodes, substituted
+
+SLOPES = (1, -1, 2, -2)
+"""How many steps of one dim a step of the other may be worth."""
+
+
+def skew(graph: Graph, notes: Notes) -> Graph:
+    """The graph with recurrences over two dims as recurrences over their antidiagonals, where those run at once."""
+    for circle in circles_of(graph) if notes.compiled_loops else ():
+        found = _skewing(graph, circle, notes)
+        if found is not None:
+            at = next((graph[name].at for name in sorted(circle) if graph[name].recurrent), None)
+            what = f"goes along {found.wave}, all {found.kept} of a diagonal at once"
+            notes.did("wavefront", at, what)
+            graph = _skewed(graph, circle | _feeding(graph, circle, found), found)
+    return graph
+
+
+@dataclass(frozen=True)
+class Skewing:
+    """The dim `gone` as `diagonal = gone + slope * kept + shift`."""
+
+    kept: Symbol
+    gone: Symbol
+    slope: int
+    diagonal: Symbol
+    shift: Term
+    extent: Term
+
+    @property
+    def wave(self) -> Term:
+        """The number of the diagonal of a point."""
+        return Term.of(self.gone) + Term.of(self.kept) * self.slope + self.shift
+
+    @property
+    def there(self) -> dict[Symbol, Term]:
+        """The dim that is gone, in terms of the diagonal."""
+        return {self.gone: Term.of(self.diagonal) - Term.of(self.kept) * self.slope - self.shift}
+
+    def read(self, dims: tuple[Symbol, ...], steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
+        """The steps of a read of a skewed node; None where it takes several rows at once."""
+        by_dim = dict(zip(dims, steps, strict=True))
+        row, column = by_dim[self.kept], by_dim[self.gone]
+        if isinstance(row, Range):
+            return None
+        moved = row * self.slope + self.shift
+        along = Range(column.start + moved, column.length, column.step) if isinstance(column, Range) else column + moved
+        by_dim[self.diagonal] = along
+        return tuple(by_dim[symbol] for symbol in self.dims(dims))
+
+    def dims(self, dims: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
+        """The dims of a skewed node: the diagonal comes before what stays of the two."""
+        pair = iter((self.diagonal, self.kept))
+        return tuple(next(pair) if symbol in (self.kept, self.gone) else symbol for symbol in dims)
+
+
+def _skewing(graph: Graph, circle: frozenset[str], notes: Notes) -> Skewing | None:
+    """How a recurrence is skewed so that fewer loops go step by step; None if it is not."""
+    nodes = [graph[name] for name in sorted(circle)]
+    pairs = list(_pairs(graph, nodes, notes))
+    if not pairs:
+        return None
+    needs = reads_within(graph, set(circle))
+    dims = {end: graph[end[0]].symbols for need in needs for end in (need.reader, need.source)}
+    component = list(dims)
+    fewest = min(depths(component, needs, dims, lambda s: graph[s[0]].recurrent).values(), default=0)
+    if fewest < 2:
+        return None
+    for kept, gone in pairs:
+        for slope in SLOPES:
+            wave = Term.of(gone) + Term.of(kept) * slope
+            if _deepest(graph, component, needs, dims, gone, wave) == fewest - 1:
+                return _sized(nodes, kept, gone, slope)
+    return None
+
+
+def _deepest(
+    graph: Graph,
+    component: list[Statement],
+    needs: list[Need[Statement]],
+    dims: Mapping[Statement, tuple[Symbol, ...]],
+    gone: Symbol,
+    wave: Term,
+) -> int | None:
+    """How many loops go step by step, one inside the other, if the outermost goes along a wave."""
+    ways = (
+        depth_by(component, needs, dims, gone, dict.fromkeys(component, by), lambda s: graph[s[0]].recurrent)
+        for by in (wave, -wave)
+    )
+    return min((depth for depth in ways if depth is not None), default=None)
+
+
+def _pairs(graph: Graph, nodes: list[Node], notes: Notes) -> Iterator[tuple[Symbol, Symbol]]:
+    """Two dims that all nodes of a recurrence have, with many steps each, and nothing that fixes their order."""
+    for node in nodes:
+        if node.external or any(d.record.sited for d in node.definitions):
+            return
+    common = [s for s in nodes[0].symbols if all(s in node.symbols for node in nodes)]
+    fixed = {*graph.until, *notes.at_once}
+    extents = [(dim.symbol, dim.extent) for node in nodes for dim in node.dims]
+    fixed |= {symbol for symbol, extent in extents if any(s.kind == "dim" or s.over for s in extent.symbols)}
+    long = []
+    for symbol in common:
+        where = nodes[0].rectangle
+        steps = most_steps(conjunction(where, facts(where.symbols)), symbol)
+        if symbol not in fixed and (steps is None or steps > FEW_STEPS):
+            long.append(symbol)
+    for kept in long:
+        for gone in long:
+            if kept is not gone:
+                yield kept, gone
+
+
+def _feeding(graph: Graph, circle: frozenset[str], how: Skewing) -> set[str]:
+    """What only the recurrence reads, cell by cell, and is made by elementwise operations: it need not be stored."""
+    readers: dict[str, list[tuple[str, Access]]] = {node.name: [] for node in graph}
+    for node in graph:
+        for access in node.accesses:
+            readers[access.source].append((node.name, access))
+    kept, found = roots(graph), set()
+    for node in reversed(list(graph)):
+        plain = node.only is not None and (node.only.record.elementwise or node.only.record.repeats)
+        if not plain or node.name in kept or not {how.kept, how.gone} <= set(node.symbols):
+            continue
+        own = [name in circle or name in found for name, _ in readers[node.name]]
+        if own and all(own) and all(access.steps == node.current for _, access in readers[node.name]):
+            found.add(node.name)
+    return found - circle
+
+
+def _sized(nodes: list[Node], kept: Symbol, gone: Symbol, slope: int) -> Skewing | None:
+    """A skewing whose diagonals are counted from 0."""
+    most: dict[Symbol, Term] = {}
+    for node in nodes:
+        for dim in node.dims:
+            apart = dim.extent - most.setdefault(dim.symbol, dim.extent)
+            if dim.symbol in (kept, gone) and not apart.is_constant:
+                return None
+            if apart.is_constant and apart.constant > 0:
+                most[dim.symbol] = dim.extent
+    last = (most[kept] - 1) * abs(slope)
+    shift = last if slope < 0 else ZERO
+    diagonal = Symbol(f"{kept.name}_{gone.name}", "dim", serial=serials.DIAGONAL)
+    return Skewing(kept, gone, slope, diagonal, shift, maximum(ZERO, most[gone] + last))
+
+
+def _skewed(graph: Graph, circle: frozenset[str], how: Skewing) -> Graph:
+    nodes = Nodes(graph)
+    outside = roots(graph) & circle
+    names = {name: nodes.fresh(f"{name}_skewed") if name in outside else name for name in circle}
+    rows: dict[str, str] = {name: name for name in outside}
+
+    def read(access: Access) -> Access:
+        """A read, of what is skewed if it can be."""
+        if access.source not in circle:
+            return access
+        source = graph[access.source]
+        steps = how.read(source.symbols, access.steps)
+        if steps is not None:
+            return Access(names[access.source], steps)
+        rows.setdefault(access.source, nodes.fresh(f"{access.source}_rows"))
+        return Access(rows[access.source], access.steps)
+
+    for node in graph:
+        inside = node.name in circle
+        definitions = []
+        for definition in node.definitions:
+            moved = substituted(definition, how.there) if inside else definition
+            definitions.append(replace(moved, operands=tuple(read(access) for access in moved.operands)))
+        if not inside:
+            nodes.nodes[node.name] = replace(node, definitions=tuple(definitions))
+            continue
+        extents = {dim.symbol: dim.extent for dim in node.dims} | {how.diagonal: how.extent}
+        dims = tuple(NodeDim(symbol, extents[symbol]) for symbol in how.dims(node.symbols))
+        column = how.there[how.gone]
+        domain = conjunction(node.domain.substitute(how.there), ge(column, 0), lt(column, extents[how.gone]))
+        kind = TensorType(tuple(n.substitute(how.there) for n in node.shape), node.dtype)
+        made = replace(node, name=names[node.name], dims=dims, type=kind, definitions=tuple(definitions), domain=domain)
+        nodes.nodes[made.name] = made
+    for name, copy in rows.items():
+        node = graph[name]
+        steps = how.read(node.symbols, node.current)
+        assert steps is not None
+        same = Definition(TRUE, "copy", (Access(names[name], steps),), {}, node.at)
+        nodes.nodes[copy] = replace(node, name=copy, definitions=(same,), recurrent=False)
+    return nodes.done()

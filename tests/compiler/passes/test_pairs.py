@@ -1,0 +1,153 @@
+"""Elements of rows that other steps read are recomputed: gradients of attention without T x T of anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from tests.compiler.gradients.differences import check
+
+WIDTH = 3
+
+
+def _made() -> tuple[pr.Dim, pr.Bound, pr.Tensor, list[pr.Tensor]]:
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,), "float64")
+    weights = [pr.input(name, (WIDTH, WIDTH), dtype="float64") for name in ("wq", "wk", "wv")]
+    return t, T, x, weights
+
+
+def causal(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    return pr.softmax(k[0 : t + 1] @ q * 0.5, 0) @ v[0 : t + 1]
+
+
+def by_sums(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    score = (k[0 : t + 1] * q.unsqueeze(0)).sum(1)
+    share = pr.exp(score - score.max(0)) / pr.exp(score - score.max(0)).sum(0)
+    return (share.unsqueeze(1) * v[0 : t + 1]).sum(0)
+
+
+def whole(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    return pr.softmax(k[0:T] @ q, 0) @ v[0:T]
+
+
+def future(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    return pr.softmax(k[t:T] @ q, 0) @ v[t:T]
+
+
+def gates(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    """No statistics of rows at all."""
+    return pr.sigmoid(k[0 : t + 1] @ q) @ v[0 : t + 1]
+
+
+def distances(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    """Squared distances of features and of steps, and a mask."""
+    back = pr.value(t) - pr.arange(t + 1)
+    apart = pr.square(k[0 : t + 1] - q.unsqueeze(0)).sum(1)
+    share = pr.softmax(pr.where(back % 3 == 1, -np.inf, -apart - 0.1 * back), 0)
+    return share @ pr.tanh(v[0 : t + 1])
+
+
+def heads(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    """One head for each feature."""
+    share = pr.softmax(k[0 : t + 1] * q, 0)
+    return pr.einsum("sh,sh->h", share, v[0 : t + 1])
+
+
+SPELLINGS = [causal, by_sums, whole, future, gates, distances, heads]
+
+
+def _given(steps: int, scale: float = 1.0) -> dict[str, Any]:
+    random = np.random.default_rng(steps)
+    given = {name: random.normal(size=(WIDTH, WIDTH)) * scale for name in ("wq", "wk", "wv")}
+    return {"x": random.normal(size=(steps, WIDTH)), **given}
+
+
+def _gradients(spelling: Callable[..., pr.Tensor]) -> tuple[dict[str, pr.Tensor], pr.Bound]:
+    t, T, x, weights = _made()
+    y = spelling(x, *(x @ w for w in weights), t, T)
+    loss = pr.square(y)[0:T].sum((0, 1))
+    return {f"{n}": gradient for n, gradient in enumerate(pr.grad(loss, [x, *weights]))}, T
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_gradients_by_recomputed_elements(spelling: Callable[..., pr.Tensor]) -> None:
+    outputs, T = _gradients(spelling)
+    program = pr.compile(outputs, progress=False)
+    rules = {note.rule for note in program.compiled.notes if note.by == "pairs"}
+    assert rules == {"recompute-pairs"}
+    assert program.memory.peak({T: 20_000}) <= 2.2 * program.memory.peak({T: 10_000})
+    for steps in (0, 1, 2, 7):
+        want = pr.evaluate(outputs, _given(steps), {T: steps})
+        got = program(**_given(steps), bounds={T: steps})
+        for name in outputs:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("spelling", [causal, distances])
+def test_equal_to_differences(spelling: Callable[..., pr.Tensor]) -> None:
+    t, T, x, weights = _made()
+    loss = pr.square(spelling(x, *(x @ w for w in weights), t, T)).sum(0)
+    check(loss, x, "x", _given(4), {T: 4})
+
+
+def test_large_scores_beside_the_rows() -> None:
+    """What lanes compute for pairs that are not read may be infinite, and counts for nothing."""
+    outputs, T = _gradients(causal)
+    given = _given(40, scale=40.0)
+    given["x"] = given["x"] * np.linspace(0, 3, 40)[:, None]
+    want = pr.evaluate(outputs, given, {T: 40})
+    got = pr.compile(outputs, progress=False)(**given)
+    for name in outputs:
+        assert np.isfinite(want[name]).all()
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-7, atol=1e-7)
+
+
+def test_rows_that_are_outputs_are_stored() -> None:
+    _, T, x, (wq, wk, wv) = _made()
+    share = pr.softmax((x @ wk)[0:T] @ (x @ wq), 0)
+    gradient = pr.grad(pr.square(share @ (x @ wv)[0:T])[0:T].sum((0, 1)), wv)
+    rules = [note.rule for note in pr.compile({"a": gradient}, progress=False).compiled.notes if note.by == "pairs"]
+    stored = pr.compile({"a": gradient, "share": share}, progress=False)
+    assert rules
+    assert not [note for note in stored.compiled.notes if note.by == "pairs"]
+    want = pr.evaluate(gradient, _given(5), {T: 5})
+    np.testing.assert_allclose(stored(**_given(5))["a"], want, rtol=1e-9, atol=1e-12)
+
+
+def test_rows_with_a_limit_are_stored() -> None:
+    t, T = pr.dim("t", max=64)
+    x = pr.input("x", (WIDTH,), (t,))
+    y = pr.softmax(x[0 : t + 1] @ x, 0) @ x[0 : t + 1]
+    program = pr.compile(pr.grad(pr.square(y)[0:T].sum((0, 1)), x), progress=False)
+    assert not [note for note in program.compiled.notes if note.by == "pairs"]
+
+
+def test_a_gradient_of_a_gradient() -> None:
+    t, T, x, weights = _made()
+    q, k, v = (x @ w for w in weights)
+    loss = pr.square(causal(x, q, k, v, t, T))[0:T].sum((0, 1))
+    steep = pr.square(pr.grad(loss, weights[1])).sum((0, 1))
+    outputs = pr.grad(steep, [weights[0], weights[2]])
+    program = pr.compile({"a": outputs[0], "b": outputs[1]}, progress=False)
+    for steps in (1, 5):
+        want = pr.evaluate({"a": outputs[0], "b": outputs[1]}, _given(steps), {T: steps})
+        got = program(**_given(steps))
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-8, atol=1e-10)
+
+
+def test_a_budget_is_kept_by_fewer_rows_at_once() -> None:
+    """Of 4,096 steps the weights alone would take 64 MB."""
+    outputs, _ = _gradients(causal)
+    steps = 4096
+    given = _given(steps)
+    tight = pr.compile(outputs, memory_budget="16MB", progress=False)
+    free = pr.compile(outputs, progress=False)
+    assert tight.memory.peak({"T": steps}) <= 16e6
+    for name, array in free(**given).items():
+        np.testing.assert_allclose(tight(**given)[name], array, rtol=1e-7, atol=1e-9)
