@@ -1,6 +1,7 @@
 """`python -m benchmarks.ablation [--quick] [NAME ...]`: every pass left out in turn; what that costs.
 
-Programs: REINFORCE, PPO, causal and windowed decoding, training convolutions and an LSTM. Each is compiled as it is,
+Programs: REINFORCE, PPO, causal and windowed decoding, training convolutions and an LSTM, gradients of attention and
+alignments, experts. Each is compiled as it is,
 and once without each pass. Where leaving a pass out gives the same loops, nothing is measured. The others must return
 the same results; then they take turns. Beside the time: the peak of the plan and what XLA plans, XLA programs started
 by a call, loops and operations in the largest of them, and the seconds of our compiler and of XLA.
@@ -56,6 +57,10 @@ def subjects(quick: bool) -> dict[str, Callable[[], Subject]]:
         "window": lambda: decoding(steps, WINDOW),
         "convolutions": lambda: natural("convolutions by shifts, gradient", quick),
         "windows": lambda: natural("convolutions by windows, gradient", quick),
+        "attention": lambda: natural("causal attention, gradient", quick),
+        "alignment": lambda: natural("soft-DTW, gradient", quick),
+        "labels": lambda: natural("CTC, gradient", quick),
+        "experts": lambda: natural("top-k routing, taken", quick),
         "lstm": lambda: lstm(Shape(16, 2, 16) if quick else Shape(128, 16, 128)),
     }
 
@@ -87,7 +92,7 @@ def natural(name: str, quick: bool) -> Subject:
     row = rows()[name]
     steps = 64 if quick else row.steps
     given = {key: jnp.asarray(array) for key, array in row.given(steps).items()}
-    return Subject(f"{name}, T={steps}", row.outputs(), given, {"T": steps}, tolerance=row.tolerance)
+    return Subject(f"{name}, T={steps}", row.outputs(), given, dict(row.bounds(steps)), tolerance=row.tolerance)
 
 
 def lstm(shape: Shape) -> Subject:
