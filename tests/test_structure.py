@@ -8,7 +8,7 @@ import polyrhythm as pr
 from tests.structure import core_lines, cycles, modules
 
 MOST_LINES = 600
-MOST_CORE_LINES = 28_540
+MOST_CORE_LINES = 28_780
 """Of the compiler core, by `make count`. It grows by what features need: raise it on purpose, lower it when you can."""
 
 MOST_OPTIONS = 14

@@ -107,8 +107,20 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "ranges: what a reader divides its elements by is multiplied",
         "polyrhythm.compiler.passes.factors",
-        'yield from self._factors(right, below != (element.op == "div"))',
-        "yield from self._factors(right, below)",
+        'yield from self.factors(right, below != (element.op == "div"))',
+        "yield from self.factors(right, below)",
+    ),
+    Bug(
+        "ranges: sums about a centre do not move with it",
+        "polyrhythm.compiler.passes.centred",
+        'before = Made("sub", (renamed(centre, self.run.before), centre))',
+        'before = Made("sub", (centre, centre))',
+    ),
+    Bug(
+        "ranges: of equal elements the last is the greatest",
+        "polyrhythm.compiler.passes.positions",
+        'newer = add("and", add("ne", peak.here, older), add("eq", older, older))',
+        'newer = add("eq", peak.definitions[0].operands[0], peak.here)',
     ),
     Bug(
         "windows: a run of powers of two is combined with itself",

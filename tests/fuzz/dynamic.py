@@ -163,6 +163,8 @@ class Dynamic(Reader):
         x, needs = rows.expr, rows.needs
         if dtype == "float32" and len(shape) == 1 and self.chance(15):
             return self.finish(scope, Apply("ridge", (Apply("clip", (x,), (-2.0, 2.0)),)), needs, dtype, shape)
+        if dtype == "float32" and self.chance(12):
+            return self.centred(scope, rows, dtype, shape)
         if dtype == "float32":
             op = self.pick(["sum", "mean", "max", "logsumexp", "min"])
             if op != "sum":
@@ -186,6 +188,18 @@ class Dynamic(Reader):
                 shape,
             )
         return self.finish(scope, Apply(op, (x,), (0,)), needs, dtype, shape)
+
+    def centred(self, scope: Scope, rows: Rows, dtype: str, shape: Shape) -> Expr:
+        """A sum of differences from what all of them make together, or of their squares, as in a variance."""
+        filled = self.filled(rows, rows.needs)
+        x = Apply("clip", (rows.expr,), (-2.0, 2.0))
+        centre = Apply("sum" if filled is None else self.pick(["mean", "max", "sum"]), (x,), (0,))
+        pair = (x, centre) if self.chance(50) else (centre, x)
+        apart = Apply("-", pair)
+        weighted = apart if self.chance(40) else Apply("*", (apart, apart))
+        return self.finish(
+            scope, Apply("sum", (weighted,), (0,)), rows.needs if filled is None else filled, dtype, shape
+        )
 
     def filled(self, rows: Rows, needs: tuple[Condition, ...]) -> tuple[Condition, ...] | None:
         """The conditions with the one that there is something to reduce; None if nobody knows."""

@@ -73,7 +73,7 @@ class Separation:
         inner: list[Factor] = []
         outer: list[Factor] = []
         ratios: list[Element] = []
-        for factor in self._factors(element):
+        for factor in self.factors(element):
             cut = self._cut(factor) if factor.symbols >= self.readers | {self.place} else None
             if cut is not None:
                 outer.append(Factor(cut[0]))
@@ -87,20 +87,28 @@ class Separation:
         ratio = reduce(lambda a, b: Made("mul", (a, b)), ratios) if ratios else None
         dtype = type_of(self.nodes, element).dtype
         one = number(1, dtype)
-        return Separated(_product(inner, one), _product(outer, one), ratio)
+        return Separated(product(inner, one), product(outer, one), ratio)
 
-    def _factors(self, element: Element, below: bool = False) -> Iterator[Factor]:
+    def factors(self, element: Element, below: bool = False) -> Iterator[Factor]:
         """The factors of an element; the shape of each can be broadcast to that of the element."""
+        if isinstance(element, Made) and element.op == "neg":
+            yield Factor(Made("neg", (number(1, type_of(self.nodes, element).dtype),)))
+            yield from self.factors(element.operands[0], below)
+            return
+        if isinstance(element, Made) and element.op == "add" and element.operands[0] is element.operands[1]:
+            yield Factor(number(2, type_of(self.nodes, element).dtype), below)
+            yield from self.factors(element.operands[0], below)
+            return
         if isinstance(element, Made) and element.op in ("mul", "div"):
             left, right = element.operands
-            yield from self._factors(left, below)
-            yield from self._factors(right, below != (element.op == "div"))
+            yield from self.factors(left, below)
+            yield from self.factors(right, below != (element.op == "div"))
             return
         if isinstance(element, Made) and element.op in SHAPING:
-            found = list(self._factors(element.operands[0], below))
+            found = list(self.factors(element.operands[0], below))
             if len(found) > 1:
-                shape = self._shape(element.operands[0])
-                yield from (Factor(self._shaped(element, shape, one.element), one.below) for one in found)
+                shape = self.shape(element.operands[0])
+                yield from (Factor(self.shaped(element, shape, one.element), one.below) for one in found)
                 return
         if isinstance(element, Made) and element.op == "einsum" and len(element.operands) > 1:
             words, output = parse_spec(element.attributes["spec"])
@@ -108,19 +116,20 @@ class Separation:
                 scalar = words.index("")
                 left_words = [word for n, word in enumerate(words) if n != scalar]
                 others = tuple(operand for n, operand in enumerate(element.operands) if n != scalar)
-                yield from self._factors(element.operands[scalar], below)
+                yield from self.factors(element.operands[scalar], below)
                 spec = f"{','.join(left_words)}->{output}"
                 plain_copy = len(others) == 1 and left_words[0] == output
-                yield from self._factors(others[0] if plain_copy else Made("einsum", others, {"spec": spec}), below)
+                yield from self.factors(others[0] if plain_copy else Made("einsum", others, {"spec": spec}), below)
                 return
         yield Factor(element, below)
 
-    def _shape(self, element: Element) -> Shape:
+    def shape(self, element: Element) -> Shape:
+        """The shape of an element."""
         return type_of(self.nodes, element).shape
 
-    def _shaped(self, how: Made, shape: Shape, factor: Element) -> Element:
+    def shaped(self, how: Made, shape: Shape, factor: Element) -> Element:
         """A factor of what is reshaped or broadcast, in the new shape; a scalar fits as it is."""
-        own = self._shape(factor)
+        own = self.shape(factor)
         if own == ():
             return factor
         if own != shape:
@@ -151,14 +160,14 @@ class Separation:
             )
         else:
             return None
-        return self._like(factor.element, outside), self._like(factor.element, ratio)
+        return self.like(factor.element, outside), self.like(factor.element, ratio)
 
-    def _like(self, element: Element, part: Element) -> Element:
+    def like(self, element: Element, part: Element) -> Element:
         """A part of what an element is but for its shape, in that shape."""
         if not isinstance(element, Made) or element.op not in SHAPING:
             return part
         inner = element.operands[0]
-        return self._shaped(element, self._shape(inner), self._like(inner, part))
+        return self.shaped(element, self.shape(inner), self.like(inner, part))
 
     def _peak(
         self, own: Element, peak: Element, monoid: str | None, finite: bool
@@ -196,7 +205,7 @@ class Separation:
         return Made(element.op, tuple(self._opened(operand) for operand in element.operands), element.attributes)
 
 
-def _product(factors: list[Factor], one: Element) -> Element:
+def product(factors: list[Factor], one: Element) -> Element:
     """A product of factors, and of nothing one."""
     above = [factor.element for factor in factors if not factor.below]
     found = reduce(lambda a, b: Made("mul", (a, b)), above) if above else one

@@ -11,7 +11,8 @@ elements has an error of up to n units in the last place. 16-bit floats are comb
 
 A sum weighted by powers of the distance (`gamma ** k`, `exp(-k / tau)`) is a running result too: the quotient of
 neighbouring weights is the same for all elements, and is what the running sum is multiplied by at each step
-(`weights.py`). What a reader multiplies all its elements by is taken out of the sum (`factors.py`).
+(`weights.py`). What a reader multiplies all its elements by is taken out of the sum (`factors.py`). Differences from a
+centre that the reader decides, as in a variance, are summed about a centre that moves (`centred.py`).
 
 A running result makes steps depend on each other, so ranges along dims that the user wants to run at once stay.
 """
@@ -22,7 +23,9 @@ from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Definition, Graph, Node
 from polyrhythm.compiler.ir.sets import facts, least, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
+from polyrhythm.compiler.passes.centred import centred_result
 from polyrhythm.compiler.passes.notes import Notes
+from polyrhythm.compiler.passes.positions import extreme, position_result
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.running import Ranged, Summed, axes_of, result, steps_of
 from polyrhythm.compiler.passes.weights import Peak
@@ -37,18 +40,35 @@ def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
     peaks: dict[str, Peak] = {}
     for node in graph:
         for number, definition in enumerate(node.definitions):
+            if definition.op == "argreduce":
+                extremes = extreme(node, definition, nodes.type_of(definition.operands[0]).dtype)
+                found = _free(ranged(nodes, *extremes), notes)
+                made = None if found is None else position_result(nodes, found, node, definition)
+                _replace(nodes, node, number, found, made, f"arg{definition.attributes['which']}", notes)
             for summed in axes_of(definition):
-                found = ranged(nodes, node, definition, summed)
-                if found is not None and (found.gone | {found.steps.symbol}) & notes.at_once:
-                    found = None
-                made = None if found is None else result(nodes, found, peaks)
-                if made is not None and found is not None:
-                    nodes.redefine(nodes[node.name], number, made)
-                    way = "shrinks" if found.reverse else "grows"
-                    what = f"a {summed.monoid} over a range that {way} with {_names(found.gone)} is a running one"
-                    notes.did(f"running-{summed.monoid}", definition.at or node.at, what)
+                found = _free(ranged(nodes, node, definition, summed), notes)
+                made = None if found is None else result(nodes, found, peaks) or centred_result(nodes, found)
+                if _replace(nodes, node, number, found, made, summed.monoid, notes):
                     break
     return nodes.done()
+
+
+def _free(found: Ranged | None, notes: Notes) -> Ranged | None:
+    """What was found, unless its steps are to run at once."""
+    return None if found is None or (found.gone | {found.steps.symbol}) & notes.at_once else found
+
+
+def _replace(
+    nodes: Nodes, node: Node, number: int, found: Ranged | None, made: Definition | None, kind: str, notes: Notes
+) -> bool:
+    """Put a running result in the place of a definition; whether there is one."""
+    if found is None or made is None:
+        return False
+    at = node.definitions[number].at or node.at
+    nodes.redefine(nodes[node.name], number, made)
+    way = "shrinks" if found.reverse else "grows"
+    notes.did(f"running-{kind}", at, f"a {kind} over a range that {way} with {_names(found.gone)} is a running one")
+    return True
 
 
 def _names(symbols: frozenset[Symbol]) -> str:

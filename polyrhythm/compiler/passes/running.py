@@ -206,7 +206,7 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Peak] | None = None) ->
         return None
     factor = outer_factor = None
     if symbols_of(element) & found.gone:
-        parts = _separated(nodes, found, element, peaks) if monoid == "sum" else None
+        parts = _separated(nodes, found, peaks) if monoid == "sum" else None
         if parts is None:
             return None
         element, outer_factor, factor = parts.inner, parts.outer, parts.ratio
@@ -285,25 +285,37 @@ def _entry(found: Ranged, inclusive: bool) -> Term:
     return found.end - 1 if inclusive else found.end
 
 
-def _separated(nodes: Nodes, found: Ranged, element: Element, peaks: dict[str, Peak]) -> Separated | None:
-    """A sum whose elements change with the reader, as one of elements that do not, or that change alike."""
+def separation(nodes: Nodes, found: Ranged, peaks: dict[str, Peak]) -> Separation | None:
+    """How reader and element are told apart; None where a step of the reader is no step of its newest element."""
     if len(found.gone) > 1:
         return None
     (symbol,) = found.gone
     edge = found.steps.start if found.reverse else found.end - 1  # the step of the newest element
     if not edge.linear_in(symbol) or edge.coefficient(symbol) != 1:
         return None
-    how = Separation(nodes, PLACE, found.gone, edge, EDGE, 1 if found.reverse else -1, found.known, peaks)
-    # First with what the reader has stored as it is; then with all of it in view, as weights are found.
-    read = Elements(nodes, pair=found.gone | {PLACE})
-    stored = found.summed.element(read, found.definition, Term.of(PLACE) - found.steps.start)
-    for seen in (stored, element):
-        if seen is None:
-            continue
+    return Separation(nodes, PLACE, found.gone, edge, EDGE, 1 if found.reverse else -1, found.known, peaks)
+
+
+def views(nodes: Nodes, found: Ranged) -> Iterator[Element]:
+    """An element with what the reader has stored as it is; then with all of it in view."""
+    place = Term.of(PLACE) - found.steps.start
+    for read in (Elements(nodes, pair=found.gone | {PLACE}), Elements(nodes, found.gone)):
+        element = found.summed.element(read, found.definition, place)
+        if element is not None:
+            yield element
+
+
+def _separated(nodes: Nodes, found: Ranged, peaks: dict[str, Peak]) -> Separated | None:
+    """A sum whose elements change with the reader, as one of elements that do not, or that change alike."""
+    how = separation(nodes, found, peaks)
+    if how is None:
+        return None
+    (symbol,) = found.gone
+    for seen in views(nodes, found):
         parts = separated(how, seen) or Separated(seen, None)
         if not symbols_of(parts.inner) & found.gone:
             return parts
-        weighted = _weighted(nodes, found, parts.inner, edge - Term.of(symbol), symbol, peaks)
+        weighted = _weighted(nodes, found, parts.inner, how.at - Term.of(symbol), symbol, peaks)
         if weighted is not None:
             inner, factor = weighted
             return Separated(inner, parts.outer, factor if parts.ratio is None else Made("mul", (factor, parts.ratio)))

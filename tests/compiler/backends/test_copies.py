@@ -258,3 +258,26 @@ def test_a_replay_is_right() -> None:
         inputs = replay_inputs(steps)
         have, want = pr.compile(outputs)(**inputs), pr.evaluate(outputs, inputs)
         np.testing.assert_allclose(have["q"], want["q"], atol=1e-4)
+
+
+def skips(far: int) -> dict[str, pr.Tensor]:
+    """A recurrence that reads a step far back where there is one, with its gradient."""
+    t, T = pr.dim("t", min=1)
+    x, w = pr.input("x", (WIDTH,), (t,)), pr.input("w", (WIDTH, WIDTH))
+    h = pr.recurrent((WIDTH,), (t,))
+    h[0] = x[0]
+    h[t + 1] = pr.tanh(h @ w + pr.where(t >= far, h[pr.max(0, t - far)], 0.0) + x[t + 1])
+    loss = (h[0:T] ** 2).mean()
+    return {"loss": loss, "w": pr.grad(loss, w)}
+
+
+@pytest.mark.parametrize("far", [1, 7])
+def test_a_step_far_back_is_read_without_a_copy(far: int) -> None:
+    inputs = steps_of("x") | {"w": decode_inputs()["wq"]}
+    bodies = loop_bodies(optimised(pr.compile(skips(far)), **inputs))
+    found = large(bodies, ("copy", "slice", "concatenate", "pad"), STEPS)
+    assert [line for line in found if "reverse" not in line and f"[{STEPS}" in line.split("(")[0]] == []
+    small = {"x": inputs["x"][:11], "w": inputs["w"]}
+    have, want = pr.compile(skips(far))(**small), pr.evaluate(skips(far), small)
+    for name, value in want.items():
+        np.testing.assert_allclose(have[name], value, rtol=1e-4, atol=1e-5, err_msg=name)

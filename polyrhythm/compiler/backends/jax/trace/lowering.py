@@ -26,7 +26,7 @@ from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
-from polyrhythm.compiler.backends.jax.trace.replay import Replay, gathered_from
+from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
 from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
@@ -244,7 +244,8 @@ class Lowering(Places):
     def inside(self, loop: For, state: State, live: set[str], passed: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Run the body of a loop, given what the iteration before passes on; what this one passes on."""
         self.looping += 1
-        self.replay = Replay()
+        stores = (store.place for block in blocks_of(loop.body) for store in block.stores)
+        self.replay = Replay(frozenset() if self.lanes else frozenset(stores))
         self.held = {}
         for register, value in zip(loop.registers, passed, strict=True):
             lengths = self.lengths(self.program.places[register.place].type.shape)
@@ -308,7 +309,14 @@ class Lowering(Places):
             self._switched(between, block, values, state)
         self._computed(after, block, values, state)
         for store in block.stores:
-            self.store(store, values[store.value], state, mask)
+            value = values[store.value]
+            kept = mask is not None or self.program.places[store.place].kind != "variable"
+            behind = slots_behind(block, store.value) & self.replay.written - {store.place} if kept else ()
+            for name in behind:
+                if name in state and state[name].array.size >= LARGE:
+                    value = replace(value, array=computed_once(value.array, self.symbols))
+                    self.replay.gathered.setdefault(name, []).append(value.array)
+            self.store(store, value, state, mask)
 
     def _computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
         """Add what some computations of a block make to its values."""
