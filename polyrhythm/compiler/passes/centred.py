@@ -158,7 +158,8 @@ class _Sums:
         """The running sum of a weight times one or two differences, by its name."""
         each = self._emitted("weight", weight, self.entries)
         weights = self._sum("weights", each, [])
-        moved, sums = [], []
+        moved: list[Access] = []
+        sums: list[str] = []
         product = each
         for own, centre in differences:
             if moved and all(map(same, differences[0], (own, centre))):  # a square

@@ -277,7 +277,7 @@ def test_a_step_far_back_is_read_without_a_copy(far: int) -> None:
     bodies = loop_bodies(optimised(pr.compile(skips(far)), **inputs))
     found = large(bodies, ("copy", "slice", "concatenate", "pad"), STEPS)
     assert [line for line in found if "reverse" not in line and f"[{STEPS}" in line.split("(")[0]] == []
-    small = {"x": inputs["x"][:11], "w": inputs["w"]}
+    small: dict[str, Any] = {"x": inputs["x"][:11], "w": inputs["w"]}
     have, want = pr.compile(skips(far))(**small), pr.evaluate(skips(far), small)
     for name, value in want.items():
         np.testing.assert_allclose(have[name], value, rtol=1e-4, atol=1e-5, err_msg=name)

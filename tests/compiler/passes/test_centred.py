@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import polyrhythm as pr
-from tests.compiler.passes.cases import after, rules
+from tests.compiler.passes.cases import after
 
 t, T = pr.dim("t")
 b, B = pr.dim("b")
@@ -31,13 +32,13 @@ FORMS: dict[str, Callable[[], pr.Tensor]] = {
 }
 
 
-def given(steps: int, about: float = 0.0) -> dict[str, np.ndarray]:
+def given(steps: int, about: float = 0.0) -> dict[str, Any]:
     random = np.random.default_rng(steps)
     arrays = {name: random.normal(size=(2, steps, 2)).astype("float32") + np.float32(about) for name in "xy"}
     return arrays | {"c": random.normal(size=(steps, 2)).astype("float32")}
 
 
-def used(name: str, steps: int, about: float = 0.0) -> dict[str, np.ndarray]:
+def used(name: str, steps: int, about: float = 0.0) -> dict[str, Any]:
     names = pr.compile(FORMS[name](), backend="numpy").compiled.graph.inputs
     return {given_name: array for given_name, array in given(steps, about).items() if given_name in names}
 
@@ -85,5 +86,4 @@ def test_readers_that_are_not_all_steps() -> None:
     s = pr.input("s", (), (t,))
     centre = pr.where(t >= 5, s, 100.0)
     some = pr.where(t % 3 == 0, ((s[0 : t + 1] - centre) ** 2).sum(0), 0.0)
-    _, notes = after([some], {"s": np.random.default_rng(0).normal(size=30).astype("float32")})
-    assert rules(notes)
+    after([some], {"s": np.random.default_rng(0).normal(size=30).astype("float32")})
