@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 def run_cases(module: str, devices: int, names: tuple[str, ...] = (), timeout: float = 600) -> dict[str, Any]:
     """What each case of a module returned, or the text of its failure as `{"failed": ...}`."""
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.devices.running", module, *names]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout)

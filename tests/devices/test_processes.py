@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("process_script.py")
 def launch(processes: int, folder: Path, what: str, kill: int = 0, restarts: int = 0) -> tuple[dict[str, Any], str]:
     """What the first process found, and what all of them printed."""
     folder.mkdir(exist_ok=True)
-    flags = "--xla_force_host_platform_device_count=1 --xla_backend_optimization_level=0"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=1"
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "polyrhythm.cli", "launch", "-n", str(processes), "--restarts", str(restarts)]
     command += [str(SCRIPT), str(folder), what, str(kill)]

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
 
 from tests.fuzz.program import Arith, Compare, Condition, Extremum, Int, Logic, Not, Span, Sym
+
+
+COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 
 
 @dataclass(frozen=True)
@@ -34,29 +38,41 @@ class Scope:
 
     def implies(self, condition: Condition) -> bool:
         """Whether a condition holds wherever the scope does."""
-        return not self.finds(Not(condition))
+        return bool(np.all(evaluate(condition, _scoped(self))))
 
     def finds(self, condition: Condition) -> bool:
         """Whether a condition holds anywhere in the scope."""
-        values = _points(self.bounds, self.spans)
-        mask = np.ones(len(next(iter(values.values()))), bool)
-        for known in (*self.known, condition):
-            mask &= evaluate(known, values)
-        return bool(mask.any())
+        values = _scoped(self)
+        found = evaluate(condition, values)
+        return bool(np.any(found)) and len(next(iter(values.values()))) > 0
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
+def _scoped(scope: Scope) -> Mapping[str, np.ndarray]:
+    """The points of a scope."""
+    if not scope.known:
+        return _points(scope.bounds, scope.spans)
+    *before, last = scope.known
+    values = _scoped(Scope(scope.bounds, scope.spans, tuple(before)))
+    holds = np.broadcast_to(evaluate(last, values), np.shape(next(iter(values.values()))))
+    return values if holds.all() else {name: column[holds] for name, column in values.items()}
+
+
+@lru_cache(maxsize=64)
 def _points(bounds: tuple[str, ...], spans: tuple[Span, ...]) -> Mapping[str, np.ndarray]:
     """Every point of the spans at every choice of small bounds, one column per symbol."""
     # Small bounds one by one, and some large enough for the difference of `i // 4 - 3` and a short dim to show.
     tried = (0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 24) if len(bounds) < 3 else (0, 1, 2, 3, 4, 5, 6, 9)
-    rows = []
+    columns: list[list[np.ndarray]] = [[] for _ in (*bounds, *spans)]
     for sizes in product(tried, repeat=len(bounds)):
         by_name = dict(zip(bounds, sizes, strict=True))
-        steps = [range(by_name[s.dim.upper()] + s.more) for s in spans]
-        rows += [(*sizes, *point) for point in product(*steps)]
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(bounds) + len(spans))
-    return {name: table[:, i] for i, name in enumerate((*bounds, *(s.dim for s in spans)))}
+        steps = [np.arange(by_name[s.dim.upper()] + s.more, dtype=np.int32) for s in spans]
+        points = np.meshgrid(*steps, indexing="ij") if spans else []
+        count = points[0].size if spans else 1
+        for column, part in zip(columns, (*sizes, *points), strict=True):
+            column.append(np.ravel(part) if np.ndim(part) else np.full(count, part, np.int32))
+    names = (*bounds, *(s.dim for s in spans))
+    return {name: np.concatenate(column) for name, column in zip(names, columns, strict=True)}
 
 
 def evaluate(node: Any, values: Mapping[str, np.ndarray]) -> Any:
@@ -75,7 +91,7 @@ def evaluate(node: Any, values: Mapping[str, np.ndarray]) -> Any:
             return (np.minimum if which == "min" else np.maximum)(evaluate(left, values), evaluate(right, values))
         case Compare(op, left, right):
             a, b = evaluate(left, values), evaluate(right, values)
-            return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[op]
+            return COMPARED[op](a, b)
         case Logic(op, left, right):
             a, b = evaluate(left, values), evaluate(right, values)
             return a & b if op == "&" else a | b

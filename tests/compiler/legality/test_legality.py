@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 
 from polyrhythm.compiler.ir.conditions import FALSE
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -22,6 +21,7 @@ from polyrhythm.compiler.schedule.scheduler import ScheduleError
 from polyrhythm.errors import ProgressError, UnsupportedError
 from tests.compiler.legality.mutants import refolded
 from tests.compiler.loops.cases import BUILDERS, made, stopped_log_of_the_past
+from tests.fuzz.check import drawn
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import build
@@ -50,8 +50,7 @@ def _check(program: Program) -> None:
 
 @pytest.mark.parametrize("strategy", [programs("int"), hosted(), stopped()], ids=["plain", "hosted", "stopped"])
 def test_random_programs_are_legal(strategy: Any) -> None:
-    quick = settings(max_examples=6, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
-    quick(given(strategy)(_check))()
+    drawn(strategy, _check, 12, 10, 6)
 
 
 def changed(program: LoopProgram, change: Callable[[Item], Item | None]) -> LoopProgram:
