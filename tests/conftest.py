@@ -23,7 +23,7 @@ QUICK_XLA = (
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )
-"""XLA generates code loop by loop, not by way of MLIR, and LLVM does not optimise it: it compiles five times as fast."""
+"""XLA generates code without MLIR and LLVM does not optimise it, which takes a fifth of the time."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

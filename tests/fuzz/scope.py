@@ -17,7 +17,6 @@ import numpy as np
 
 from tests.fuzz.program import Arith, Compare, Condition, Extremum, Int, Logic, Not, Span, Sym
 
-
 COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 
 
