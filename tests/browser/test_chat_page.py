@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import uvicorn
 
 from polyrhythm import llm
-
-uvicorn = pytest.importorskip("uvicorn")
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.compiler.backends.jax.run import watch
 
 
-def program(backend: str) -> tuple[pr.Program, pr.Bound]:
+def program(backend: str, progress: bool = True) -> tuple[pr.Program, pr.Bound]:
     t, T = pr.dim("t")
     w = pr.input("w", (96, 96))
     h = pr.recurrent((8, 96), (t,))
@@ -26,7 +28,7 @@ def program(backend: str) -> tuple[pr.Program, pr.Bound]:
     small = pr.recurrent((), (t,))
     small[0] = 0.0
     small[t + 1] = small + 1
-    return pr.compile({"h": h[T - 1], "small": small[T - 1]}, backend=backend), T
+    return pr.compile({"h": h[T - 1], "small": small[T - 1]}, backend=backend, progress=progress), T
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("torch", marks=pytest.mark.slow), "jax"])
@@ -95,3 +97,25 @@ def test_profiling_slows_a_run_by_less_than_a_third(backend: str) -> None:
         off.append(time.perf_counter() - started)
         on.append(made.profile(w=w, bounds={T: count}).seconds)
     assert statistics.median(on) < 1.3 * statistics.median(off)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [40, 20_000])
+def test_what_is_not_profiled_costs_no_more(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of scopes, watched loops and the bar, which a program has for profiles and progress, cost under 5 %."""
+    made: dict[bool, tuple[pr.Program, pr.Bound]] = {True: program("jax")}
+    w = np.eye(96, dtype="float32")
+    made[True][0](w=w, bounds={made[True][1]: steps})
+    with monkeypatch.context() as bare:
+        bare.setattr(jax, "named_scope", lambda name: nullcontext())
+        bare.setattr(watch, "available", lambda: False)
+        made[False] = program("jax", progress=False)
+        made[False][0](w=w, bounds={made[False][1]: steps})
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(60 if steps < 100 else 8):
+        for whole, (one, T) in made.items():
+            started = time.perf_counter()
+            jax.block_until_ready(one(w=w, bounds={T: steps}))
+            times[whole].append(time.perf_counter() - started)
+    print({whole: min(found) for whole, found in times.items()})
+    assert min(times[True]) < 1.05 * min(times[False]) + 2e-5
