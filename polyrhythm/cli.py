@@ -10,12 +10,16 @@ from typing import Annotated
 import typer
 
 from polyrhythm import __version__
+from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm import commands
 from polyrhythm.rl import commands as agents
 
 INTERRUPTED = 130
 
-app = typer.Typer(no_args_is_help=True, help="Dynamic deep-learning programs, compiled whole.")
+# What a script raises is shown as Python shows it.
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Dynamic deep-learning programs, compiled whole."
+)
 
 
 def _version(wanted: bool) -> None:
@@ -71,7 +75,13 @@ def report(
     """Run a script, and write a page about every program that it compiles."""
     from polyrhythm.runtime.report.script import reported
 
-    pages = reported(script, context.args, output, profile)
+    try:
+        pages = reported(script, context.args, output, profile)
+    except PolyrhythmError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     if not pages:
         print(f"{script} compiles no program", file=sys.stderr)
         raise typer.Exit(1)

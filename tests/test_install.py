@@ -86,6 +86,28 @@ def test_exit_codes() -> None:
     assert CliRunner().invoke(cli.app, ["generate", "no-such-folder", "-p", "hi"]).exit_code == 1
 
 
+def test_every_command_has_a_row_on_its_page() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    names = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")} == names
+
+
+def test_a_script_that_fails_is_told_in_few_lines(tmp_path: Path) -> None:
+    wrong = 't, T = pr.dim("t")\nx = pr.input("x", (), (t,))\npr.compile(x[t - 1], backend="numpy")\n'
+    for text, code, told in (
+        (f"import polyrhythm as pr\n{wrong}", 1, "OutOfRangeError: x[t - 1] may lie outside x"),
+        ("import sys\nsys.exit(3)\n", 3, ""),
+        ("1 / 0\n", 1, "ZeroDivisionError"),
+        ("raise KeyboardInterrupt\n", 130, ""),
+        ("print(1)\n", 1, "compiles no program"),
+    ):
+        (tmp_path / "script.py").write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "polyrhythm.cli", "report", "script.py"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (ran.returncode, told in ran.stderr) == (code, True), ran.stderr
+        assert ("Traceback" in ran.stderr) == (told == "ZeroDivisionError")
+
+
 def test_what_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'polyrhythm' has no attribute 'nothing'"):
         _ = pr.nothing

@@ -119,7 +119,8 @@ def test_files_of_the_project() -> None:
     assert project["optional-dependencies"]["torch"] == ["torch>=2.6"], "a range; the pin is in constraints.txt"
     declared = {line.rsplit(" ", 1)[1] for line in project["classifiers"] if "Python :: 3." in line}
     assert declared == {"3.11", "3.12", "3.13", "3.14"}
-    assert project["urls"] and all(url in text("CITATION.cff") for url in project["urls"].values())
+    assert project["urls"]
+    assert all(url in text("CITATION.cff") for url in project["urls"].values())
     assert all(
         word in text("CITATION.cff") for word in ("cff-version", "references:", f"version: {project['version']}")
     )
