@@ -66,10 +66,10 @@ def _points(bounds: tuple[str, ...], spans: tuple[Span, ...]) -> Mapping[str, np
     for sizes in product(tried, repeat=len(bounds)):
         by_name = dict(zip(bounds, sizes, strict=True))
         steps = [np.arange(by_name[s.dim.upper()] + s.more, dtype=np.int32) for s in spans]
-        points = np.meshgrid(*steps, indexing="ij") if spans else []
-        count = points[0].size if spans else 1
-        for column, part in zip(columns, (*sizes, *points), strict=True):
-            column.append(np.ravel(part) if np.ndim(part) else np.full(count, part, np.int32))
+        shape = tuple(map(len, steps))
+        grids = [*(np.full(shape, size, np.int32) for size in sizes), *np.meshgrid(*steps, indexing="ij")]
+        for column, grid in zip(columns, grids, strict=True):
+            column.append(grid.ravel())
     names = (*bounds, *(s.dim for s in spans))
     return {name: np.concatenate(column) for name, column in zip(names, columns, strict=True)}
 
