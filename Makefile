@@ -23,7 +23,7 @@ VENV := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist pythons learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -101,6 +101,7 @@ dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh enviro
 	cd build/dist && env/bin/python -c "from polyrhythm import llm; llm.write_random('model', num_hidden_layers=1)"
 	cd build/dist && env/bin/polyrhythm generate model -p hello -n 8
 
+.PHONY: pythons
 pythons: .venv/base.stamp  ## tests that need no torch, in each of PYTHONS that this machine has
 	@for python in $(PYTHONS); do \
 	    $$python -c '' 2> /dev/null || { echo "$$python is not here"; continue; }; \
