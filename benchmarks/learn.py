@@ -1,115 +1,131 @@
 """Learning runs: five seeds each, curves and logs kept in docs/learning.
 
-    python -m benchmarks.learn [name ...]
+    python -m benchmarks.learn [name ...] [--seeds 0,1] [--minutes 4]
 
-Seeds of compiled environments are trained in one call. A log has at most 200 rows per seed: steps of all environments
-so far, and the mean return of the episodes that ended since the row before.
+Seeds of small compiled environments are trained in one call. Long runs are trained seed by seed in `build/learn`: after
+`--minutes` they stop at a checkpoint, and the next call goes on from there; environments that cannot be saved train a
+whole seed. A curve is drawn of the seeds that are complete. Its log has at most 200 rows per seed: steps of all
+environments so far, and the mean return of the episodes that ended since the row before.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import csv
 import json
-import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.rl import presets
+from polyrhythm.rl.commands import _Run
 from polyrhythm.rl.curves import draw, smoothed
 from polyrhythm.rl.seeds import train_seeds
-from polyrhythm.rl.train import train
+from polyrhythm.rl.train import Outside, savable, train
 
-FOLDER = Path(__file__).parent.parent / "docs" / "learning"
+ROOT = Path(__file__).parent.parent
+FOLDER, WORK = ROOT / "docs" / "learning", ROOT / "build" / "learn"
 SEEDS, POINTS = 5, 200
 
 
 @dataclass(frozen=True)
 class Run:
-    """One curve of a picture."""
+    """One curve of a picture, by its preset."""
 
     picture: str
     label: str
     algorithm: str
     env: str
-    steps: int
-    """Of all environments together."""
-    envs: int = 8
-    hidden: tuple[int, ...] = (64, 64)
-    model: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    memory: str | None = None
     compiled: bool = True
+    together: bool = True
+    """All seeds in one call; otherwise one after another."""
 
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.picture}-{self.label.lower()}"
 
-CART_DQN = {"steps": 2, "batch_size": 64, "learning_rate": 1e-3, "buffer_size": 32_000, "n_step": 3, "double": False}
-CART_DQN |= {"target_update": 100, "exploration_final": 0.02, "exploration_steps": 16_000}
-SWING = {"steps": 32, "updates": 32, "learning_rate": 1e-3, "buffer_size": 20_000}
-RECALL = {"steps": 40, "minibatches": 4, "epochs": 4, "learning_rate": 1e-3}
+    @property
+    def preset(self) -> _Run:
+        """What `polyrhythm train` makes of it."""
+        options = {"env": self.env, "compiled": self.compiled, "memory": self.memory}
+        return _Run(self.algorithm, {name: value for name, value in options.items() if value is not None})
+
 
 RUNS = [
-    Run("cartpole", "PPO", "ppo", "CartPole-v1", 300_000, settings={"learning_rate": 5e-4}),
-    Run("cartpole", "DQN", "dqn", "CartPole-v1", 150_000, settings=CART_DQN),
-    Run("acrobot", "PPO", "ppo", "Acrobot-v1", 500_000, envs=16, settings={"learning_rate": 1e-3, "gae_lambda": 0.94}),
-    Run("pendulum", "SAC", "sac", "Pendulum-v1", 20_000, envs=1, settings=SWING),
-    Run("pendulum", "TD3", "td3", "Pendulum-v1", 20_000, envs=1, settings=SWING),
-    Run("recall", "MLP", "ppo", "Recall", 300_000, envs=32, hidden=(32,), settings=RECALL),
-    Run("recall", "LSTM", "ppo", "Recall", 300_000, envs=32, hidden=(32,), model={"memory": "lstm"}, settings=RECALL),
-    Run(
-        "recall",
-        "transformer",
-        "ppo",
-        "Recall",
-        300_000,
-        envs=32,
-        hidden=(32,),
-        model={"memory": "transformer", "context": 12},
-        settings=RECALL,
-    ),
-    Run(
-        "breakout",
-        "PPO",
-        "ppo",
-        "Breakout-MinAtar",
-        2_000_000,
-        envs=32,
-        model={"shared": True},
-        settings={"learning_rate": 1e-3, "steps": 64},
-    ),
-    Run(
-        "lunarlander",
-        "PPO",
-        "ppo",
-        "LunarLander-v3",
-        600_000,
-        envs=16,
-        settings={"steps": 256, "gamma": 0.999, "gae_lambda": 0.98},
-        compiled=False,
-    ),
-    Run("halfcheetah", "PPO", "ppo", "HalfCheetah-v5", 1_000_000, envs=1, settings=presets.MUJOCO_PPO, compiled=False),
+    Run("cartpole", "PPO", "ppo", "CartPole-v1"),
+    Run("cartpole", "DQN", "dqn", "CartPole-v1"),
+    Run("acrobot", "PPO", "ppo", "Acrobot-v1"),
+    Run("pendulum", "SAC", "sac", "Pendulum-v1"),
+    Run("pendulum", "TD3", "td3", "Pendulum-v1"),
+    Run("recall", "MLP", "ppo", "Recall"),
+    Run("recall", "LSTM", "ppo", "Recall", "lstm"),
+    Run("recall", "transformer", "ppo", "Recall", "transformer"),
+    Run("breakout", "PPO", "ppo", "Breakout-MinAtar", together=False),
+    Run("lunarlander", "PPO", "ppo", "LunarLander-v3", compiled=False, together=False),
+    Run("halfcheetah", "PPO", "ppo", "HalfCheetah-v5", compiled=False, together=False),
 ]
 
 
-def curves(run: Run) -> tuple[np.ndarray, int]:
-    """Returns by seed and iteration, NaN where no episode ended; and the steps of an iteration."""
-    source = presets.source(run.env, run.envs, run.compiled)
-    rows = run.envs * run.settings.get("steps", 128)
-    iterations = run.steps // rows
-    settings = presets.settings_for(run.algorithm, run.env) | run.settings
+def curves(run: Run, seeds: list[int], minutes: float) -> tuple[np.ndarray, float]:
+    """Returns by seed and iteration, NaN where no episode ended, of the seeds that are complete; and the minutes."""
+    chosen = run.preset
+    iterations, settings = chosen.iterations, dict(chosen.settings)
     if run.algorithm == "ppo":
         settings = {"anneal_lr": iterations} | settings
-    if run.compiled:
-        found = train_seeds(run.algorithm, source, iterations, range(SEEDS), run.hidden, run.model, **settings)
-        return np.where(found["episodes"] > 0, found["return"], np.nan), rows
-    every = []
-    for seed in range(SEEDS):
-        source = presets.source(run.env, run.envs, seed=seed)
-        result = train(run.algorithm, source, iterations, hidden=run.hidden, model=run.model, seed=seed, **settings)
-        every.append(np.where(np.asarray(result["episodes"]) > 0, result["return"], np.nan))
-        print(f"  seed {seed}: {smoothed(every[-1], 20)[-1]:.1f}", flush=True)
-    return np.stack(every), rows
+    if run.together:
+        began = time.perf_counter()
+        found = train_seeds(run.algorithm, chosen.source, iterations, seeds, chosen.hidden, chosen.model, **settings)
+        whole = np.where(found["episodes"] > 0, found["return"], np.nan)
+        return whole, (time.perf_counter() - began) / 60
+    for seed in seeds:
+        folder = WORK / run.name / str(seed)
+        if len(_returns(folder)) < iterations:
+            folder.mkdir(parents=True, exist_ok=True)
+            _go_on(run, seed, folder, settings, minutes)
+    folders = [path for path in sorted((WORK / run.name).iterdir()) if len(_returns(path)) >= iterations]
+    spent = sum(float((folder / "minutes").read_text()) for folder in folders)
+    return np.array([_returns(folder) for folder in folders]).reshape(len(folders), iterations), spent
+
+
+def _go_on(run: Run, seed: int, folder: Path, settings: dict[str, Any], minutes: float) -> None:
+    """Train one seed from where it is, for so many minutes."""
+    began, clock, chosen = time.perf_counter(), folder / "minutes", run.preset
+    source = presets.source(run.env, chosen.count, run.compiled, seed, algorithm=run.algorithm)
+    options: dict[str, Any] = {"hidden": chosen.hidden, "model": chosen.model, "seed": seed}
+    options["log"] = str(folder / "log.csv")
+    if _can_be_saved(source):
+        late = began + 60 * minutes
+        options |= {"checkpoint": str(folder / "checkpoint"), "every": 50, "stop": lambda: time.perf_counter() > late}
+    with contextlib.suppress(KeyboardInterrupt):
+        train(run.algorithm, source, chosen.iterations, **options, **settings)
+    spent = (float(clock.read_text()) if clock.exists() else 0.0) + (time.perf_counter() - began) / 60
+    clock.write_text(f"{spent:.2f}")
+    found = _returns(folder)
+    print(f"{run.name} seed {seed}: {len(found)}/{chosen.iterations}, {smoothed(found, 20)[-1]:.1f}", flush=True)
+
+
+def _can_be_saved(source: Any) -> bool:
+    try:
+        Outside(savable(source)).save()
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _returns(folder: Path) -> np.ndarray:
+    """The returns of the log of a run, NaN where no episode ended."""
+    log = folder / "log.csv"
+    if not log.is_file():
+        return np.zeros(0)
+    with log.open() as file:
+        return np.array([float(row["return"] or "nan") for row in csv.DictReader(file)])
 
 
 def thinned(curve: np.ndarray, rows: int) -> list[tuple[int, float]]:
@@ -122,26 +138,29 @@ def thinned(curve: np.ndarray, rows: int) -> list[tuple[int, float]]:
     return points
 
 
-def main(wanted: list[str]) -> None:
+def main() -> None:
     """Make the runs of some pictures, or all; then draw the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of pictures, or of curves such as cartpole-ppo")
+    parser.add_argument("--seeds", default=",".join(map(str, range(SEEDS))), help="those to train")
+    parser.add_argument("--minutes", type=float, default=600.0, help="after which a seed stops at a checkpoint")
+    given = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     for run in RUNS:
-        names = (run.picture, f"{run.picture}-{run.label.lower()}")
-        if wanted and not set(names) & set(wanted):
+        if given.names and not {run.picture, run.name} & set(given.names):
             continue
-        began = time.perf_counter()
-        found, rows = curves(run)
-        minutes = (time.perf_counter() - began) / 60
-        path = FOLDER / f"{run.picture}-{run.label.lower()}.csv"
-        with path.open("w", newline="") as file:
+        found, minutes = curves(run, [int(seed) for seed in given.seeds.split(",")], given.minutes)
+        if not len(found):
+            continue
+        with (FOLDER / f"{run.name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["seed", "steps", "return"])
             for seed, curve in enumerate(found):
-                writer.writerows((seed, steps, f"{value:.3f}") for steps, value in thinned(curve, rows))
+                writer.writerows((seed, steps, f"{value:.3f}") for steps, value in thinned(curve, run.preset.rows))
         last = np.array([smoothed(curve, max(1, len(curve) // 20))[-1] for curve in found])
-        facts = {"run": f"{run.label} {run.env}", "steps": run.steps, "seeds": len(found)}
+        facts = {"run": f"{run.label} {run.env}", "steps": len(found[0]) * run.preset.rows, "seeds": len(found)}
         facts |= {"minutes": round(minutes, 1), "last": [round(float(x), 1) for x in last]}
-        (FOLDER / f"{run.picture}-{run.label.lower()}.json").write_text(json.dumps(facts) + "\n")
+        (FOLDER / f"{run.name}.json").write_text(json.dumps(facts) + "\n")
         print(json.dumps(facts), flush=True)
     for picture in dict.fromkeys(run.picture for run in RUNS):
         _draw(picture)
@@ -151,7 +170,7 @@ def _draw(picture: str) -> None:
     """All curves of a picture that have a log."""
     labels, grids = {}, {}
     for run in RUNS:
-        path = FOLDER / f"{picture}-{run.label.lower()}.csv"
+        path = FOLDER / f"{run.name}.csv"
         if run.picture != picture or not path.is_file():
             continue
         with path.open() as file:
@@ -166,4 +185,4 @@ def _draw(picture: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.rl [--only env=synthetic,network=2x64]`: iterations of PPO, ours and other implementations.
+"""`python -m benchmarks.rl [--only env=synthetic,network=2x64]`: iterations of PPO and DQN, and other implementations.
 
 Each row (an environment, a network and a system) runs in a process of its own. First the losses of all systems but
 stable-baselines3 and their gradients are compared on one batch, with the same weights. Systems in torch run with as
@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.rows import Only, Rows, add_options, own_peak_mb
 
 OUT = Path("build/benchmarks/rl.json")
-SYSTEMS = ("polyrhythm", "jax", "torch", "stable-baselines3")
+SYSTEMS = ("polyrhythm", "jax", "torch", "stable-baselines3", "sbx")
 SHAPE, LENGTH, ACTIONS = (8,), 100, 4
 KEYS = ("env", "envs", "steps", "network", "system")
 BLOCKS = 5
@@ -38,7 +38,8 @@ BLOCKS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured. Of CartPole there is `cartpole host`, ours and stable-baselines3's, and ours compiled."""
+    """What is measured. Of CartPole there is `cartpole host`, Gymnasium's, and `cartpole compiled`; `dqn` before a name
+    says that it is not PPO."""
 
     env: str
     envs: int
@@ -56,6 +57,8 @@ ROWS = [
     *(Row("synthetic", envs, 250, network) for envs in (32, 512) for network in ("2x64", "16x64", "2x256")),
     Row("cartpole compiled", 32, 250, "2x64"),
     Row("cartpole host", 32, 250, "2x64"),
+    Row("dqn cartpole compiled", 8, 4, "2x64"),
+    Row("dqn cartpole host", 8, 4, "2x64"),
 ]
 QUICK = [Row("synthetic", 32, 250, "2x64")]
 
@@ -89,13 +92,15 @@ def main() -> None:
 
 def every(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Each row of each system that has it."""
-    has = {"cartpole host": ("polyrhythm", "stable-baselines3"), "cartpole compiled": ("polyrhythm",)}
+    host = ("polyrhythm", "stable-baselines3", "sbx")
+    has = {"cartpole host": host, "cartpole compiled": ("polyrhythm", "jax")}
+    has |= {"dqn cartpole host": (*host, "torch"), "dqn cartpole compiled": ("polyrhythm", "jax")}
     return [{**asdict(row), "system": system} for row in rows for system in has.get(row.env, SYSTEMS)]
 
 
 def report(kept: Rows) -> None:
     """All rows so far as a table, in the order of the benchmark."""
-    table = Table(title="PPO, ms per iteration")
+    table = Table(title=f"ms per iteration of PPO, per {DQN_ITERATIONS} of DQN")
     for heading in ("env", "envs", "steps", "network", "system"):
         table.add_column(heading, justify="right" if heading in ("envs", "steps") else "left")
     for heading in ("ms", "over ours", "processor", "over ours", "steps/s", "compile s", "MB", "load"):
@@ -139,7 +144,7 @@ def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any
     run = started(case, system)
     run(iterations)
     first = time.perf_counter() - began
-    threads = best_threads(run) if system in ("torch", "stable-baselines3") else None
+    threads = best_threads(run) if system in ("torch", "stable-baselines3", "sbx") else None
     seconds, busy = [], []
     for _ in range(BLOCKS):
         clock, processor = time.perf_counter(), time.process_time()
@@ -153,7 +158,7 @@ def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any
         "ms_per_iteration": 1e3 * usual,
         "ms_range": [1e3 * min(seconds), 1e3 * max(seconds)],
         "cpu_ms_per_iteration": 1e3 * statistics.median(busy),
-        "steps_per_s": case.envs * case.steps / usual,
+        "steps_per_s": case.envs * case.steps * (DQN_ITERATIONS if case.env.startswith("dqn") else 1) / usual,
         "compile_s": first - iterations * usual,
         "peak_rss_mb": own_peak_mb(),
         "threads": threads,
@@ -180,15 +185,17 @@ def started(row: Row, system: str) -> Any:
     """A function that makes so many iterations."""
     from polyrhythm import rl
 
+    if row.env.startswith("dqn"):
+        return started_dqn(row, system)
     settings = rl.PPOSettings(steps=row.steps)
-    if system == "stable-baselines3":
+    if system in ("stable-baselines3", "sbx"):
         from benchmarks import rl_baselines
 
         if row.env == "synthetic":
             made = rl_baselines.ManyLamps(row.envs, SHAPE, LENGTH, ACTIONS)
         else:
             made = rl_baselines.cartpoles(row.envs)
-        return rl_baselines.trainer(made, row.hidden, settings)
+        return rl_baselines.trainer(made, row.hidden, settings, system)
     if row.env == "cartpole host":
         import gymnasium
 
@@ -206,19 +213,62 @@ def started(row: Row, system: str) -> Any:
     if system == "jax":
         from benchmarks import rl_jax
 
-        iteration, state = rl_jax.trainer(model.weights(), row.envs, SHAPE, LENGTH, ACTIONS, settings)
-
-        def run(count: int) -> None:
-            nonlocal state
-            for _ in range(count):
-                state, last = iteration(state)
-            last.block_until_ready()
-
-        return run
+        compiled = row.env == "cartpole compiled"
+        step = rl_jax.cartpole(500) if compiled else rl_jax.synthetic(SHAPE, LENGTH, ACTIONS)
+        sizes: Any = ((4,), 2) if compiled else (SHAPE, ACTIONS)
+        return repeated(*rl_jax.trainer(model.weights(), row.envs, step, *sizes, settings))
     from benchmarks import rl_torch
 
     step = rl_torch.trainer(model.weights(), row.envs, SHAPE, LENGTH, ACTIONS, settings)
     return lambda count: [step() for _ in range(count)]
+
+
+def repeated(iteration: Any, state: Any) -> Any:
+    """A function that makes so many iterations of JAX."""
+
+    def run(count: int) -> None:
+        nonlocal state
+        for _ in range(count):
+            state, last = iteration(state)
+        last.block_until_ready()
+
+    return run
+
+
+DQN_ITERATIONS = 200
+"""So many are timed as one: an iteration of DQN is a few steps and one update."""
+
+
+def started_dqn(row: Row, system: str) -> Any:
+    """A function that makes so many blocks of iterations."""
+    from polyrhythm import rl
+
+    settings = rl.DQNSettings(steps=row.steps, learning_starts=0)
+    if system in ("stable-baselines3", "sbx"):
+        from benchmarks import rl_baselines
+
+        one = rl_baselines.dqn_trainer(rl_baselines.cartpoles(row.envs), row.hidden, settings, system)
+    else:
+        source: rl.Source = rl.Arrays(rl.CartPole(), row.envs)
+        if "host" in row.env and system == "polyrhythm":
+            import gymnasium
+
+            source = rl.Gym(gymnasium.make_vec("CartPole-v1", row.envs, vectorization_mode="sync"))
+        model = rl.QNetwork(source.observations, source.actions, row.hidden, np.random.default_rng(0))
+        if system == "polyrhythm":
+            import polyrhythm as pr
+
+            training = rl.dqn(source, model, settings)
+            program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+            return lambda count: program(bounds={training.iterations: DQN_ITERATIONS * count})
+        from benchmarks import rl_dqn
+
+        if system == "jax":
+            one = repeated(*rl_dqn.jax_trainer(model.weights(), row.envs, settings))
+        else:
+            step = rl_dqn.torch_trainer(model.weights(), row.envs, settings)
+            return lambda count: [step() for _ in range(DQN_ITERATIONS * count)]
+    return lambda count: one(DQN_ITERATIONS * count)
 
 
 def compare() -> None:
@@ -248,6 +298,38 @@ def compare() -> None:
         theirs = getattr(modules[network][2 * int(number)], part).grad.numpy()
         np.testing.assert_allclose(jax_slopes[name], slope, rtol=1e-3, atol=1e-5, err_msg=name)
         np.testing.assert_allclose(theirs, slope, rtol=1e-3, atol=1e-5, err_msg=name)
+    compare_dqn()
+
+
+def compare_dqn() -> None:
+    """The same for DQN."""
+    import jax
+    import torch
+
+    import polyrhythm as pr
+    from benchmarks import rl_dqn
+    from polyrhythm import rl
+    from polyrhythm.rl.dqn import td_loss
+
+    random, settings = np.random.default_rng(0), rl.DQNSettings()
+    model, slow = (rl.QNetwork((4,), rl.Discrete(2), (8, 8), random) for _ in range(2))
+    seen, after = (random.normal(size=(32, 4)).astype("float32") for _ in range(2))
+    over = random.integers(0, 2, 32).astype("float32")
+    arrays = (seen, random.integers(0, 2, 32), random.normal(size=32).astype("float32"), after, over)
+    batch = dict(zip(rl_dqn.NAMES, arrays, strict=True))
+    discounted = [*arrays[:4], np.float32(settings.gamma) * (1 - over)]
+    weights = model.parameters()
+    total = td_loss(model.using(weights), slow, rl.Transitions(*map(pr.constant, discounted))).each.mean()
+    ours, slopes = pr.evaluate((total, pr.grad(total, weights)))
+    by_jax, jax_slopes = jax.value_and_grad(rl_dqn.loss)(model.weights(), slow.weights(), batch, settings)
+    w = {name: torch.tensor(a, requires_grad=True) for name, a in model.weights().items()}
+    other = {name: torch.tensor(a) for name, a in slow.weights().items()}
+    by_torch = rl_dqn.torch_loss(w, other, {name: torch.tensor(a) for name, a in batch.items()}, settings)
+    by_torch.backward()
+    np.testing.assert_allclose([by_jax, by_torch.item()], ours, rtol=1e-4)
+    for name, slope in slopes.items():
+        for theirs in (jax_slopes[name], w[name].grad):
+            np.testing.assert_allclose(theirs, slope, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""PPO of stable-baselines3, in `rl.Synthetic` all at once or in Gymnasium's environments one after the other."""
+"""PPO and DQN of stable-baselines3 and of sbx, in `rl.Synthetic` all at once or in Gymnasium's one after the other."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
-from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from benchmarks.rl_torch import Lamps
+from polyrhythm.rl.dqn import Settings as DQNSettings
 from polyrhythm.rl.ppo import Settings
 
 
@@ -62,10 +63,11 @@ def cartpoles(envs: int) -> VecEnv:
     return DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * envs)
 
 
-def trainer(environments: VecEnv, hidden: tuple[int, ...], s: Settings) -> Callable[[int], Any]:
-    """A function that makes so many iterations."""
+def trainer(environments: VecEnv, hidden: tuple[int, ...], s: Settings, system: str) -> Callable[[int], Any]:
+    """A function that makes so many iterations of PPO."""
     rows = environments.num_envs * s.steps
-    model = PPO(
+    options: dict[str, Any] = {"clip_range_vf": s.clip_range, "device": "cpu"} if system != "sbx" else {}
+    model = _library(system).PPO(
         "MlpPolicy",
         environments,
         learning_rate=s.learning_rate,
@@ -75,11 +77,33 @@ def trainer(environments: VecEnv, hidden: tuple[int, ...], s: Settings) -> Calla
         gamma=s.gamma,
         gae_lambda=s.gae_lambda,
         clip_range=s.clip_range,
-        clip_range_vf=s.clip_range,
         ent_coef=s.entropy_coef,
         vf_coef=s.value_coef,
         max_grad_norm=s.max_grad_norm,
         policy_kwargs={"net_arch": list(hidden)},
-        device="cpu",
+        **options,
     )
     return lambda count: model.learn(count * rows, reset_num_timesteps=False)
+
+
+def dqn_trainer(environments: VecEnv, hidden: tuple[int, ...], s: DQNSettings, system: str) -> Callable[[int], Any]:
+    """A function that makes so many iterations of DQN; theirs is not double."""
+    rows = environments.num_envs * s.steps
+    model = _library(system).DQN(
+        "MlpPolicy",
+        environments,
+        learning_rate=s.learning_rate,
+        buffer_size=s.buffer_size,
+        learning_starts=0,
+        batch_size=s.batch_size,
+        gamma=s.gamma,
+        train_freq=s.steps,
+        gradient_steps=s.updates,
+        target_update_interval=s.target_update * s.steps,
+        policy_kwargs={"net_arch": list(hidden)},
+    )
+    return lambda count: model.learn(count * rows, reset_num_timesteps=False)
+
+
+def _library(system: str) -> Any:
+    return importlib.import_module("sbx" if system == "sbx" else "stable_baselines3")

@@ -47,14 +47,35 @@ def synthetic(shape: tuple[int, ...], length: int, actions: int) -> Any:
         ended = age + 1 >= length
         fresh = jax.random.uniform(key, lights.shape, minval=-1.0, maxval=1.0)
         going = jnp.where(ended.reshape(-1, *[1] * len(shape)), fresh, after)
-        return (going, jnp.where(ended, 0, age + 1)), (after, after.reshape(len(age), -1).mean(1), ended)
+        going, reward = (going, jnp.where(ended, 0, age + 1)), after.reshape(len(age), -1).mean(1)
+        return going, (after, reward, jnp.zeros(len(age), bool), ended)
 
     return step
 
 
-def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, actions: int, s: Settings) -> Any:
+def cartpole(limit: int) -> Any:
+    """The rules of `rl.CartPole`, in the same form."""
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        physics, age = state
+        x, speed, angle, spin = physics.T
+        force = jnp.where(action == 1, 10.0, -10.0)
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
+        push = (force + 0.05 * spin**2 * sine) / 1.1
+        turning = (9.8 * sine - cosine * push) / (0.5 * (4.0 / 3.0 - 0.1 * cosine**2 / 1.1))
+        pulling = push - 0.05 * turning * cosine / 1.1
+        after = jnp.stack([x + 0.02 * speed, speed + 0.02 * pulling, angle + 0.02 * spin, spin + 0.02 * turning], 1)
+        terminated = (abs(after[:, 0]) > 2.4) | (abs(after[:, 2]) > 12 * 2 * jnp.pi / 360)
+        ended = terminated | (age + 1 >= limit)
+        fresh = jax.random.uniform(key, after.shape, minval=-0.05, maxval=0.05)
+        going = jnp.where(ended[:, None], fresh, after), jnp.where(ended, 0, age + 1)
+        return going, (after, jnp.ones(len(age)), terminated, ended)
+
+    return step
+
+
+def trainer(weights: Weights, envs: int, step: Any, shape: tuple[int, ...], actions: int, s: Settings) -> Any:
     """A function of a state that makes one iteration, and the first state."""
-    step = synthetic(shape, length, actions)
     optimiser = optax.chain(optax.clip_by_global_norm(s.max_grad_norm), optax.adam(s.learning_rate, eps=1e-5))
     rows = envs * s.steps
 
@@ -64,17 +85,17 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
         logits = network(w, "policy", seen)
         action = jax.random.categorical(choose, logits)
         log_prob = (jax.nn.log_softmax(logits) * jax.nn.one_hot(action, actions)).sum(-1)
-        state, (following, reward, ended) = step(state, action, begin)
-        return (w, state), (seen, action, log_prob, following, reward, ended)
+        state, after = step(state, action, begin)
+        return (w, state), (seen, action, log_prob, *after)
 
     @partial(jax.jit, donate_argnums=0)
     def iteration(run: Any) -> Any:
         w, moments, state, key = run
         key, acting, shuffling = jax.random.split(key, 3)
         (_, state), kept = jax.lax.scan(acted, (w, state), jax.random.split(acting, s.steps))
-        seen, action, log_prob, following, reward, ended = kept
+        seen, action, log_prob, following, reward, terminated, ended = kept
         value, after = network(w, "value", seen)[..., 0], network(w, "value", following)[..., 0]
-        error = reward + s.gamma * after - value  # episodes are only ever truncated
+        error = reward + s.gamma * (1.0 - terminated) * after - value
 
         def back(later: Any, row: Any) -> Any:
             own = row[0] + s.gamma * s.gae_lambda * (1.0 - row[1]) * later
@@ -95,6 +116,6 @@ def trainer(weights: Weights, envs: int, shape: tuple[int, ...], length: int, ac
         return (w, moments, state, key), losses.mean()
 
     key = jax.random.key(0)
-    lights = jax.random.uniform(key, (envs, *shape), minval=-1.0, maxval=1.0)
+    lights = jax.random.uniform(key, (envs, *shape), minval=-0.05, maxval=0.05)
     start = {name: jnp.asarray(a) for name, a in weights.items()}
     return iteration, (start, optimiser.init(start), (lights, jnp.zeros(envs, jnp.int32)), key)

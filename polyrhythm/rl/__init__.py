@@ -38,7 +38,7 @@ from polyrhythm.rl.impala import Settings as ImpalaSettings
 from polyrhythm.rl.impala import impala
 from polyrhythm.rl.memory import Acting, Cells, Learning, Transformer
 from polyrhythm.rl.networks import Encoder
-from polyrhythm.rl.normalization import Normalized
+from polyrhythm.rl.normalization import ClippedReward, Normalized
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.ppo import Settings as PPOSettings
 from polyrhythm.rl.ppo import ppo
@@ -69,6 +69,7 @@ __all__ = [
     "Catch",
     "Categorical",
     "Cells",
+    "ClippedReward",
     "Critics",
     "DDPGSettings",
     "DQNSettings",

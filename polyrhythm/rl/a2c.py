@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from polyrhythm import optim
 from polyrhythm.language.functions import square
@@ -12,21 +11,17 @@ from polyrhythm.language.index import dim
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
-from polyrhythm.rl.running import Source, episodes
-from polyrhythm.rl.training import Training, mean_of
+from polyrhythm.rl.running import Source
+from polyrhythm.rl.training import OnPolicy, Training, mean_of
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What there is to choose, with the customary choices."""
+class Settings(OnPolicy):
+    """What there is to choose."""
 
     steps: int = 8
     learning_rate: float = 7e-4
-    gamma: float = 0.99
     gae_lambda: float = 1.0
-    entropy_coef: float = 0.01
-    value_coef: float = 0.5
-    max_grad_norm: float = 0.5
 
 
 def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008
@@ -38,7 +33,7 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     >>> sorted(training.outputs)
     ['entropy', 'episodes', 'loss', 'return', 'weights']
     """
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())
     acting = model.using(weights)
@@ -55,8 +50,5 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     loss, entropy = mean_of(each, share), mean_of(policy.entropy(), share)
     gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.max_grad_norm)
     optim.rmsprop(i, weights, gradients, settings.learning_rate, epsilon=1e-5)
-    count, score = episodes(i, t, steps)
-    outputs: dict[str, Any] = {"return": score, "episodes": count, "loss": loss, "entropy": entropy}
     after = {name: w[{i: i + 1}] for name, w in weights.items()}
-    outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}
-    return Training(i, iterations, outputs, {last: settings.steps}, steps, after)
+    return Training.of(i, t, steps, after, {"loss": loss, "entropy": entropy}, {last: settings.steps})

@@ -87,6 +87,18 @@ class StochasticActor(Module):
         return SquashedNormal(mean, spread, middle - half, middle + half)
 
 
+class ActorAndCritics(Module):
+    """What the off-policy algorithms for continuous actions train."""
+
+    actor: Any
+    critics: Any
+
+    @property
+    def actions(self) -> Space:
+        """What an action is."""
+        return self.actor.actions
+
+
 class DeterministicActor(Module):
     """One continuous action for what is seen.
 

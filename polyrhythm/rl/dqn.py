@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from polyrhythm import optim
-from polyrhythm.language.functions import abs, argmax, one_hot, randint, square, uniform, value, where
+from polyrhythm.language.functions import abs, argmax, maximum, one_hot, randint, square, uniform, value, where
 from polyrhythm.language.gradient import detach, grad
 from polyrhythm.language.index import Dim, dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.replay import Replay, Transitions, prioritised
-from polyrhythm.rl.running import Source, episodes
-from polyrhythm.rl.training import Training, mean_of
+from polyrhythm.rl.running import Source
+from polyrhythm.rl.training import Training
 from polyrhythm.rl.values import QNetwork, copied
 
 
@@ -49,6 +49,8 @@ class Settings:
     prioritized: bool = False
     priority_alpha: float = 0.6
     priority_beta: float = 0.4
+    priority_beta_steps: int | None = None
+    """Steps in which `priority_beta` rises to 1; None keeps it."""
 
 
 class Loss(NamedTuple):
@@ -98,7 +100,7 @@ def dqn(source: Source, model: QNetwork, settings: Settings = Settings()) -> Tra
 
 def value_based(source: Source, model: QNetwork, settings: Settings, loss_of: LossOf) -> Training:
     """Act greedily by the values of a network, now and then at random, and learn from replayed transitions."""
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")
     rows = settings.steps * source.count
@@ -119,7 +121,10 @@ def value_based(source: Source, model: QNetwork, settings: Settings, loss_of: Lo
     replay = Replay(i, t, u, steps, source.count, settings.steps, settings.buffer_size, settings.n_step)
     drawn = None
     if settings.prioritized:
-        drawn = prioritised(replay, settings.batch_size, settings.priority_alpha, settings.priority_beta)
+        beta: Any = settings.priority_beta
+        if settings.priority_beta_steps is not None:
+            beta = optim.linear(i, beta, 1.0, max(1, settings.priority_beta_steps // rows))
+        drawn = prioritised(replay, settings.batch_size, settings.priority_alpha, beta)
         batch = replay.transitions(drawn.rows, settings.gamma, drawn.weight)
     else:
         batch = replay.transitions(replay.uniform(settings.batch_size), settings.gamma)
@@ -127,18 +132,17 @@ def value_based(source: Source, model: QNetwork, settings: Settings, loss_of: Lo
     found_loss = loss_of(model.using(weights), model.using(target), batch)
     if drawn is not None:
         drawn.update(abs(found_loss.error) + 1e-6)
-    loss = found_loss.each.mean() if batch.weight is None else (batch.weight * found_loss.each).mean()
+    loss = found_loss.each.mean()
+    if batch.weight is not None:  # the weights of a prioritised replay are of the rows that count
+        loss = (batch.weight * found_loss.each).sum() / maximum((batch.weight > 0.0).cast("float32").sum(), 1.0)
     gradients = optim.clip_by_global_norm(u, grad(loss, weights), settings.max_grad_norm, outer=i)
     early = value(i) < settings.learning_starts // rows
     optim.adam(u, weights, gradients, settings.learning_rate, outer=i, skip=early)
 
-    count, score = episodes(i, t, steps)
-    outputs: dict[str, Any] = {"return": score, "episodes": count, "exploration": epsilon}
-    outputs["loss"] = loss[{u: slice(0, updates)}].mean()
-    outputs["value"] = mean_of(found[0].max(-1)[{t: slice(0, settings.steps)}], None)
+    figures = {"exploration": epsilon, "loss": loss[{u: slice(0, updates)}].mean()}
+    figures["value"] = found[0].max(-1)[{t: slice(0, settings.steps)}].mean()
     after = {name: w[{u: updates, i: i}] for name, w in weights.items()}
-    outputs["weights"] = {name: w[{i: iterations - 1}] for name, w in after.items()}
-    return Training(i, iterations, outputs, {last: settings.steps, updates: settings.updates}, steps, after)
+    return Training.of(i, t, steps, after, figures, {last: settings.steps, updates: settings.updates})
 
 
 def explore(i: Dim, t: Dim, values: Tensor, epsilon: Tensor, count: int) -> Tensor:

@@ -14,6 +14,7 @@ episode), whether it was terminated or truncated, and whether the step was one o
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -141,10 +142,11 @@ class Gym:
 
         kept = {name: getattr(self.environments, name) for name in _STATE if hasattr(self.environments, name)}
         for one in kept.get("envs", ()):
-            if getattr(type(one.unwrapped), "__getstate__", None) is EzPickle.__getstate__:
+            made_anew = getattr(type(one.unwrapped), "__getstate__", None) is EzPickle.__getstate__
+            if made_anew and not _is_mujoco(one.unwrapped):
                 raise _not_saved(self._what(), "pickled, it is made anew and forgets where it was")
         try:
-            whole = pickle.dumps(kept if "envs" in kept else vars(self.environments))
+            whole = _pickled(kept if "envs" in kept else vars(self.environments))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise _not_saved(self._what(), str(error)) from error
         what = np.frombuffer(self._what().encode(), np.uint8)
@@ -201,6 +203,32 @@ def _vector_of_one(environment: Any) -> Any:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     return SyncVectorEnv([lambda: environment], autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _is_mujoco(environment: Any) -> bool:
+    """Whether an environment is a simulation of MuJoCo, whose model and data can be pickled whole."""
+    return type(environment).__module__.startswith("gymnasium.envs.mujoco") and hasattr(environment, "data")
+
+
+def _pickled(state: Any) -> bytes:
+    """A pickle in which MuJoCo's environments are where they were. Their own begins them anew."""
+
+    class Pickler(pickle.Pickler):
+        """Takes all attributes but the window."""
+
+        def reducer_override(self, environment: Any) -> Any:
+            if not _is_mujoco(environment):
+                return NotImplemented
+            kept = {name: value for name, value in vars(environment).items() if name != "mujoco_renderer"}
+            return object.__new__, (type(environment),), kept, None, None, _take_up
+
+    stream = io.BytesIO()
+    Pickler(stream).dump(state)
+    return stream.getvalue()
+
+
+def _take_up(environment: Any, kept: Mapping[str, Any]) -> None:
+    vars(environment).update(kept)
 
 
 def _not_saved(what: str, why: str) -> UnsupportedError:

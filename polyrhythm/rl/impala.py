@@ -6,7 +6,6 @@ The lag is an index: iteration i acts with the weights of iteration `i - lag`, w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from polyrhythm import optim
 from polyrhythm.language.functions import exp, square
@@ -15,25 +14,22 @@ from polyrhythm.language.index import dim, index_max
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import vtrace
-from polyrhythm.rl.running import Source, episodes
-from polyrhythm.rl.training import Training, mean_of
+from polyrhythm.rl.running import Source
+from polyrhythm.rl.training import OnPolicy, Training, mean_of
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What there is to choose, with the customary choices."""
+class Settings(OnPolicy):
+    """What there is to choose."""
 
     steps: int = 20
+    learning_rate: float = 6e-4
+    max_grad_norm: float = 40.0
     lag: int = 1
     """By how many iterations the actor is behind; 0 is on policy."""
-    learning_rate: float = 6e-4
-    gamma: float = 0.99
     lambda_: float = 1.0
     rho_clip: float = 1.0
     c_clip: float = 1.0
-    entropy_coef: float = 0.01
-    value_coef: float = 0.5
-    max_grad_norm: float = 40.0
 
 
 def impala(source: Source, model: ActorCritic, settings: Settings = Settings()) -> Training:  # noqa: B008
@@ -45,7 +41,7 @@ def impala(source: Source, model: ActorCritic, settings: Settings = Settings()) 
     >>> sorted(training.outputs)
     ['entropy', 'episodes', 'loss', 'ratio', 'return', 'weights']
     """
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())
     behaviour = model.using(mapped(lambda w: w[index_max(0, i - settings.lag)], weights))
@@ -75,9 +71,6 @@ def impala(source: Source, model: ActorCritic, settings: Settings = Settings()) 
     loss = mean_of(each[whole], share)
     gradients = optim.clip_by_global_norm(i, grad(loss, weights), settings.max_grad_norm)
     optim.adam(i, weights, gradients, settings.learning_rate)
-    count, score = episodes(i, t, steps)
-    outputs: dict[str, Any] = {"return": score, "episodes": count, "loss": loss}
-    outputs |= {"entropy": mean_of(policy.entropy()[whole], share), "ratio": mean_of(ratio[whole], share)}
+    figures = {"loss": loss, "entropy": mean_of(policy.entropy()[whole], share), "ratio": mean_of(ratio[whole], share)}
     after = {name: w[{i: i + 1}] for name, w in weights.items()}
-    outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}
-    return Training(i, iterations, outputs, {last: settings.steps}, steps, after)
+    return Training.of(i, t, steps, after, figures, {last: settings.steps})

@@ -6,18 +6,18 @@ Gymnasium's wrappers `NormalizeObservation` and `NormalizeReward`. Returns are r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.language.functions import clip, constant, ones, sqrt, square, where, zeros
+from polyrhythm.language.functions import clip, constant, ones, sign, sqrt, square, where, zeros
 from polyrhythm.language.index import Dim
 from polyrhythm.language.recurrent import Recurrent
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
 from polyrhythm.rl.running import Source, Steps, carried
-from polyrhythm.rl.spaces import Box, Space
+from polyrhythm.rl.spaces import Box, Space, Spaces
 
 
 @dataclass
@@ -45,12 +45,14 @@ class Normalized:
     """What was made by the last `run`, over iterations and steps: to be applied where the agent is used."""
 
     @property
-    def observations(self) -> Box:
+    def observations(self) -> Spaces:
         """Of the same shape, as floats."""
         space = self.source.observations
+        if not self.observation:
+            return space
         if not isinstance(space, Box):
             raise DeclarationError(f"{space} cannot be normalised", fix="normalise observations that are one Box")
-        return Box(space.shape) if self.observation else space
+        return Box(space.shape)
 
     @property
     def actions(self) -> Space:
@@ -88,11 +90,22 @@ class Normalized:
         raw = steps.reward if steps.raw_reward is None else steps.raw_reward
         return steps._replace(observation=seen, following=following, reward=reward, raw_reward=raw)
 
+    def after(self) -> dict[str, Tensor]:
+        """The statistics after each iteration, over i."""
+        _, t = self._dims
+        return {name: tensor[{t: bound_of(t)}] for name, tensor in self.statistics.items()}
+
     def final(self) -> dict[str, Tensor]:
         """The statistics after the last step of all."""
-        i, t = self._dims
-        at = {i: bound_of(i) - 1, t: bound_of(t)}
-        return {name: tensor[at] for name, tensor in self.statistics.items()}
+        i, _ = self._dims
+        return {name: tensor[{i: bound_of(i) - 1}] for name, tensor in self.after().items()}
+
+    def applied(self, observation: Tensor, statistics: Mapping[str, Tensor]) -> Tensor:
+        """Observations normalised by statistics that no longer change, as a trained agent sees them."""
+        if not self.observation:
+            return observation
+        mean, variance = (statistics[f"observation_{name}"] for name in ("mean", "variance"))
+        return self._scaled(observation.cast("float32"), mean, variance)
 
     def _scaled(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         return clip((x - mean) / sqrt(variance + self.epsilon), -self.clip, self.clip)
@@ -113,3 +126,40 @@ class Normalized:
         mean[i, t + 1], variance[i, t + 1], count[i, t + 1] = after, both, total
         self.statistics |= {f"{what}_mean": mean, f"{what}_variance": variance}
         return after, both
+
+
+@dataclass(frozen=True)
+class ClippedReward:
+    """Environments whose rewards are learnt from by their sign alone, as in Atari's games (Mnih et al., 2015).
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm import rl
+    >>> i, I = pr.dim("i")
+    >>> t, T = pr.dim("t")
+    >>> steps = ClippedReward(rl.Arrays(rl.Pendulum(), 1)).run(i, t, lambda seen: seen.axes[:, 0:1])
+    >>> pr.evaluate(steps.reward[{t: slice(0, T)}], bounds={I: 1, T: 2}).tolist()
+    [[[-1.0], [-1.0]]]
+    """
+
+    source: Source
+
+    @property
+    def observations(self) -> Spaces:
+        """As they are."""
+        return self.source.observations
+
+    @property
+    def actions(self) -> Space:
+        """As they are."""
+        return self.source.actions
+
+    @property
+    def count(self) -> int:
+        """As many."""
+        return self.source.count
+
+    def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
+        """Act, and keep the sign of what is rewarded."""
+        steps = self.source.run(i, t, act)
+        raw = steps.reward if steps.raw_reward is None else steps.raw_reward
+        return steps._replace(reward=sign(steps.reward), raw_reward=raw)

@@ -34,28 +34,22 @@ from polyrhythm.optim.states import mapped
 from polyrhythm.rl.memory import Acting, Along, Learning
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
-from polyrhythm.rl.running import Source, Steps, episodes
+from polyrhythm.rl.running import Source, Steps
 from polyrhythm.rl.spreading import ALONE, Spread
-from polyrhythm.rl.training import Training, mean_of
+from polyrhythm.rl.training import OnPolicy, Training, mean_of
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What there is to choose, with the customary choices."""
+class Settings(OnPolicy):
+    """What there is to choose."""
 
-    steps: int = 128
     epochs: int = 4
     minibatches: int = 4
-    learning_rate: float = 2.5e-4
     anneal_lr: int | None = None
     """Iterations after which the learning rate has fallen to zero along a line; None keeps it."""
-    gamma: float = 0.99
     gae_lambda: float = 0.95
     clip_range: float = 0.2
     clip_value: bool = True
-    entropy_coef: float = 0.01
-    value_coef: float = 0.5
-    max_grad_norm: float = 0.5
     normalize_advantage: bool = True
     target_kl: float | None = None
     """The updates of an iteration end where `approx_kl` is above 1.5 of this; None makes them all."""
@@ -158,7 +152,7 @@ def ppo(
     """
     _check(source.count, model, settings)
     spread = Spread.over(mesh, source.count, settings, model.remembers)
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")
     weights = optim.over(u, model.parameters(), outer=i)
@@ -175,9 +169,7 @@ def ppo(
         rate = optim.linear(i, settings.learning_rate, 0.0, settings.anneal_lr)
     skip = None if settings.target_kl is None else _stopped(i, u, losses.approx_kl > 1.5 * settings.target_kl)
     optim.adam(u, weights, gradients, rate, epsilon=1e-5, outer=i, skip=skip)
-    count, score = episodes(i, t, steps)
-    outputs: dict[str, Any] = {"return": score, "episodes": count}
-    outputs |= {
+    figures = {
         name: part[{u: slice(0, updates)}].mean()
         for name, part in (
             ("policy_loss", losses.policy),
@@ -188,9 +180,8 @@ def ppo(
         )
     }
     after = {name: w[{u: updates, i: i}] for name, w in weights.items()}
-    outputs["weights"] = {name: w[{i: iterations - 1}] for name, w in after.items()}
     bounds = {last: settings.steps, updates: settings.epochs * settings.minibatches}
-    return Training(i, iterations, outputs, bounds, steps, after, mesh)
+    return Training.of(i, t, steps, after, figures, bounds, mesh)
 
 
 def _check(count: int, model: ActorCritic, settings: Settings) -> None:

@@ -1,8 +1,7 @@
-"""Environments by name with their usual wrappers, and settings that are known to learn.
+"""Environments by name, and for pairs of an algorithm and an environment what is known to learn.
 
-Atari games get the wrappers of DQN and IMPALA: no-op starts, four frames per action, 84 x 84 grey pixels, four of them
-stacked, rewards by their sign. MuJoCo's get running normalisation of observations and rewards. Names of array
-environments are those of Gymnasium where it has the same.
+Names of array environments are those of Gymnasium where it has the same. With on-policy algorithms MuJoCo's
+environments get running normalisation of observations and rewards, Atari's games clipped rewards.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from polyrhythm.rl.environments import (
     Pendulum,
     Recall,
 )
-from polyrhythm.rl.gym import Gym
-from polyrhythm.rl.normalization import Normalized
+from polyrhythm.rl.normalization import ClippedReward, Normalized
 from polyrhythm.rl.running import Arrays, Source
-from polyrhythm.rl.threads import threaded
+from polyrhythm.rl.simulators import environments, is_atari, is_mujoco
 
 COMPILED: dict[str, Callable[[], Environment]] = {
     "Acrobot-v1": Acrobot,
@@ -41,45 +39,73 @@ COMPILED: dict[str, Callable[[], Environment]] = {
 }
 """The environments that can be part of the program, by name."""
 
-MUJOCO = (
-    *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum"),
-    *("Pusher", "Reacher", "Swimmer", "Walker2d"),
-)
+ON_POLICY = ("a2c", "impala", "ppo", "reinforce")
 
-SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
-    ("ppo", "Pendulum-v1"): {"gamma": 0.9, "epochs": 10, "learning_rate": 1e-3, "entropy_coef": 0.0},
+SWING: dict[str, Any] = {"num_envs": 1, "total_steps": 20_000, "steps": 32, "updates": 32}
+SWING |= {"learning_rate": 1e-3, "buffer_size": 20_000}
+RECALL: dict[str, Any] = {"num_envs": 32, "total_steps": 300_000, "hidden": "32"}
+RECALL |= {"steps": 40, "learning_rate": 1e-3, "context": 12}
+
+PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    ("ppo", "CartPole-v1"): {"total_steps": 300_000, "learning_rate": 5e-4},
+    ("ppo", "Acrobot-v1"): {"num_envs": 16, "total_steps": 500_000, "learning_rate": 1e-3, "gae_lambda": 0.94},
+    ("ppo", "Pendulum-v1"): {
+        **{"total_steps": 400_000, "gamma": 0.9, "epochs": 10},
+        **{"learning_rate": 1e-3, "entropy_coef": 0.0},
+    },
     ("ppo", "MountainCarContinuous-v0"): {"gamma": 0.999, "epochs": 10, "entropy_coef": 0.0},
-    ("sac", "Pendulum-v1"): {"learning_rate": 1e-3, "buffer_size": 20_000},
-    ("td3", "Pendulum-v1"): {"learning_rate": 1e-3, "buffer_size": 20_000},
-    ("ddpg", "Pendulum-v1"): {"learning_rate": 1e-3, "buffer_size": 20_000},
+    ("ppo", "Breakout-MinAtar"): {
+        **{"num_envs": 64, "total_steps": 1_000_000, "shared": True},
+        **{"steps": 32, "minibatches": 8, "learning_rate": 1e-3},
+    },
+    ("ppo", "LunarLander-v3"): {
+        **{"num_envs": 16, "total_steps": 1_500_000},
+        **{"steps": 256, "minibatches": 64, "learning_rate": 3e-4, "gamma": 0.999, "gae_lambda": 0.98},
+    },
+    ("ppo", "Recall"): RECALL,
+    ("dqn", "CartPole-v1"): {
+        **{"total_steps": 150_000, "steps": 2, "batch_size": 64, "buffer_size": 32_000, "n_step": 3, "double": False},
+        **{"target_update": 100, "exploration_final": 0.02, "exploration_steps": 16_000},
+    },
+    ("sac", "Pendulum-v1"): SWING,
+    ("td3", "Pendulum-v1"): SWING,
+    ("ddpg", "Pendulum-v1"): SWING,
 }
 """What differs from the settings of an algorithm in some environment."""
 
 MUJOCO_PPO: dict[str, Any] = {
-    "steps": 2048,
-    "minibatches": 32,
-    "epochs": 10,
-    "learning_rate": 3e-4,
-    "entropy_coef": 0.0,
-    "clip_value": False,
+    **{"num_envs": 1, "total_steps": 1_000_000, "steps": 2048, "minibatches": 32, "epochs": 10},
+    **{"learning_rate": 3e-4, "entropy_coef": 0.0, "clip_value": False},
 }
-ATARI_PPO: dict[str, Any] = {"steps": 128, "learning_rate": 2.5e-4, "clip_range": 0.1}
+ATARI_PPO: dict[str, Any] = {
+    **{"total_steps": 10_000_000, "hidden": "", "shared": True},
+    **{"steps": 128, "learning_rate": 2.5e-4, "clip_range": 0.1},
+}
 
 
-def settings_for(algorithm: str, name: str) -> dict[str, Any]:
-    """What differs from an algorithm's settings in an environment.
+def preset(algorithm: str, name: str) -> dict[str, Any]:
+    """What is known to learn in an environment: settings, options of the model, and those of the run.
 
-    >>> settings_for("ppo", "Pendulum-v1")["gamma"]
+    >>> preset("ppo", "Pendulum-v1")["gamma"]
     0.9
     """
-    if algorithm == "ppo" and _is_mujoco(name):
-        return MUJOCO_PPO
-    if algorithm == "ppo" and name.startswith("ALE/"):
-        return ATARI_PPO
-    return SETTINGS.get((algorithm, name), {})
+    if algorithm == "ppo" and is_mujoco(name):
+        return dict(MUJOCO_PPO)
+    if algorithm == "ppo" and is_atari(name):
+        return dict(ATARI_PPO)
+    return dict(PRESETS.get((algorithm, name), {}))
 
 
-def source(name: str, count: int, compiled: bool = False, seed: int = 0, threads: bool = False) -> Source:
+def source(
+    name: str,
+    count: int,
+    compiled: bool = False,
+    seed: int = 0,
+    threads: bool = False,
+    *,
+    algorithm: str = "ppo",
+    training: bool = True,
+) -> Source:
     """So many environments of a name: part of the program, or Gymnasium's with their usual wrappers.
 
     >>> source("CartPole-v1", 3, compiled=True).observations.shape
@@ -96,62 +122,11 @@ def source(name: str, count: int, compiled: bool = False, seed: int = 0, threads
         raise DeclarationError(
             f"Gymnasium has no environment {name!r}", fix="it is an array environment: add --compiled"
         )
-    gymnasium = _gymnasium()
-    makers = [lambda: _one(gymnasium, name)] * count
-    try:
-        if threads:
-            made = threaded(makers)
-        else:
-            mode = gymnasium.vector.AutoresetMode.SAME_STEP
-            made = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
-    except (gymnasium.error.Error, ImportError, ModuleNotFoundError) as error:
-        raise _refused(gymnasium, name, error) from error
-    made.spec = gymnasium.spec(name)
-    environments = Gym(made, seed)
-    return Normalized(environments) if _is_mujoco(name) else environments
+    return usual(environments(name, count, seed, threads, training), name, algorithm)
 
 
-def _one(gymnasium: Any, name: str, **options: Any) -> Any:
-    """One environment with its wrappers."""
-    if not name.startswith("ALE/"):
-        return gymnasium.make(name, **options)
-    wrappers = gymnasium.wrappers
-    game = wrappers.AtariPreprocessing(gymnasium.make(name, frameskip=1, **options), noop_max=30, frame_skip=4)
-    return wrappers.TransformReward(
-        wrappers.FrameStackObservation(game, 4), lambda reward: float((reward > 0) - (reward < 0))
-    )
-
-
-def _gymnasium() -> Any:
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise DeclarationError(
-            f"Gymnasium is needed: {error}", fix="pip install 'polyrhythm[rl]', or use --compiled"
-        ) from error
-    try:
-        import ale_py
-
-        gymnasium.register_envs(ale_py)
-    except ImportError:
-        pass
-    return gymnasium
-
-
-def _refused(gymnasium: Any, name: str, error: Exception) -> DeclarationError:
-    """What is missing: a package that the environment needs, or the environment."""
-    needs = {"mujoco": _is_mujoco(name), "ale-py": name.startswith("ALE/"), "box2d": "Box2D" in str(error)}
-    for package, needed in needs.items():
-        if needed:
-            extra = {"mujoco": "mujoco", "ale-py": "atari", "box2d": "box2d"}[package]
-            return DeclarationError(
-                f"{name} needs {package}, which is not installed: {error}",
-                fix=f"pip install 'polyrhythm[{extra}]'",
-            )
-    near = [known for known in gymnasium.registry if known.lower().startswith(name.split("-")[0].lower())]
-    hint = f"did you mean {', '.join(near[:3])}?" if near else "check the name"
-    return DeclarationError(f"Gymnasium has no environment {name!r}: {error}", fix=hint)
-
-
-def _is_mujoco(name: str) -> bool:
-    return name.split("-")[0] in MUJOCO
+def usual(made: Source, name: str, algorithm: str) -> Source:
+    """Environments of a name as an algorithm usually sees them: normalised, with clipped rewards, or as they are."""
+    if is_atari(name):
+        return ClippedReward(made)
+    return Normalized(made) if is_mujoco(name) and algorithm in ON_POLICY else made

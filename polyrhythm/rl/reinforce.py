@@ -7,7 +7,6 @@ then all that is stored: a whole rollout with Monte Carlo, n steps with n-step r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from polyrhythm import optim
 from polyrhythm.language.functions import maximum, square
@@ -16,7 +15,7 @@ from polyrhythm.language.index import dim
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import monte_carlo, n_step
-from polyrhythm.rl.running import Source, episodes
+from polyrhythm.rl.running import Source
 from polyrhythm.rl.training import Training
 
 
@@ -41,7 +40,7 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     >>> sorted(training.outputs)
     ['episodes', 'return', 'weights']
     """
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())
     acting = model.using(weights)
@@ -59,8 +58,5 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
         counts = steps.valid.cast("float32")
         loss = (losses * counts)[i, 0:last].sum() / maximum(counts[i, 0:last].sum(), 1.0)
     optim.adam(i, weights, grad(loss, weights), settings.learning_rate)
-    count, score = episodes(i, t, steps)
-    outputs: dict[str, Any] = {"return": score, "episodes": count}
     after = {name: w[{i: i + 1}] for name, w in weights.items()}
-    outputs["weights"] = {name: w[{i: iterations}] for name, w in weights.items()}
-    return Training(i, iterations, outputs, {last: settings.steps}, steps, after)
+    return Training.of(i, t, steps, after, {}, {last: settings.steps})

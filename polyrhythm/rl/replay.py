@@ -17,6 +17,7 @@ from polyrhythm import optim
 from polyrhythm.errors import DeclarationError
 from polyrhythm.language.functions import (
     arange,
+    as_tensor,
     cumsum,
     maximum,
     minimum,
@@ -141,7 +142,7 @@ class Drawn(NamedTuple):
     """To be called with the new priorities of the rows, such as absolute errors."""
 
 
-def prioritised(replay: Replay, batch: int, alpha: float, beta: float) -> Drawn:
+def prioritised(replay: Replay, batch: int, alpha: float, beta: float | Tensor) -> Drawn:
     """Rows drawn in proportion to their priority to the power `alpha` (Schaul et al., 2016).
 
     New rows have the greatest priority so far. Priorities stand in slots: iteration j has those of `j % W`.
@@ -162,10 +163,7 @@ def prioritised(replay: Replay, batch: int, alpha: float, beta: float) -> Drawn:
     total = running.axes[-1]
     mark = uniform((batch,), dims=(i, u), name="priorities") * total
     chosen = minimum(searchsorted(running, mark, "right"), size - 1)
-    probability = take(possible, chosen, 0) / total
-    count = (possible > 0.0).cast("float32").sum()
-    weight = (count * probability) ** -beta
-    weight = weight / weight.max()
+    weight = importance(possible, chosen, beta)
 
     def update(new: Tensor) -> None:
         powers = detach(new) ** alpha
@@ -175,4 +173,19 @@ def prioritised(replay: Replay, batch: int, alpha: float, beta: float) -> Drawn:
         kept[u + 1] = where(seen > 0.0, sums / maximum(seen, 1.0), priority)
         greatest[u + 1] = maximum(greatest, powers.max())
 
-    return Drawn(take(row, chosen, 0), detach(weight), update)
+    return Drawn(where(weight > 0.0, take(row, chosen, 0), 0), detach(weight), update)
+
+
+def importance(priority: Tensor, chosen: Tensor, beta: float | Tensor) -> Tensor:
+    """`(N P) ** -beta` of rows drawn by their priority, over the greatest.
+
+    Cumulative sums are rounded, and may rise at a row of priority 0: one that is drawn by that counts for nothing.
+
+    >>> import polyrhythm as pr
+    >>> pr.evaluate(importance(pr.constant([1.0, 0.0, 2.0]), pr.constant([0, 1, 2]), 1.0)).tolist()
+    [1.0, 0.0, 0.5]
+    """
+    probability = take(priority, chosen, 0) / priority.sum()
+    count, possible = (priority > 0.0).cast("float32").sum(), probability > 0.0
+    weight = where(possible, where(possible, count * probability, 1.0) ** -as_tensor(beta), 0.0)
+    return weight / maximum(weight.max(), 1e-30)

@@ -92,6 +92,29 @@ class Arrays:
         return Steps(observation, action, done.following, reward, terminated, done.truncated)
 
 
+def unwrapped(source: Source) -> Any:
+    """The environments themselves, without what normalises or clips on the way.
+
+    >>> from polyrhythm import rl
+    >>> type(unwrapped(rl.Normalized(rl.Arrays(rl.Pendulum(), 2)))).__name__
+    'Arrays'
+    """
+    while hasattr(source, "source"):
+        source = source.source
+    return source
+
+
+def limit_of(source: Source) -> int:
+    """The most steps of an episode.
+
+    >>> from polyrhythm import rl
+    >>> limit_of(Arrays(rl.Pendulum(), 2))
+    200
+    """
+    bare = unwrapped(source)
+    return int(bare.environment.limit if isinstance(bare, Arrays) else bare.limit)
+
+
 def carried(i: Dim, t: Dim, first: Tensor, name: str | None = None) -> Recurrent:
     """A tensor over iterations and their steps, and one step more, where the next iteration begins.
 

@@ -13,42 +13,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from polyrhythm import optim
-from polyrhythm.language.functions import exp, log_softmax, one_hot, randint, softmax, square, value, where
+from polyrhythm.language.functions import exp, log_softmax, one_hot, randint, softmax, value, where
 from polyrhythm.language.gradient import detach, grad
 from polyrhythm.language.index import dim
 from polyrhythm.language.inputs import parameter
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.nn.module import Module
 from polyrhythm.optim.states import mapped
-from polyrhythm.rl.actors import StochasticActor
+from polyrhythm.rl.actors import ActorAndCritics, StochasticActor
 from polyrhythm.rl.distributions import Categorical, SquashedNormal
 from polyrhythm.rl.replay import Replay, Transitions
-from polyrhythm.rl.running import Source, episodes
+from polyrhythm.rl.running import Source
 from polyrhythm.rl.spaces import Discrete, Space, Spaces
-from polyrhythm.rl.training import Training, mean_of
-from polyrhythm.rl.values import Critics, least, polyak
+from polyrhythm.rl.training import OffPolicy, Training, mean_of
+from polyrhythm.rl.values import Critics, least, polyak, squared_errors, weights_after
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What there is to choose, with the customary choices. Steps are those of all environments together."""
+class Settings(OffPolicy):
+    """What there is to choose."""
 
-    steps: int = 1
-    updates: int = 1
-    batch_size: int = 256
-    learning_rate: float = 3e-4
-    critic_learning_rate: float = 1e-3
-    gamma: float = 0.99
-    tau: float = 0.005
-    buffer_size: int = 100_000
-    learning_starts: int = 1_000
     temperature: float | None = None
     """The weight of the entropy; None learns it."""
     target_entropy: float | None = None
     """What a learnt temperature keeps the entropy at; None takes minus the size of an action, or 0.89 of the most."""
 
 
-class SoftActorCritic(Module):
+class SoftActorCritic(ActorAndCritics):
     """What SAC trains: an actor and two critics.
 
     >>> from polyrhythm import rl
@@ -61,11 +51,6 @@ class SoftActorCritic(Module):
     ) -> None:
         self.actor = StochasticActor(observations, actions, hidden, rng)
         self.critics = Critics(observations, actions, hidden, rng)
-
-    @property
-    def actions(self) -> Space:
-        """What an action is."""
-        return self.actor.actions
 
     def act(self, observation: Any, along: Any = None) -> Tensor:
         """The action without noise."""
@@ -100,10 +85,7 @@ def critic_loss(critics: Critics, targets: Critics, batch: Transitions, followin
     values = critics(batch.observation, None if critics.discrete else batch.action)
     if critics.discrete:
         values = [(v * one_hot(batch.action, int(v.shape[-1]))).sum(-1) for v in values]
-    return sum(
-        (mean_of(square(v - wanted), batch.weight) for v in values[1:]),
-        mean_of(square(values[0] - wanted), batch.weight),
-    )
+    return squared_errors(values, wanted, batch.weight)
 
 
 def actor_loss(critics: Critics, batch: Transitions, acted: Choice, alpha: Tensor) -> Tensor:
@@ -127,7 +109,7 @@ def sac(source: Source, model: SoftActorCritic, settings: Settings = Settings())
     >>> sorted(training.outputs)
     ['actor_loss', 'critic_loss', 'entropy', 'episodes', 'return', 'temperature', 'weights']
     """
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")
     rows, dims = settings.steps * source.count, (i, u)
@@ -163,21 +145,17 @@ def sac(source: Source, model: SoftActorCritic, settings: Settings = Settings())
     else:
         weights["log_alpha"][u + 1] = weights["log_alpha"]
     found = critic_loss(critics, model.critics.using(targets), batch, following, alpha)
-    slopes = grad(found, weights["critics"])
-    optim.adam(u, weights["critics"], slopes, settings.critic_learning_rate, **options)  # type: ignore[arg-type]
+    gradients = grad(found, weights["critics"])
+    optim.adam(u, weights["critics"], gradients, settings.critic_learning_rate, **options)  # type: ignore[arg-type]
     moved = model.critics.using(mapped(lambda w: detach(w[{u: u + 1}]), weights["critics"]))
     wanted = actor_loss(moved, batch, acted, alpha)
     optim.adam(u, weights["actor"], grad(wanted, weights["actor"]), rate, **options)  # type: ignore[arg-type]
 
-    count, score = episodes(i, t, steps)
-    whole = {u: slice(0, updates)}
-    outputs: dict[str, Any] = {"return": score, "episodes": count, "critic_loss": found[whole].mean()}
-    outputs |= {"actor_loss": wanted[whole].mean(), "temperature": alpha[whole].mean()}
-    outputs["entropy"] = (-acted.mean(acted.log_prob)).mean()[whole].mean()
-    named = {k: weights[k] for k in ("actor", "critics")}
-    after = {f"{k}.{name}": w[{u: updates, i: i}] for k, part in named.items() for name, w in part.items()}
-    outputs["weights"] = {name: w[{i: iterations - 1}] for name, w in after.items()}
-    return Training(i, iterations, outputs, {last: settings.steps, updates: settings.updates}, steps, after)
+    figures = {"critic_loss": found, "actor_loss": wanted, "temperature": alpha}
+    figures["entropy"] = -acted.mean(acted.log_prob).mean()
+    figures = {name: figure[{u: slice(0, updates)}].mean() for name, figure in figures.items()}
+    after = weights_after(i, u, weights)
+    return Training.of(i, t, steps, after, figures, {last: settings.steps, updates: settings.updates})
 
 
 def target_entropy(actions: Space, settings: Settings) -> float:

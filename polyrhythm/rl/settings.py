@@ -1,4 +1,4 @@
-"""Settings of algorithms by name: from the command line or a file, converted and checked.
+"""Settings of algorithms, and options of models, by name: from the command line or a file, converted and checked.
 
 A setting is a field of the algorithm's `Settings`; given as `--clip-range 0.1`, or in a file as `clip_range = 0.1`.
 """
@@ -28,6 +28,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("target_update", "policy_delay", "exploration_steps", "anneal_lr", "temperature"), POSITIVE),
     **dict.fromkeys(("gamma", "gae_lambda", "lambda_", "tau", "exploration_initial", "exploration_final"), FRACTION),
     **dict.fromkeys(("priority_alpha", "priority_beta"), FRACTION),
+    **dict.fromkeys(("num_envs", "num_steps", "iterations", "total_steps", "num_seeds", "every"), POSITIVE),
+    **dict.fromkeys(("seed", "evaluate_every"), NOT_NEGATIVE),
+    **dict.fromkeys(("evaluate_episodes", "atoms", "context", "priority_beta_steps"), POSITIVE),
     **dict.fromkeys(("entropy_coef", "value_coef", "burn_in", "lag", "learning_starts", "rho_clip"), NOT_NEGATIVE),
     **dict.fromkeys(("c_clip", "exploration_noise", "target_noise", "noise_clip"), NOT_NEGATIVE),
 }
@@ -47,6 +50,7 @@ def made(kind: type, given: Mapping[str, Any]) -> Any:
     """
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
+    given = {f"{name}_" if f"{name}_" in names else name: value for name, value in given.items()}  # --lambda
     unknown = [name for name in given if name not in names]
     if unknown:
         raise DeclarationError(

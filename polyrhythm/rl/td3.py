@@ -10,33 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm import optim
-from polyrhythm.language.functions import clip, normal, square, value, where
+from polyrhythm.language.functions import clip, normal, value, where
 from polyrhythm.language.gradient import detach, grad
 from polyrhythm.language.index import dim
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.nn.module import Module
 from polyrhythm.optim.states import bound_of, mapped
-from polyrhythm.rl.actors import DeterministicActor
+from polyrhythm.rl.actors import ActorAndCritics, DeterministicActor
 from polyrhythm.rl.replay import Replay, Transitions
-from polyrhythm.rl.running import Source, episodes
+from polyrhythm.rl.running import Source
 from polyrhythm.rl.spaces import Space, Spaces
-from polyrhythm.rl.training import Training, mean_of
-from polyrhythm.rl.values import Critics, least, polyak
+from polyrhythm.rl.training import OffPolicy, Training, mean_of
+from polyrhythm.rl.values import Critics, least, polyak, squared_errors, weights_after
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What there is to choose, with the customary choices. Noise is in halves of the width of the actions."""
+class Settings(OffPolicy):
+    """What there is to choose. Noise is in halves of the width of the actions."""
 
-    steps: int = 1
-    updates: int = 1
-    batch_size: int = 256
-    learning_rate: float = 3e-4
-    critic_learning_rate: float = 1e-3
-    gamma: float = 0.99
-    tau: float = 0.005
-    buffer_size: int = 100_000
-    learning_starts: int = 1_000
     exploration_noise: float = 0.1
     target_noise: float = 0.2
     noise_clip: float = 0.5
@@ -52,7 +42,7 @@ class DDPGSettings(Settings):
     policy_delay: int = 1
 
 
-class DeterministicActorCritic(Module):
+class DeterministicActorCritic(ActorAndCritics):
     """What TD3 trains: an actor and critics; DDPG has one critic.
 
     >>> from polyrhythm import rl
@@ -71,11 +61,6 @@ class DeterministicActorCritic(Module):
         self.actor = DeterministicActor(observations, actions, hidden, rng)
         self.critics = Critics(observations, actions, hidden, rng, critics)
 
-    @property
-    def actions(self) -> Space:
-        """What an action is."""
-        return self.actor.actions
-
     def act(self, observation: Any, along: Any = None) -> Tensor:
         """The action without noise."""
         return self.actor(observation)
@@ -84,8 +69,7 @@ class DeterministicActorCritic(Module):
 def critic_loss(critics: Critics, targets: Critics, batch: Transitions, following: Tensor) -> Tensor:
     """`(Q(s, a) - r - gamma min Q'(s', a')) ** 2`, of all critics; `following` is a'."""
     wanted = detach(batch.reward + batch.discount * least(targets(batch.following, following)))
-    errors = [mean_of(square(q - wanted), batch.weight) for q in critics(batch.observation, batch.action)]
-    return sum(errors[1:], errors[0])
+    return squared_errors(critics(batch.observation, batch.action), wanted, batch.weight)
 
 
 def actor_loss(critics: Critics, actor: DeterministicActor, batch: Transitions) -> Tensor:
@@ -102,7 +86,7 @@ def td3(source: Source, model: DeterministicActorCritic, settings: Settings = Se
     >>> sorted(training.outputs)
     ['actor_loss', 'critic_loss', 'episodes', 'return', 'weights']
     """
-    i, iterations = dim("i")
+    i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")
     rows, limits = settings.steps * source.count, model.actor.limits
@@ -130,20 +114,16 @@ def td3(source: Source, model: DeterministicActorCritic, settings: Settings = Se
         following = limits.clipped(following + limits.half * clip(noise, -settings.noise_clip, settings.noise_clip))
 
     found = critic_loss(critics, model.critics.using(targets["critics"]), batch, following)
-    slopes = grad(found, weights["critics"])
-    optim.adam(u, weights["critics"], slopes, settings.critic_learning_rate, outer=i, skip=early)
+    gradients = grad(found, weights["critics"])
+    optim.adam(u, weights["critics"], gradients, settings.critic_learning_rate, outer=i, skip=early)
     moved = model.critics.using(mapped(lambda w: detach(w[{u: u + 1}]), weights["critics"]))
     wanted = actor_loss(moved, actor, batch)
     optim.adam(u, weights["actor"], grad(wanted, weights["actor"]), settings.learning_rate, outer=i, skip=waits)
 
-    count, score = episodes(i, t, steps)
     whole = {u: slice(0, updates)}
-    outputs: dict[str, Any] = {"return": score, "episodes": count, "critic_loss": found[whole].mean()}
-    outputs["actor_loss"] = wanted[whole].mean()
-    named = weights
-    after = {f"{k}.{name}": w[{u: updates, i: i}] for k, part in named.items() for name, w in part.items()}
-    outputs["weights"] = {name: w[{i: iterations - 1}] for name, w in after.items()}
-    return Training(i, iterations, outputs, {last: settings.steps, updates: settings.updates}, steps, after)
+    figures = {"critic_loss": found[whole].mean(), "actor_loss": wanted[whole].mean()}
+    after = weights_after(i, u, weights)
+    return Training.of(i, t, steps, after, figures, {last: settings.steps, updates: settings.updates})
 
 
 def ddpg(

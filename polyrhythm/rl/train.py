@@ -8,7 +8,7 @@ that was stopped goes on as if it had not been.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from polyrhythm.rl.ppo import Settings as PPOSettings
 from polyrhythm.rl.ppo import ppo
 from polyrhythm.rl.reinforce import Settings as ReinforceSettings
 from polyrhythm.rl.reinforce import reinforce
-from polyrhythm.rl.running import Source
+from polyrhythm.rl.running import Source, unwrapped
 from polyrhythm.rl.sac import Settings as SACSettings
 from polyrhythm.rl.sac import SoftActorCritic, sac
 from polyrhythm.rl.settings import made
@@ -49,34 +49,79 @@ Random = np.random.Generator | None
 
 
 @dataclass(frozen=True)
+class PolicyOptions:
+    """What there is to choose of an `ActorCritic`."""
+
+    shared: bool = False
+    memory: str | None = None
+    context: int = 32
+
+
+@dataclass(frozen=True)
+class QOptions:
+    """What there is to choose of a `QNetwork`."""
+
+    dueling: bool = False
+
+
+@dataclass(frozen=True)
+class QuantileOptions(QOptions):
+    """With quantiles of returns."""
+
+    atoms: int = 51
+
+
+@dataclass(frozen=True)
+class CategoricalOptions(QuantileOptions):
+    """With probabilities of returns between two; returns beyond them count as these."""
+
+    v_min: float = 0.0
+    v_max: float = 100.0
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Nothing to choose."""
+
+
+def _categorical(*spaces: Any, v_min: float = 0.0, v_max: float = 100.0, atoms: int = 51, **options: Any) -> QNetwork:
+    return QNetwork(*spaces, atoms=atoms, support=(v_min, v_max), **options)
+
+
+def _quantiles(*spaces: Any, atoms: int = 51, **options: Any) -> QNetwork:
+    return QNetwork(*spaces, atoms=atoms, **options)
+
+
+def _one_critic(*spaces: Any, **options: Any) -> DeterministicActorCritic:
+    return DeterministicActorCritic(*spaces, **{"critics": 1, **options})
+
+
+@dataclass(frozen=True)
 class Algorithm:
-    """What makes a training, what it can be told, and what it trains."""
+    """What makes a training, what it can be told, what it trains, and what that can be told."""
 
     make: Callable[..., Training]
     settings: type
     model: Callable[..., Any]
+    options: type = NoOptions
+    on_policy: bool = False
 
 
-def _critics(count: int) -> Callable[..., Any]:
-    def made(*spaces: Any, **options: Any) -> DeterministicActorCritic:
-        return DeterministicActorCritic(*spaces, **{"critics": count, **options})
-
-    return made
+def _on_policy(make: Callable[..., Training], settings: type) -> Algorithm:
+    return Algorithm(make, settings, ActorCritic, PolicyOptions, on_policy=True)
 
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "a2c": Algorithm(a2c, A2CSettings, ActorCritic),
-    "c51": Algorithm(
-        c51, DQNSettings, lambda *spaces, **options: QNetwork(*spaces, atoms=51, support=(0.0, 100.0), **options)
-    ),
-    "ddpg": Algorithm(ddpg, DDPGSettings, _critics(1)),
-    "dqn": Algorithm(dqn, DQNSettings, QNetwork),
-    "impala": Algorithm(impala, ImpalaSettings, ActorCritic),
-    "ppo": Algorithm(ppo, PPOSettings, ActorCritic),
-    "qr-dqn": Algorithm(qr_dqn, DQNSettings, lambda *spaces, **options: QNetwork(*spaces, atoms=51, **options)),
-    "reinforce": Algorithm(reinforce, ReinforceSettings, ActorCritic),
+    "a2c": _on_policy(a2c, A2CSettings),
+    "c51": Algorithm(c51, DQNSettings, _categorical, CategoricalOptions),
+    "ddpg": Algorithm(ddpg, DDPGSettings, _one_critic),
+    "dqn": Algorithm(dqn, DQNSettings, QNetwork, QOptions),
+    "impala": _on_policy(impala, ImpalaSettings),
+    "ppo": _on_policy(ppo, PPOSettings),
+    "qr-dqn": Algorithm(qr_dqn, DQNSettings, _quantiles, QuantileOptions),
+    "reinforce": _on_policy(reinforce, ReinforceSettings),
     "sac": Algorithm(sac, SACSettings, SoftActorCritic),
-    "td3": Algorithm(td3, TD3Settings, _critics(2)),
+    "td3": Algorithm(td3, TD3Settings, DeterministicActorCritic),
 }
 
 
@@ -95,16 +140,30 @@ def model_for(algorithm: str, environments: Source, hidden: Sequence[int], rng: 
     """The model that an algorithm trains in some environments; `options` such as memory="lstm" are the model's.
 
     >>> from polyrhythm import rl
-    >>> type(model_for("dqn", rl.Arrays(rl.CartPole(), 1), (4,))).__name__
+    >>> type(model_for("dqn", rl.Arrays(rl.CartPole(), 1), (4,), dueling=True)).__name__
     'QNetwork'
     """
-    try:
-        spaces = environments.observations, environments.actions, tuple(hidden)
-        return algorithm_of(algorithm).model(*spaces, rng=rng, **options)
-    except TypeError as error:
+    spaces = environments.observations, environments.actions, tuple(hidden)
+    return algorithm_of(algorithm).model(*spaces, rng=rng, **model_options(algorithm, options))
+
+
+def model_options(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of the model of an algorithm: those given, from values or texts, and what the others are then.
+
+    >>> model_options("qr-dqn", {"atoms": "11"})
+    {'dueling': False, 'atoms': 11}
+    """
+    kind = algorithm_of(algorithm).options
+    names = [field.name for field in fields(kind)]
+    unknown = [name for name in given if name not in names]
+    if unknown:
         raise DeclarationError(
-            f"the model of {algorithm} does not know {', '.join(options)}", fix="leave it out, or use ppo"
-        ) from error
+            f"the model of {algorithm} does not know {unknown[0]}",
+            fix=f"it knows {', '.join(names)}" if names else "leave it out, or use ppo",
+        )
+    # A memory may be a module of one's own.
+    own = {name: value for name, value in given.items() if not isinstance(value, str | int | float | None)}
+    return vars(made(kind, {name: value for name, value in given.items() if name not in own})) | own
 
 
 class Outside:
@@ -134,16 +193,16 @@ class Judge:
     best_path: Path | None = None
     best: float = -np.inf
 
-    def __call__(self, iteration: np.ndarray, *weights: np.ndarray) -> np.ndarray:
+    def __call__(self, iteration: np.ndarray, *arrays: np.ndarray) -> np.ndarray:
         """The mean return after an iteration, or NaN where there is no evaluation."""
         if (int(iteration) + 1) % self.every:
             return np.array(np.nan, np.float32)
-        named = dict(zip(self.names, weights, strict=True))
-        score = float(self.evaluator(named).mean())
+        kept = {name: np.asarray(array) for name, array in zip(self.names, arrays, strict=True)}
+        score = float(self.evaluator(*parted(kept)).mean())
         if score > self.best:
             self.best = score
             if self.best_path is not None:
-                save({name: np.asarray(weight) for name, weight in named.items()}, self.best_path)
+                save(kept, self.best_path)
         return np.array(score, np.float32)
 
     def save(self) -> dict[str, np.ndarray]:
@@ -153,6 +212,29 @@ class Judge:
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from it."""
         self.best = float(state["best"])
+
+
+STATISTICS = "statistics."
+"""Name prefix of the statistics of normalised observations, beside the weights they belong to."""
+
+
+def joined(weights: Mapping[str, Any], statistics: Mapping[str, Any]) -> dict[str, Any]:
+    """What an agent is: its weights, and the statistics that its observations are normalised by.
+
+    >>> joined({"w": 1}, {"observation_mean": 2})
+    {'w': 1, 'statistics.observation_mean': 2}
+    """
+    return {**weights, **{f"{STATISTICS}{name}": a for name, a in statistics.items()}}
+
+
+def parted(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Weights and statistics.
+
+    >>> parted({"w": 1, "statistics.observation_mean": 2})
+    ({'w': 1}, {'observation_mean': 2})
+    """
+    found = {name.removeprefix(STATISTICS): a for name, a in arrays.items() if name.startswith(STATISTICS)}
+    return {name: a for name, a in arrays.items() if not name.startswith(STATISTICS)}, found
 
 
 def train(
@@ -189,11 +271,15 @@ def train(
     if isinstance(environments, Normalized):
         outputs["statistics"] = environments.final()
     if evaluation is not None:
-        names = list(training.weights)
+        after = environments.after() if isinstance(environments, Normalized) else {}
+        judged = joined(training.weights, after)
         judge = Judge(
-            Evaluator(evaluation, agent, backend=backend), names, evaluate_every, None if best is None else Path(best)
+            Evaluator(evaluation, agent, backend=backend),
+            list(judged),
+            evaluate_every,
+            None if best is None else Path(best),
         )
-        given = [value(training.i), *(training.weights[name] for name in names)]
+        given = [value(training.i), *judged.values()]
         figures["evaluation"] = host(judge, given, (), "float32", effect="evaluation")
         parts["judge"] = judge
     noted = Log(list(figures), [*([File(log)] if log is not None else []), *sinks], show)
@@ -204,7 +290,9 @@ def train(
         # Environments first: what is not theirs is refused before the log is written anew.
         outside = Outside(parts | {"log": noted})
         outside.save()  # what cannot be saved is told now, not after some iterations
-        saved = Checkpoints(checkpoint, over=training.i, every=every, outside=outside, stop=stop)
+        # A finished run is extended from the checkpoint before its last, so there is always one.
+        often = min(every, max(1, iterations - 1))
+        saved = Checkpoints(checkpoint, over=training.i, every=often, outside=outside, stop=stop)
     try:
         result: dict[str, Any] = program(bounds={training.iterations: iterations}, seed=seed, checkpoint=saved)
     finally:
@@ -215,5 +303,5 @@ def train(
 
 def savable(environments: Source) -> dict[str, Any]:
     """What checkpoints have to keep of environments besides the program."""
-    inner = environments.source if isinstance(environments, Normalized) else environments
-    return {"environments": inner} if isinstance(inner, Gym) else {}
+    bare = unwrapped(environments)
+    return {"environments": bare} if isinstance(bare, Gym) else {}

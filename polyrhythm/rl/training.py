@@ -1,14 +1,50 @@
-"""What the algorithms share: a run to be compiled."""
+"""What the algorithms share: settings, and a run to be compiled."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.language.functions import maximum
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.language.tensor import Tensor
-from polyrhythm.rl.running import Steps
+from polyrhythm.optim.states import bound_of
+from polyrhythm.rl.running import Steps, episodes
+
+
+@dataclass(frozen=True)
+class OnPolicy:
+    """What there is to choose where an update learns from the steps just made, with customary choices."""
+
+    steps: int = 128
+    """Steps of each environment per iteration."""
+    learning_rate: float = 2.5e-4
+    gamma: float = 0.99
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+
+
+@dataclass(frozen=True)
+class OffPolicy:
+    """What there is to choose where actors and critics learn from a replay, with customary choices.
+
+    Steps of the buffer, and those before learning starts, are of all environments together.
+    """
+
+    steps: int = 1
+    """Steps of each environment per iteration."""
+    updates: int = 1
+    """Updates per iteration."""
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    critic_learning_rate: float = 1e-3
+    gamma: float = 0.99
+    tau: float = 0.005
+    """How far the targets move to the critics with each update."""
+    buffer_size: int = 100_000
+    learning_starts: int = 1_000
 
 
 @dataclass(frozen=True)
@@ -27,6 +63,22 @@ class Training:
     """The weights after each iteration, over i."""
     mesh: Any = None
     """The devices that it is spread over, for `pr.compile(..., mesh=training.mesh)`."""
+
+    @staticmethod
+    def of(
+        i: Dim,
+        t: Dim,
+        steps: Steps,
+        weights: Mapping[str, Tensor],
+        figures: Mapping[str, Tensor],
+        bounds: Mapping[Bound, int],
+        mesh: Any = None,
+    ) -> Training:
+        """A run whose weights after each iteration are given, with figures of each and the returns of episodes."""
+        iterations, (count, score) = bound_of(i), episodes(i, t, steps)
+        outputs: dict[str, Any] = {"return": score, "episodes": count, **figures}
+        outputs["weights"] = {name: weight[{i: iterations - 1}] for name, weight in weights.items()}
+        return Training(i, iterations, outputs, dict(bounds), steps, dict(weights), mesh)
 
 
 def mean_of(x: Tensor, weight: Tensor | None) -> Tensor:

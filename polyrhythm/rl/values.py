@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from polyrhythm import optim
 from polyrhythm.errors import DeclarationError
-from polyrhythm.language.functions import argmax, concat, constant, relu, reshape, softmax, unsqueeze, value, where
+from polyrhythm.language.functions import (
+    argmax,
+    concat,
+    constant,
+    relu,
+    reshape,
+    softmax,
+    square,
+    value,
+    where,
+)
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.module import Module
@@ -17,6 +27,7 @@ from polyrhythm.optim.states import bound_of, mapped
 from polyrhythm.rl.distributions import flattened
 from polyrhythm.rl.networks import Encoder, mlp
 from polyrhythm.rl.spaces import Box, Discrete, Space, Spaces
+from polyrhythm.rl.training import mean_of
 
 
 class QNetwork(Module):
@@ -137,6 +148,24 @@ def least(values: Sequence[Tensor]) -> Tensor:
     return result
 
 
+def squared_errors(values: Sequence[Tensor], wanted: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The mean squared error of each critic, added up.
+
+    >>> import polyrhythm as pr
+    >>> float(pr.evaluate(squared_errors([pr.constant([1.0, 3.0]), pr.constant([0.0, 0.0])], pr.zeros((2,)))))
+    5.0
+    """
+    errors = [mean_of(square(q - wanted), weight) for q in values]
+    return sum(errors[1:], errors[0])
+
+
+def weights_after(i: Dim, u: Dim, weights: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of an actor and its critics after each iteration, over i, by their names in the model."""
+    named = {k: weights[k] for k in ("actor", "critics")}
+    last = {u: bound_of(u), i: i}
+    return {f"{k}.{name}": weight[last] for k, part in named.items() for name, weight in part.items()}
+
+
 def polyak(u: Dim, init: Any, weights: Any, tau: float, outer: Dim, skip: Tensor | None = None) -> Any:
     """A slow copy of weights: after each update it moves by `tau` of the way to them.
 
@@ -179,13 +208,3 @@ def copied(u: Dim, init: Any, weights: Any, every: int, outer: Dim) -> Any:
 
     mapped(renew, target, weights)
     return target
-
-
-def column(x: Tensor) -> Tensor:
-    """One number per row, as an operand for rows of several.
-
-    >>> import polyrhythm as pr
-    >>> column(pr.ones((3,))).shape
-    (3, 1)
-    """
-    return unsqueeze(x, -1)

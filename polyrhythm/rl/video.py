@@ -8,21 +8,21 @@ import numpy as np
 
 from polyrhythm.errors import DeclarationError
 from polyrhythm.rl.gym import Gym
-from polyrhythm.rl.normalization import Normalized
-from polyrhythm.rl.presets import _gymnasium, _is_mujoco, _one
+from polyrhythm.rl.presets import usual
 from polyrhythm.rl.running import Source
+from polyrhythm.rl.simulators import imported, one
 
 
-def filmed(name: str, seed: int, mode: str = "rgb_array") -> tuple[Source, list[np.ndarray]]:
+def filmed(name: str, seed: int, mode: str = "rgb_array", algorithm: str = "ppo") -> tuple[Source, list[np.ndarray]]:
     """One environment of a name that is played once, and the frames that will be of it.
 
     >>> source, frames = filmed("CartPole-v1", 0)
     >>> source.count, frames
     (1, [])
     """
-    gymnasium = _gymnasium()
+    gymnasium = imported()
     try:
-        game = _one(gymnasium, name, render_mode=mode)
+        game = one(gymnasium, name, training=False, render_mode=mode)
     except gymnasium.error.Error as error:
         raise DeclarationError(
             f"{name} cannot be shown: {error}", fix="play one of Gymnasium's environments"
@@ -49,8 +49,7 @@ def filmed(name: str, seed: int, mode: str = "rgb_array") -> tuple[Source, list[
         [lambda: Filmed(game)], autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
     )
     vector.spec = gymnasium.spec(name)
-    made: Source = Gym(vector, seed)
-    return (Normalized(made) if _is_mujoco(name) else made), frames
+    return usual(Gym(vector, seed), name, algorithm), frames
 
 
 def write(frames: list[np.ndarray], path: str, fps: int = 30) -> None:

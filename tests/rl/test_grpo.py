@@ -58,6 +58,71 @@ def test_an_update_follows_the_gradient_of_the_likelihood(tmp_path: Path) -> Non
     assert training.reference.weights is not training.model.weights
 
 
+def test_a_gradient_like_differences(tmp_path: Path) -> None:
+    """Of the mean log-probability of an answer, which is what there is to gain from it at first; by one weight each."""
+    settings = Settings(learning_rate=1e-3, kl_coef=0.0, temperature=0.5, max_grad_norm=1e9)
+    training = GRPO(small(tmp_path), settings, trained=lambda name: name.endswith("norm.weight"))
+    text, weights = np.array([65, 66, 67, 70, 71], np.int32), dict(training.model.weights)
+    name = next(iter(training.moments))
+
+    def objective(weight: np.ndarray) -> float:
+        training.model.weights = weights | {name: weight}
+        judging, _ = training._programs(1)
+        return float(np.asarray(judging(tokens=text[:, None], **training.model.weights))[2:4].mean())
+
+    before = np.array(weights[name], np.float32)
+    training.model.weights = weights
+    training.learn([text], [3], np.array([1.0]))
+    moment = np.asarray(training.moments[name][0]) / -0.1  # of the first update: a tenth of the gradient of the loss
+    for place in [0, before.size // 2, before.size - 1]:
+        step = np.zeros(before.size, np.float32)
+        step[place] = 1e-2
+        higher, lower = (objective(before + sign * step.reshape(before.shape)) for sign in (1, -1))
+        np.testing.assert_allclose(moment.ravel()[place], (higher - lower) / 2e-2, rtol=0.02, atol=1e-4)
+
+
+def test_probabilities_are_those_of_the_temperature(tmp_path: Path) -> None:
+    model = small(tmp_path)
+    training = GRPO(model, Settings(temperature=0.5))
+    text = np.array([65, 66, 67, 70], np.int32)
+    found = np.asarray(training._programs(1)[0](tokens=text[:, None], **model.weights))[:-1, 0]
+    logits = np.stack([_scores(model, text[: k + 1]) for k in range(3)]) / 0.5
+    wanted = torch.log_softmax(torch.tensor(logits), -1)[torch.arange(3), torch.tensor(text[1:].astype(np.int64))]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _scores(model: Any, text: np.ndarray) -> np.ndarray:
+    """The log-probability of each possible next token, by scoring every one of them."""
+    return np.array([model.score([*text.tolist(), token])[-1] for token in range(model.config.vocabulary)])
+
+
+def test_training_goes_on_from_a_file(tmp_path: Path) -> None:
+    texts = [np.array([65, 66, 67, 70, 71], np.int32), np.array([65, 66, 67, 80], np.int32)]
+
+    def learn(training: GRPO, times: int) -> GRPO:
+        for _ in range(times):
+            training.learn(texts, [3, 3], np.array([1.0, -1.0]))
+        return training
+
+    settings = Settings(learning_rate=1e-3, epochs=2)
+    whole = learn(GRPO(small(tmp_path), settings), 3)
+    learn(GRPO(small(tmp_path), settings), 2).save(tmp_path / "grpo.safetensors")
+    parts = GRPO(small(tmp_path), settings, seed=9)
+    parts.restore(tmp_path / "grpo.safetensors")
+    learn(parts, 1)
+    for name, weight in whole.model.weights.items():
+        np.testing.assert_array_equal(parts.model.weights[name], weight, err_msg=name)
+    assert (parts.count, parts.seed) == (whole.count, whole.seed)
+    with pytest.raises(pr.errors.PolyrhythmError, match="is not of this model"):
+        GRPO(small(tmp_path), settings, trained=lambda name: "norm" in name).restore(tmp_path / "grpo.safetensors")
+
+
+@pytest.mark.parametrize("settings", [Settings(group=1), Settings(temperature=0.0)])
+def test_answers_that_cannot_differ_are_refused(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(pr.errors.DeclarationError, match="no advantage"):
+        GRPO(small(tmp_path), settings)
+
+
 @pytest.mark.slow
 def test_a_verifiable_reward_goes_up(tmp_path: Path) -> None:
     """How many of the new tokens are letters in the first half of the alphabet of bytes."""

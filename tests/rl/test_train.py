@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 import tomllib
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +20,15 @@ import pytest
 from typer.testing import CliRunner
 
 import polyrhythm as pr
+from polyrhythm import rl
 from polyrhythm.cli import app
+from polyrhythm.nn.files import load
 from polyrhythm.rl.curves import band
+from polyrhythm.rl.evaluation import Evaluator
 from polyrhythm.rl.logs import Row
 from polyrhythm.rl.presets import source
 from polyrhythm.rl.seeds import train_seeds
-from polyrhythm.rl.train import train
+from polyrhythm.rl.train import ALGORITHMS, model_for, parted, train
 
 
 class Stopped(Exception):
@@ -107,12 +116,60 @@ def test_command(tmp_path: Path, length: list[str]) -> None:
         (["ppo", "--num-seeds", "2"], "compiled environments"),
         (["ppo", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["ppo", "--compiled", "--hidden", "64,x"], "'64,x' is not a list of sizes"),
+        (["dqn", "--compiled", "--v-max", "1"], "the model of dqn does not know v_max"),
+        (["ppo", "--compiled", "--shared", "perhaps"], "shared is 'perhaps', not true or false"),
     ],
 )
 def test_what_does_not_exist_is_named(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["train", *arguments])
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("Ant-v5", "mujoco", "mujoco"), ("ALE/Pong-v5", "ale_py", "atari"), ("LunarLander-v3", "Box2D", "box2d")],
+)
+def test_what_is_not_installed_is_named(monkeypatch: Any, name: str, package: str, extra: str) -> None:
+    for loaded in [n for n in sys.modules if n.split(".")[0] == package or n.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, package, None)
+    result = CliRunner().invoke(app, ["train", "ppo", "--env", name])
+    assert result.exit_code == 1
+    assert f"pip install 'polyrhythm[{extra}]'" in result.stderr
+
+
+def shown(*arguments: str) -> dict[str, Any]:
+    """All options and settings that a command would train with."""
+    return tomllib.loads(run("train", *arguments, "--print-config"))
+
+
+def test_settings_come_from_presets_then_a_file_then_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text('env = "Pendulum-v1"\ncompiled = true\nseed = 7\nhidden = [8, 8]\nshared = true\ngamma = 0.8\n')
+    found = shown("ppo", "--config", str(config), "--learning-rate", "2e-3")
+    assert {"seed": 7, "hidden": "8,8", "shared": True, "gamma": 0.8, "learning_rate": 0.002}.items() <= found.items()
+    assert found["epochs"] == 10  # of the preset
+    assert found["iterations"] == 400_000 // (8 * 128)
+    assert shown("ppo", "--config", str(config), "--seed", "3")["seed"] == 3
+    assert shown("ppo", "--config", str(config), "--total-steps", "2048")["iterations"] == 2
+    again = tmp_path / "again.toml"
+    again.write_text(run("train", "ppo", "--config", str(config), "--print-config"))
+    assert shown("ppo", "--config", str(again)) == shown("ppo", "--config", str(config))
+    assert shown("c51", "--compiled", "--v-min", "-500", "--atoms", "21")["v_min"] == -500.0
+    config.write_text("seed = -1\n")
+    assert "seed is -1" in CliRunner().invoke(app, ["train", "ppo", "--compiled", "--config", str(config)]).stderr
+
+
+def test_every_algorithm_has_its_settings_on_the_command_line() -> None:
+    for name, algorithm in ALGORITHMS.items():
+        env = "Pendulum-v1" if name in ("sac", "td3", "ddpg") else "CartPole-v1"
+        found = shown(name, "--compiled", "--env", env)
+        for field in [*fields(algorithm.settings), *fields(algorithm.options)]:
+            default = found.get(field.name, field.default)
+            if default is not None and not isinstance(default, str):
+                option = "--" + field.name.strip("_").replace("_", "-")
+                assert shown(name, "--compiled", "--env", env, option, str(default)) == found, option
 
 
 @pytest.mark.parametrize("argument", ["--num-envs", "--num-steps", "--iterations", "--every", "--seed"])
@@ -194,6 +251,94 @@ def test_an_interrupted_run_is_saved_and_goes_on(tmp_path: Path) -> None:
     assert done < 9
     assert np.array_equal(found["return"], whole["return"])
     assert (tmp_path / "parts.csv").read_text() == (tmp_path / "whole.csv").read_text()
+
+
+def test_a_finished_run_is_extended(tmp_path: Path) -> None:
+    """Three iterations and then five are five; what the folder says of the run stays if another one is refused."""
+    options = ["--num-envs", "2", "--num-steps", "8", "--hidden", "", "--backend", "numpy", "--seed", "2"]
+    for folder, counts in (("whole", [5]), ("parts", [3, 5])):
+        for count in counts:
+            run("train", "reinforce", *options, "--iterations", str(count), "--output", str(tmp_path / folder))
+    for name in ("log.csv", "run.toml", "weights.safetensors"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    said = (tmp_path / "parts" / "run.toml").read_text()
+    other = ["--gamma", "0.5", "--iterations", "6", "--output", str(tmp_path / "parts")]
+    result = CliRunner().invoke(app, ["train", "reinforce", *options, *other])
+    assert "CheckpointMismatchError" in result.stderr
+    assert (tmp_path / "parts" / "run.toml").read_text() == said
+
+
+@pytest.mark.slow
+def test_control_c_saves_and_ends_within_a_second(tmp_path: Path) -> None:
+    """A real process and a real signal; the run goes on to what it would have been."""
+    arguments = ["train", "ppo", "--num-envs", "2", "--num-steps", "16", "--iterations", "60", "--hidden", "8"]
+    arguments += ["--backend", "numpy", "--every", "1000", "--output"]
+    command = [sys.executable, "-m", "polyrhythm.cli", *arguments]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True, timeout=300)
+    process = subprocess.Popen([*command, str(tmp_path / "parts")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    for _ in range(5):
+        process.stdout.readline()
+    began = time.perf_counter()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.perf_counter() - began < 1.0
+    assert not (tmp_path / "parts" / "weights.safetensors").exists()
+    subprocess.run([*command, str(tmp_path / "parts")], check=True, capture_output=True, timeout=300)
+    for name in ("log.csv", "weights.safetensors"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("reward", [False, True])
+def test_agents_are_evaluated_with_the_statistics_they_learnt_with(tmp_path: Path, reward: bool) -> None:
+    """While training, and from the file of the best; returns are the environment's, whatever was learnt from."""
+    places = rl.Pendulum(limit=10)
+    options: dict[str, Any] = {"hidden": (4,), "steps": 16, "learning_rate": 0.05, "backend": "numpy"}
+    options |= {"evaluate_every": 1, "best": str(tmp_path / "best.safetensors")}
+    normalised = rl.Normalized(rl.Arrays(places, 2), reward=reward)
+    tests = rl.Normalized(rl.Arrays(places, 3), reward=reward)
+    rows: list[Row] = []
+    result = train("reinforce", normalised, 4, evaluation=tests, show=rows.append, **options)
+    scores = [row["evaluation"] or 0.0 for row in rows]
+    model = model_for("reinforce", tests, (4,))
+    evaluator = Evaluator(tests, model, backend="numpy")
+    last = {name: np.asarray(a) for name, a in result["statistics"].items()}
+    assert evaluator(result["weights"], last).mean() == pytest.approx(scores[-1], rel=1e-5)
+    assert evaluator(*parted(load(tmp_path / "best.safetensors"))).mean() == pytest.approx(max(scores), rel=1e-5)
+
+    def by_hand(seen: pr.Tensor) -> pr.Tensor:
+        scaled = (seen - last["observation_mean"]) / np.sqrt(last["observation_variance"] + 1e-8)
+        weights = {name: pr.constant(np.asarray(w)) for name, w in result["weights"].items()}
+        return model.using(weights).act(pr.clip(scaled, -10.0, 10.0))
+
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    steps = rl.Arrays(places, 3).run(i, t, by_hand)
+    found = pr.compile(steps.reward[{t: slice(0, T)}], backend="numpy")(bounds={I: 1, T: 10}, seed=evaluator.seed)
+    np.testing.assert_allclose(evaluator(result["weights"], last), found[0].sum(0), rtol=1e-4)
+    with pytest.raises(pr.errors.DeclarationError, match="without 'observation_mean'"):
+        evaluator(result["weights"])
+    with pytest.raises(pr.errors.DeclarationError, match="without 'policy"):
+        evaluator({}, last)
+
+
+def test_figures_go_to_weights_and_biases(monkeypatch: Any) -> None:
+    noted: list[Any] = []
+    run = SimpleNamespace(log=lambda row, step: noted.append((step, row)), finish=lambda: noted.append("finished"))
+
+    def init(project: str, config: Any) -> Any:
+        noted.append((project, config))
+        return run
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    arguments = ["train", "reinforce", "--compiled", "--num-envs", "2", "--num-steps", "8", "--iterations", "2"]
+    result = CliRunner().invoke(app, [*arguments, "--hidden", "", "--backend", "numpy", "--wandb", "mine"])
+    assert result.exit_code == 0, result.output
+    (project, config), *rows, end = noted
+    assert (project, config["gamma"], end) == ("mine", 0.99, "finished")
+    assert [step for step, _ in rows] == [16, 32]
+    assert "episodes" in rows[0][1]
 
 
 def test_bands_of_curves() -> None:
