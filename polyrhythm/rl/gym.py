@@ -17,6 +17,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Gym:
                 f"the vector environment resets itself in the unknown way {mode!r}",
                 fix="make it with one of gymnasium.vector.AutoresetMode",
             )
-        self.observations = from_gymnasium(environments.single_observation_space)
+        self.observations = mapped(_narrow, from_gymnasium(environments.single_observation_space))
         self.actions = _actions(environments.single_action_space)
         self.count = int(environments.num_envs)
         self._starts = mapped(np.asarray, _starts(environments.single_observation_space))
@@ -169,6 +170,11 @@ class Gym:
         spec = getattr(self.environments, "spec", None)
         name = type(self.environments).__name__ if spec is None else spec.id
         return f"{self.count} of {name!r}, {self.mode}, seed {self.seed}"
+
+
+def _narrow(space: Space) -> Space:
+    """Numbers of 64 bits, as simulators give them, are seen with 32."""
+    return replace(space, dtype="float32") if isinstance(space, Box) and space.dtype == "float64" else space
 
 
 def _actions(space: Any) -> Space:

@@ -76,8 +76,8 @@ class TensorBoard:
         self.steps, self._writer = steps, EventFileWriter(folder)
 
     def write(self, row: Row) -> None:
-        """All figures of an iteration."""
-        from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
+        """All figures of an iteration; the first says that what the folder has is superseded."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         step = (int(row["iteration"] or 0) + 1) * self.steps
@@ -86,6 +86,9 @@ class TensorBoard:
             for name, figure in row.items()
             if figure is not None and name != "iteration"
         ]
+        if not row["iteration"]:
+            again = SessionLog(status=SessionLog.START)
+            self._writer.add_event(Event(wall_time=time.time(), step=0, session_log=again))
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
         self._writer.flush()
 

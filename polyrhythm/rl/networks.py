@@ -22,6 +22,9 @@ from polyrhythm.rl.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Spac
 
 Rng = np.random.Generator | None
 
+SMALLEST = 3
+"""The window of the convolutions for small images."""
+
 
 class Encoder(Module):
     """Features of observations from any space; `size` is how many.
@@ -58,10 +61,10 @@ class Convolutions(Module):
     """
 
     def __init__(self, space: Box, rng: Rng = None) -> None:
-        self.last = space.shape[-1] == min(space.shape)
-        channels, *sides = (space.shape[-1], *space.shape[:-1]) if self.last else space.shape
+        self.last = _channels_last(space)
+        channels, sides = _channels_and_sides(space)
         large = min(sides) >= 36
-        plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1)]
+        plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, SMALLEST, 1)]
         self.scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
         self.layers = []
         for outputs, window, stride in plan:
@@ -83,13 +86,22 @@ class Convolutions(Module):
         return reshape(relu(self.project(flattened(x, 3))), (*leading, self.size))
 
 
-def is_image(space: Space) -> bool:
-    """Whether an observation is taken for an image: three axes.
+def _channels_last(space: Box) -> bool:
+    return space.shape[-1] == min(space.shape)
 
-    >>> is_image(Box((4, 84, 84), 0, 255, "uint8")), is_image(Box((4,)))
-    (True, False)
+
+def _channels_and_sides(space: Box) -> tuple[int, list[int]]:
+    first, second, third = space.shape
+    return (third, [first, second]) if _channels_last(space) else (first, [second, third])
+
+
+def is_image(space: Space) -> bool:
+    """Whether an observation is taken for an image: three axes, two of them long enough for a convolution.
+
+    >>> is_image(Box((4, 84, 84), 0, 255, "uint8")), is_image(Box((4,))), is_image(Box((3, 2, 2)))
+    (True, False, False)
     """
-    return isinstance(space, Box) and len(space.shape) == 3
+    return isinstance(space, Box) and len(space.shape) == 3 and min(_channels_and_sides(space)[1]) >= SMALLEST
 
 
 def mlp(sizes: Sequence[int], between: Callable[[Tensor], Tensor], last: float, rng: Rng) -> MLP:

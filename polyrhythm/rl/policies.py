@@ -76,7 +76,9 @@ class ActorCritic(Module):
         features = self._features(observation)
         if self.memory is not None:
             if along is None:
-                raise DeclarationError("a policy that remembers needs to know its steps", fix="give it along=")
+                raise DeclarationError(
+                    "a policy that remembers needs to know its steps", fix="train it by rl.ppo, or give it along="
+                )
             features = self.memory(features, along)
         return self._policy(self.policy(features)), self.value(features).axes[..., 0]
 

@@ -51,7 +51,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "Acrobot-v1"): {"num_envs": 16, "total_steps": 500_000, "learning_rate": 1e-3, "gae_lambda": 0.94},
     ("ppo", "Pendulum-v1"): {
         **{"total_steps": 400_000, "gamma": 0.9, "epochs": 10},
-        **{"learning_rate": 1e-3, "entropy_coef": 0.0},
+        **{"learning_rate": 1e-3, "entropy_coef": 0.0, "clip_value": False},
     },
     ("ppo", "MountainCarContinuous-v0"): {"gamma": 0.999, "epochs": 10, "entropy_coef": 0.0},
     ("ppo", "Breakout-MinAtar"): {
@@ -59,8 +59,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         **{"steps": 32, "minibatches": 8, "learning_rate": 1e-3},
     },
     ("ppo", "LunarLander-v3"): {
-        **{"num_envs": 16, "total_steps": 1_500_000},
-        **{"steps": 256, "minibatches": 64, "learning_rate": 3e-4, "gamma": 0.999, "gae_lambda": 0.98},
+        **{"num_envs": 16, "total_steps": 1_000_000, "steps": 256, "minibatches": 64},
+        **{"learning_rate": 3e-4, "gamma": 0.999, "gae_lambda": 0.98, "clip_value": False},
     },
     ("ppo", "Recall"): RECALL,
     ("dqn", "CartPole-v1"): {

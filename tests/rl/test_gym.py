@@ -180,6 +180,27 @@ def test_other_spaces_are_refused(space: Any, name: str) -> None:
         rl.Gym(environments)
 
 
+def test_numbers_of_64_bits_are_seen_with_32() -> None:
+    class Wide(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Box(-1, 1, (2,), np.float64))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return {"a": np.full(2, 0.1)}, {}
+
+        def step(self, action: Any) -> Any:
+            return {"a": np.full(2, 0.1)}, 0.0, False, False, {}
+
+    made = rl.Gym(Wide())
+    assert made.observations == {"a": rl.Box((2,), -1.0, 1.0, "float32")}
+    assert [part.dtype for part in made.reset()] == [np.float32]
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    steps = made.run(i, t, lambda seen: (seen["a"].axes[:, 0] > 0).cast("int32"))
+    found = pr.compile(steps.following["a"], backend="numpy")(bounds={I: 1, T: 2})
+    assert found.dtype == np.float32
+
+
 def test_a_single_environment_is_a_vector_of_one() -> None:
     one = rl.Gym(gymnasium.make("CartPole-v1"))
     assert one.count == 1

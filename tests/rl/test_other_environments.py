@@ -225,16 +225,3 @@ def test_threads_give_what_one_thread_gives() -> None:
             np.testing.assert_array_equal(a, b)
     assert len(names) > 1  # of the threads, and the main one
     many.close()
-
-
-@pytest.mark.parametrize("name", ["ALE/Breakout-v5", "HalfCheetah-v5"])
-def test_simulators_with_their_usual_wrappers(name: str) -> None:
-    from polyrhythm.rl.presets import source
-
-    pytest.importorskip("ale_py" if name.startswith("ALE") else "mujoco")
-    made = source(name, 1, seed=0)
-    if name.startswith("ALE"):
-        assert made.observations.shape == (4, 84, 84)
-        assert made.observations.dtype == "uint8"
-    else:
-        assert isinstance(made, rl.Normalized)

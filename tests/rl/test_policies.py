@@ -129,6 +129,7 @@ def test_the_first_update_sees_what_acting_saw(memory: str) -> None:
 SPACES: list[Any] = [
     rl.Box((3, 2)),
     rl.Box((12, 12, 3), 0, 255, "uint8"),
+    rl.Box((3, 2, 2)),
     rl.Discrete(5),
     rl.MultiDiscrete((2, 3)),
     rl.MultiBinary(4),

@@ -25,7 +25,7 @@ from polyrhythm.cli import app
 from polyrhythm.nn.files import load
 from polyrhythm.rl.curves import band
 from polyrhythm.rl.evaluation import Evaluator
-from polyrhythm.rl.logs import Row
+from polyrhythm.rl.logs import Row, TensorBoard
 from polyrhythm.rl.presets import source
 from polyrhythm.rl.seeds import train_seeds
 from polyrhythm.rl.train import ALGORITHMS, model_for, parted, train
@@ -112,6 +112,7 @@ def test_command(tmp_path: Path, length: list[str]) -> None:
         (["ppo", "--compiled", "--gamma"], "--gamma has no value"),
         (["dqn", "--compiled", "--env", "Pendulum-v1"], "one choice of several"),
         (["sac", "--compiled", "--memory", "lstm"], "does not know memory"),
+        (["a2c", "--compiled", "--memory", "lstm"], "train it by rl.ppo"),
         (["ppo", "--env", "Catch"], "add --compiled"),
         (["ppo", "--num-seeds", "2"], "compiled environments"),
         (["ppo", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
@@ -321,6 +322,27 @@ def test_agents_are_evaluated_with_the_statistics_they_learnt_with(tmp_path: Pat
         evaluator(result["weights"])
     with pytest.raises(pr.errors.DeclarationError, match="without 'policy"):
         evaluator({}, last)
+
+
+def test_a_resumed_run_is_one_curve_in_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def learn(stop: int | None) -> None:
+        def show(row: Row) -> None:
+            if row["iteration"] == stop:
+                raise Stopped
+
+        options: dict[str, Any] = {"hidden": (), "steps": 8, "every": 2, "backend": "numpy", "show": show}
+        sinks = [TensorBoard(str(tmp_path / "board"), 16)]
+        train("reinforce", source("CartPole-v1", 2, True), 5, checkpoint=str(tmp_path / "run"), sinks=sinks, **options)
+
+    with pytest.raises(Stopped):
+        learn(3)
+    time.sleep(1.1)  # the name of a file of events has the second it was begun
+    learn(None)
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("episodes")] == [16, 32, 48, 64, 80]
 
 
 def test_figures_go_to_weights_and_biases(monkeypatch: Any) -> None:

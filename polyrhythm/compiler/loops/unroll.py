@@ -2,9 +2,9 @@
 
 XLA on CPU copies a slice of a stacked array before it uses it. A loop over four layers that takes the weights of its
 layer out of a stack copies all weights at every step: 525 us against 173 us where each layer has its own arrays. So
-a loop with a known, small number of iterations is *unrolled* when its body takes large slices by its counter. What
-an iteration writes, and reads where it has written it, is no slice taken out of a stack: steps of a rollout that store
-images stay a loop.
+a loop with a known, small number of iterations is *unrolled* when its body takes large slices by its counter, of
+inputs or of what the longer loop carries. What an iteration of the longer loop computes anew is no such stack: it is
+written and read once, and the steps of a rollout that stores images stay a loop.
 Along an axis that only counters of unrolled loops index, every slot of a place becomes an array of its own.
 
 `marked` decides, and says so in the program that people and the checker see: the loop stays a loop, whose order and
@@ -132,20 +132,29 @@ def _can_unroll(loop: For, short: set[Symbol]) -> bool:
 def _paying(program: LoopProgram, short: set[Symbol]) -> Iterator[For]:
     """The loops inside longer ones whose iterations take large slices by their counter."""
 
-    def visit(items: Sequence[Item], around: bool) -> Iterator[For]:
+    def visit(items: Sequence[Item], around: bool, fresh: frozenset[str]) -> Iterator[For]:
+        """`fresh` are the places that the iteration around has written as a whole before these items."""
         for item in items:
             if isinstance(item, If):
-                yield from visit(item.body, around)
-            elif isinstance(item, For):
+                yield from visit(item.body, around, fresh)
+                continue
+            if isinstance(item, For):
                 known = item.known
                 if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item, short):
-                    uses = [use for use in _uses((item,)) if _follows(use, item.counter)]
+                    uses = [use for use in _uses((item,)) if _follows(use, item.counter) and use.place not in fresh]
                     slices = {(u.place, u.index) for u in uses} - {(u.place, u.index) for u in uses if u.written}
                     if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
                         yield item
-                yield from visit(item.body, around or known is None)
+                yield from visit(item.body, around or known is None, fresh if known is not None else frozenset())
+            fresh |= {use.place for use in _uses(_unconditional((item,))) if use.written}
 
-    return visit(program.body, False)
+    return visit(program.body, False, frozenset())
+
+
+def _unconditional(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Items without what only some iterations do."""
+    kept = [item for item in items if not isinstance(item, If)]
+    return tuple(replace(item, body=_unconditional(item.body)) if isinstance(item, For) else item for item in kept)
 
 
 def _follows(use: _Use, counter: Symbol) -> bool:
