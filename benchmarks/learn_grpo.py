@@ -1,9 +1,9 @@
 """GRPO on a language model: SmolLM2-135M-Instruct learns to answer as it is told to.
 
-    python -m benchmarks.learn_grpo [--steps 40] [--seeds 0,1,2,3,4] [--minutes 4]
+    python -m benchmarks.learn_grpo [--steps 30] [--seeds 0,1,2,3,4] [--minutes 4]
 
 It is asked for sums and told to reply by the number alone. A program judges the answers: what is a number and nothing
-else gets a half, and the right number the other half. Each step answers four questions eight times, and what did better
+else gets a half, and the right number the other half. Each step answers two questions eight times, and what did better
 than the others of its group becomes likelier. The weights of attention are trained, the others stay. After so many
 minutes a seed stops at a checkpoint in `build/learn`, and the next call goes on from there. Rewards and their curve go
 to docs/learning.
@@ -30,7 +30,7 @@ from polyrhythm.rl.grpo import GRPO, Settings
 SETTINGS = Settings(group=8, max_new_tokens=8, learning_rate=2e-5, kl_coef=0.0)
 
 
-def questions(random: np.random.Generator, count: int = 4) -> dict[str, str]:
+def questions(random: np.random.Generator, count: int = 2) -> dict[str, str]:
     """Different sums of two digits, and what they are."""
     pairs = [divmod(int(n), 9) for n in random.choice(81, count, replace=False)]
     return {f"What is {a + 1} + {b + 1}? Reply with the number only.": str(a + b + 2) for a, b in pairs}
@@ -58,6 +58,13 @@ def train(model: Any, steps: int, seed: int = 0, checkpoint: Path | None = None,
         training.restore(checkpoint / "state.safetensors")
         rewards = json.loads((checkpoint / "rewards.json").read_text())
     began = time.perf_counter()
+
+    def keep() -> None:
+        if checkpoint is not None:
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            training.save(checkpoint / "state.safetensors")
+            (checkpoint / "rewards.json").write_text(json.dumps(rewards))
+
     while len(rewards) < steps and time.perf_counter() - began < 60 * minutes:
         asked = questions(np.random.default_rng((seed, len(rewards))))
         prompts = {model.apply_chat_template([{"role": "user", "content": text}]): a for text, a in asked.items()}
@@ -65,17 +72,16 @@ def train(model: Any, steps: int, seed: int = 0, checkpoint: Path | None = None,
         figures = training.step(list(prompts), reward)
         rewards.append(figures["reward"])
         print(f"{len(rewards):4}/{steps}  reward {rewards[-1]:.3f}  {time.perf_counter() - began:.0f} s", flush=True)
-    if checkpoint is not None:
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        training.save(checkpoint / "state.safetensors")
-        (checkpoint / "rewards.json").write_text(json.dumps(rewards))
+        if len(rewards) % 4 == 0:
+            keep()
+    keep()
     return rewards
 
 
 def main() -> None:
     """Train the seeds, and draw those that are complete."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--minutes", type=float, default=600.0, help="after which a seed stops at a checkpoint")
     given = parser.parse_args()

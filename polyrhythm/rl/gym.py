@@ -225,7 +225,7 @@ def _pickled(state: Any) -> bytes:
         def reducer_override(self, environment: Any) -> Any:
             if not _is_mujoco(environment):
                 return NotImplemented
-            kept = {name: value for name, value in vars(environment).items() if name != "mujoco_renderer"}
+            kept = vars(environment) | {"mujoco_renderer": None}
             return object.__new__, (type(environment),), kept, None, None, _take_up
 
     stream = io.BytesIO()
