@@ -3,7 +3,7 @@
     python -m benchmarks.learn_grpo [--steps 30] [--seeds 0,1,2,3,4] [--minutes 4]
 
 It is asked for sums and told to reply by the number alone. A program judges the answers: what is a number and nothing
-else gets a half, and the right number the other half. Each step answers two questions eight times, and what did better
+else gets a half, and the right number the other half. Each step answers four questions eight times, and what did better
 than the others of its group becomes likelier. The weights of attention are trained, the others stay. After so many
 minutes a seed stops at a checkpoint in `build/learn`, and the next call goes on from there. Rewards and their curve go
 to docs/learning.
@@ -30,7 +30,7 @@ from polyrhythm.rl.grpo import GRPO, Settings
 SETTINGS = Settings(group=8, max_new_tokens=8, learning_rate=2e-5, kl_coef=0.0)
 
 
-def questions(random: np.random.Generator, count: int = 2) -> dict[str, str]:
+def questions(random: np.random.Generator, count: int = 4) -> dict[str, str]:
     """Different sums of two digits, and what they are."""
     pairs = [divmod(int(n), 9) for n in random.choice(81, count, replace=False)]
     return {f"What is {a + 1} + {b + 1}? Reply with the number only.": str(a + b + 2) for a, b in pairs}

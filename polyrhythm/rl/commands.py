@@ -28,7 +28,7 @@ def train(
     num_steps: Annotated[int | None, typer.Option(min=1, help="Steps of each environment per iteration.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Iterations to train for.")] = None,
     total_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps in all, instead of --iterations. [default: as known to learn]")
+        int | None, typer.Option(min=1, help="Steps in all, instead of --iterations. [default: the preset's]")
     ] = None,
     hidden: Annotated[str | None, typer.Option(help="The sizes of the hidden layers. [default: 64,64]")] = None,
     memory: Annotated[str | None, typer.Option(help="lstm, gru or transformer: a policy that remembers.")] = None,

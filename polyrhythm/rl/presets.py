@@ -1,4 +1,4 @@
-"""Environments by name, and for pairs of an algorithm and an environment what is known to learn.
+"""Environments by name, and settings for pairs of an algorithm and an environment; `docs/rl.md` says how they learn.
 
 Names of array environments are those of Gymnasium where it has the same. With on-policy algorithms MuJoCo's
 environments get running normalisation of observations and rewards, Atari's games clipped rewards.
@@ -84,7 +84,7 @@ ATARI_PPO: dict[str, Any] = {
 
 
 def preset(algorithm: str, name: str) -> dict[str, Any]:
-    """What is known to learn in an environment: settings, options of the model, and those of the run.
+    """What is to be chosen in an environment: settings, options of the model, and those of the run.
 
     >>> preset("ppo", "Pendulum-v1")["gamma"]
     0.9
