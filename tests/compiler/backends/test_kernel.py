@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.compiler.backends import native
 from polyrhythm.compiler.backends.jax.products import build, kernel
 from polyrhythm.compiler.backends.jax.products.kernel import MOST_ROWS
 
@@ -292,7 +293,7 @@ OTHERS = {
 @pytest.mark.parametrize("which", OTHERS)
 def test_other_instructions(which: str, anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What this machine would have done if it were older, or its compiler."""
-    monkeypatch.setattr(build, "FLAGS", ("-O2", "-std=gnu11", "-fPIC", "-shared", *OTHERS[which]))
+    monkeypatch.setattr(native, "FLAGS", ("-O2", "-std=gnu11", "-fPIC", "-shared", *OTHERS[which]))
     library = build.built("skinny.c").library
     assert library is not None
     for along, form in enumerate(kernel.FORMS):

@@ -1,121 +1,19 @@
-"""Compiles a C file of this folder for this machine and opens it; once, since what was built is kept.
-
-A shared library is kept beside XLA's programs, if anything is to be kept. Its name is made of the source, XLA's header,
-and what the compiler says of itself and of this processor, so another processor, another compiler or another version of
-JAX has its own. A digest beside it tells a whole file from a damaged one, which would end the process when opened;
-a file that others own or may write is not opened either. Both are replaced. Without a compiler there is no library:
-`Built.missing` says why, and programs say so in `explain()`.
-"""
+"""The C files of this folder, compiled for this machine with XLA's header and opened, each once."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import hashlib
-import os
-import shlex
-import shutil
-import stat
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import jax.ffi
 
-from polyrhythm.compiler.backends.jax.run.cache import folder
-
-FLAGS = ("-O2", "-march=native", "-std=gnu11", "-fPIC", "-shared")
-SECONDS = 120
-
-
-@dataclass(frozen=True)
-class Built:
-    """A library that was opened, or why there is none."""
-
-    library: ctypes.CDLL | None
-    missing: str | None = None
+from polyrhythm.compiler.backends import native
+from polyrhythm.compiler.backends.native import Built as Built
 
 
 @lru_cache
 def built(name: str) -> Built:
     """The library of a C file of this folder."""
-    try:
-        words = shlex.split(os.environ.get("CC") or "cc")
-    except ValueError as error:
-        return Built(None, f"$CC is not a command: {error}")
-    compiler = shutil.which(words[0]) if words else None
-    if compiler is None:
-        return Built(None, "there is no C compiler (`cc`, or what $CC names)")
-    source, include = Path(__file__).with_name(name), jax.ffi.include_dir()
-    try:
-        return Built(_opened([compiler, *words[1:]], source, include))
-    except subprocess.CalledProcessError as failure:
-        said = [line for line in (failure.stderr or "").splitlines() if line.strip()]
-        about = next((line for line in said if "error" in line), said[0] if said else str(failure))
-        return Built(None, f"{compiler} failed on {name}: {about.strip()}")
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        return Built(None, f"{name} could not be compiled or opened: {failure}")
-
-
-def _opened(compiler: Sequence[str], source: Path, include: str) -> ctypes.CDLL:
-    """The library that was kept, or a new one; one that cannot be opened is replaced."""
-    name, kept = f"{source.stem}-{_key(compiler, source, include)}.so", folder()
-    if kept is not None:
-        with contextlib.suppress(OSError):
-            if _is_ours(kept / name):
-                return ctypes.CDLL(str(kept / name))
-    with tempfile.TemporaryDirectory(prefix="polyrhythm-") as place:
-        fresh = Path(place, name)
-        _run(*compiler, *FLAGS, f"-I{include}", str(source), "-o", str(fresh))
-        library = ctypes.CDLL(str(fresh))  # a file may go once it is open
-        if kept is not None:
-            with contextlib.suppress(OSError):  # a folder that cannot be written is no reason to fail
-                _keep(fresh, kept / name)
-        return library
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a kept library is whole, and only this user can have written it."""
-    about = path.stat()
-    writable = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if writable or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
-        return False
-    return _digest_of(path).read_text(encoding="ascii", errors="replace") == _digest(path.read_bytes())
-
-
-def _keep(fresh: Path, path: Path) -> None:
-    """Copy a library to its place, and its digest beside it: other processes see all of a file or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = fresh.read_bytes()
-    _written(path, content)
-    _written(_digest_of(path), _digest(content).encode())
-
-
-def _written(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as copy:
-        copy.write(content)
-        copy.flush()
-        os.fsync(copy.fileno())
-    Path(copy.name).replace(path)
-
-
-def _digest_of(path: Path) -> Path:
-    return path.with_suffix(".sha256")
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _key(compiler: Sequence[str], source: Path, include: str) -> str:
-    """What a library depends on, in a few letters."""
-    about = [_run(*compiler, "--version"), _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c", os.devnull)]
+    include = jax.ffi.include_dir()
     header = Path(include, "xla", "ffi", "api", "c_api.h").read_bytes()
-    return hashlib.sha256("\n".join((*FLAGS, *about)).encode() + source.read_bytes() + header).hexdigest()[:16]
-
-
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+    return native.built(Path(__file__).with_name(name), f"-I{include}", header=header)

@@ -6,22 +6,13 @@ the user has configured in JAX is left alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import jax
 
-
-def folder() -> Path | None:
-    """Where compiled programs are kept; None if they are not."""
-    chosen = os.environ.get("POLYRHYTHM_CACHE")
-    if chosen is None:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(base) / "polyrhythm"
-    return Path(chosen) if chosen else None
+from polyrhythm.compiler.backends.native import folder as folder
 
 
 @lru_cache(1)
