@@ -26,9 +26,8 @@ from polyrhythm.stream.directives import Policy, parallelize, tile
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import lower
-from polyrhythm.stream.pictures import program_svg
+from polyrhythm.stream.pictures import program_svg, timeline_svg
 from polyrhythm.stream.simulate import simulate
-from polyrhythm.stream.timeline import timeline_svg
 from polyrhythm.stream.tokens import EMPTY, encode
 
 

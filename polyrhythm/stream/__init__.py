@@ -4,7 +4,7 @@ Build a program from streams and operators, ask for its traffic and memory as fo
 for timing alone. See docs/streams.md.
 """
 
-from polyrhythm.stream.bottlenecks import Bottleneck, bottleneck, utilisation_over_time
+from polyrhythm.stream.bottlenecks import Bottleneck, FifoDepths, bottleneck, smallest_fifos, utilisation_over_time
 from polyrhythm.stream.deadlock import lint
 from polyrhythm.stream.dims import Dim, dynamic, ragged, static
 from polyrhythm.stream.directives import parallelize, tile, time_multiplex
@@ -25,7 +25,6 @@ from polyrhythm.stream.errors import (
 )
 from polyrhythm.stream.exploration import Exploration, explore
 from polyrhythm.stream.expr import Expr, symbol
-from polyrhythm.stream.fifos import FifoDepths, smallest_fifos
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Program, Stream
 from polyrhythm.stream.hardware import Costs, Hardware
@@ -38,9 +37,8 @@ from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream,
 from polyrhythm.stream.operators.shapes import expand, flatten, promote, repeat, reshape, zip_streams
 from polyrhythm.stream.operators.structure import feedback, replicate, restate, source, stack, unstack
 from polyrhythm.stream.operators.window import window
-from polyrhythm.stream.pictures import program_svg, roofline_svg
+from polyrhythm.stream.pictures import program_svg, report, roofline_svg, timeline_svg, write_chrome_trace
 from polyrhythm.stream.simulate import Run, simulate
-from polyrhythm.stream.timeline import report, timeline_svg, write_chrome_trace
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import BF16, BOOL, F16, F32, F64, U32, U64, Buffer, DynTile, Selector, Tile, Tuple
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from polyrhythm.stream.copies import concatenate, pick, total
-from polyrhythm.stream.expr import Expr, ExprLike, as_expr, ceil_div, positive, symbol
+from polyrhythm.stream.expr import Expr, ExprLike, as_expr, ceil_div, concatenate, pick, positive, symbol, total
 
 
 class DimKind(Enum):

@@ -6,6 +6,13 @@ run as far as they can. Only two things depend on what *others* do at the same t
 that ask which input arrives first. They wait in a heap, and the earliest entry is served when nothing else can run.
 That is conservative: whatever still sleeps can only be woken by a later entry, and clocks never go back. Ties are
 broken by a fixed order, so a run is deterministic.
+
+Off-chip memory as a fluid server: every tile in flight gets a max-min fair share of the bandwidth.
+
+A transfer asks for at most `cap` bytes a cycle. Transfers of one cap progress alike, so each cap keeps one *virtual
+time*, the bytes that a transfer present since the beginning would have received; a transfer is done when the virtual
+time has advanced by its size. Starting or finishing a transfer then costs the logarithm of the number in flight, and
+shares are recomputed only at those moments. A whole tile is one transfer: never one message a burst.
 """
 
 from __future__ import annotations
@@ -13,16 +20,100 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from polyrhythm.stream.hardware import Hardware
-from polyrhythm.stream.memory import FluidMemory
 from polyrhythm.stream.tokens import EMPTY, Token
 
+
+class _Class:
+    """The transfers that share one cap."""
+
+    __slots__ = ("cap", "finishing", "rate", "virtual")
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+        self.virtual = 0.0
+        self.rate = 0.0
+        self.finishing: list[tuple[float, int, Any]] = []
+
+
+class FluidMemory:
+    """A bandwidth shared by transfers.
+
+    >>> memory = FluidMemory(bandwidth=100)
+    >>> memory.start(0, nbytes=600, cap=64, owner="a")
+    >>> memory.start(0, nbytes=600, cap=64, owner="b")
+    >>> memory.next_completion
+    12.0
+    >>> memory.finish_due()
+    ['a', 'b']
+    """
+
+    _TOLERANCE = 1e-6
+
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth = bandwidth
+        self.bytes_moved = 0
+        self.next_completion: float | None = None
+        self._now = 0.0
+        self._classes: dict[float, _Class] = {}
+        self._count = 0
+
+    def start(self, time: float, nbytes: int, cap: float, owner: Any) -> None:
+        """Begin a transfer at `time`; times must not decrease."""
+        self._advance(time)
+        group = self._classes.get(cap)
+        if group is None:
+            group = self._classes[cap] = _Class(cap)
+        self._count += 1
+        self.bytes_moved += nbytes
+        heapq.heappush(group.finishing, (group.virtual + nbytes, self._count, owner))
+        self._share()
+
+    def finish_due(self) -> list[Any]:
+        """Advance to the next completion and return the owners of all transfers that end there, in starting order."""
+        assert self.next_completion is not None
+        self._advance(self.next_completion)
+        done: list[tuple[int, Any]] = []
+        for group in self._classes.values():
+            while group.finishing and group.finishing[0][0] <= group.virtual + self._TOLERANCE:
+                _, order, owner = heapq.heappop(group.finishing)
+                done.append((order, owner))
+            if not group.finishing:
+                group.virtual = 0.0
+        self._share()
+        return [owner for _, owner in sorted(done, key=lambda pair: pair[0])]
+
+    def _advance(self, time: float) -> None:
+        elapsed = time - self._now
+        if elapsed > 0:
+            for group in self._classes.values():
+                if group.finishing:
+                    group.virtual += group.rate * elapsed
+            self._now = time
+
+    def _share(self) -> None:
+        """Max-min shares: small caps are filled first, the rest is divided evenly."""
+        active = [group for group in self._classes.values() if group.finishing]
+        if len(active) > 1:
+            active.sort(key=lambda group: group.cap)
+        left, waiting = self.bandwidth, sum(len(group.finishing) for group in active)
+        soonest: float | None = None
+        for group in active:
+            group.rate = min(group.cap, left / waiting)
+            left -= group.rate * len(group.finishing)
+            waiting -= len(group.finishing)
+            end = self._now + max(0.0, group.finishing[0][0] - group.virtual) / group.rate
+            soonest = end if soonest is None else min(soonest, end)
+        self.next_completion = soonest
+
+
 Steps = Generator[None, None, Any]
+UNBOUNDED = 1 << 60
 
 
 class Channel:
@@ -52,6 +143,11 @@ class Channel:
         self.gets: list[int] | None = None
 
     @property
+    def is_drain(self) -> bool:
+        """Whether everything fits: what leaves the program waits for nobody."""
+        return self.capacity >= UNBOUNDED
+
+    @property
     def high_water(self) -> int | None:
         """The most tokens that were in the FIFO at one time, where the times of tokens were kept.
 
@@ -76,7 +172,8 @@ class Channel:
 class Process:
     """One copy of a node at run time: a clock, its channels, and helpers that operators call with `yield from`.
 
-    `inputs` and `outputs` list, for every stream of the node, the channels that belong to this copy.
+    `inputs` and `outputs` list, for every stream of the node, the channels that belong to this copy. A process that
+    takes what arrives at an end of the program has it in `kept`.
     """
 
     def __init__(self, engine: Engine, name: str, node: Any, copy: int) -> None:
@@ -91,8 +188,8 @@ class Process:
         self.clock = 0
         self.busy = 0
         self.work_done = 0
-        self.worked_out: dict[Any, tuple[int, ...]] = {}
         self.steps: Steps | None = None
+        self.kept: list[Token] | None = None
         self.finished = False
         self.queued = False
         self.decided = False
@@ -101,21 +198,23 @@ class Process:
 
     def get(self, channel: Channel) -> Steps:
         """Take the next token, or None at the end of the stream."""
+        return self.take(channel) if (yield from self._arrived(channel)) else None
+
+    def _arrived(self, channel: Channel) -> Steps:
+        """Wait for a token; whether there is one, or the stream has ended."""
         while not channel.items:
             if channel.closed_at is not None:
                 self.clock = max(self.clock, channel.closed_at)
-                return None
+                return False
             channel.reader_waits = True
             self.waits_for = channel.for_token
             yield
-        return self.take(channel)
+        return True
 
     def take(self, channel: Channel) -> Token:
         """Take the next token of a channel that has one; that saves a generator."""
-        value, level, time = channel.items.popleft()
-        if time > self.clock:
-            channel.starved += time - self.clock
-            self.clock = time
+        value, level = self._look(channel)
+        channel.items.popleft()
         channel.frees.append(self.clock)
         if channel.gets is not None:
             channel.gets.append(self.clock)
@@ -126,13 +225,9 @@ class Process:
 
     def peek(self, channel: Channel) -> Steps:
         """Look at the next token without freeing its slot, or None at the end of the stream."""
-        while not channel.items:
-            if channel.closed_at is not None:
-                self.clock = max(self.clock, channel.closed_at)
-                return None
-            channel.reader_waits = True
-            self.waits_for = channel.for_token
-            yield
+        return self._look(channel) if (yield from self._arrived(channel)) else None
+
+    def _look(self, channel: Channel) -> Token:
         value, level, time = channel.items[0]
         if time > self.clock:
             channel.starved += time - self.clock
@@ -144,15 +239,14 @@ class Process:
 
         Most of the time there is a slot, and then there is nothing to iterate over: that saves a generator.
         """
+        if not channel.credit and not channel.frees and not channel.reader_gone:
+            return self._with_space(channel, lambda: self.put(channel, value, level))
         if channel.credit:
             channel.credit -= 1
         elif channel.frees:
-            freed = channel.frees.popleft()
-            if freed > self.clock:
-                channel.stalled += freed - self.clock
-                self.clock = freed
+            self._stall(channel, channel.frees.popleft())
         else:
-            return self._put_later(channel, value, level)
+            return ()
         channel.items.append((value, level, self.clock + channel.latency))
         if channel.log is not None:
             channel.log.append((value if value is EMPTY else 0, level))
@@ -163,31 +257,25 @@ class Process:
             self.engine.wake(channel.reader)
         return ()
 
-    def _put_later(self, channel: Channel, value: Any, level: int) -> Steps:
-        while not channel.frees and not channel.reader_gone:
-            channel.writer_waits = True
-            self.waits_for = channel.for_space
-            yield
-        if channel.frees:
-            yield from self.put(channel, value, level)
-
     def wait_space(self, channel: Channel) -> Iterable[None]:
         """Advance the clock to when the channel has a free slot, without taking it."""
-        if channel.credit or channel.reader_gone:
-            return ()
-        if not channel.frees:
-            return self._space_later(channel)
-        if channel.frees[0] > self.clock:
-            channel.stalled += channel.frees[0] - self.clock
-            self.clock = channel.frees[0]
+        if not channel.credit and not channel.reader_gone:
+            if not channel.frees:
+                return self._with_space(channel, lambda: self.wait_space(channel))
+            self._stall(channel, channel.frees[0])
         return ()
 
-    def _space_later(self, channel: Channel) -> Steps:
+    def _with_space(self, channel: Channel, then: Callable[[], Iterable[None]]) -> Steps:
         while not channel.frees and not channel.reader_gone:
             channel.writer_waits = True
             self.waits_for = channel.for_space
             yield
-        yield from self.wait_space(channel)
+        yield from then()
+
+    def _stall(self, channel: Channel, until: int) -> None:
+        if until > self.clock:
+            channel.stalled += until - self.clock
+            self.clock = until
 
     def first_of(self, channels: Sequence[Channel]) -> Steps:
         """The index of the channel whose next token arrives first, or None when all have ended.

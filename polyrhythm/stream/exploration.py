@@ -35,11 +35,9 @@ from polyrhythm.stream.errors import DataMismatch, Deadlock, DirectiveMismatch, 
 from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import lowered_streams
-from polyrhythm.stream.lowering.gathers import taken_part
-from polyrhythm.stream.lowering.onehot import gathers_for_one_hots
+from polyrhythm.stream.lowering.gathers import gathers_for_one_hots, taken_part
 from polyrhythm.stream.lowering.problem import Problem, prepared
-from polyrhythm.stream.metrics import measure
-from polyrhythm.stream.observe import observed_bindings
+from polyrhythm.stream.metrics import measure, observed_bindings
 from polyrhythm.stream.operators.routing import Partition
 from polyrhythm.stream.operators.structure import Restate, Source
 from polyrhythm.stream.simulate import simulate

@@ -12,22 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.stream.copies import total
+from polyrhythm.stream.compiled import run_compiled
 from polyrhythm.stream.deadlock import report_deadlock
-from polyrhythm.stream.engine import Channel, Engine, Process, Steps
+from polyrhythm.stream.engine import UNBOUNDED, Channel, Engine, Process, Steps
 from polyrhythm.stream.errors import CapacityExceeded, StopMismatch
-from polyrhythm.stream.expr import Symbol
-from polyrhythm.stream.graph import Node, Operator, Program, Stream, connections
+from polyrhythm.stream.expr import Symbol, total
+from polyrhythm.stream.graph import Node, Program, Stream, connections
 from polyrhythm.stream.hardware import Hardware
-from polyrhythm.stream.metrics import measure
-from polyrhythm.stream.observe import named_symbols, observed_bindings
+from polyrhythm.stream.metrics import measure, named_symbols, observed_bindings
 from polyrhythm.stream.operators.common import endless_inputs, is_feedback
 from polyrhythm.stream.operators.offchip import OffChip
 from polyrhythm.stream.operators.structure import FeedbackSource, Restate, Source, Stack, Unstack, check_source
 from polyrhythm.stream.tokens import EMPTY, Token, decode
 from polyrhythm.stream.types import BufferValue, SelectorValue, TileValue
-
-_UNBOUNDED = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -130,17 +127,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-class _Drain(Operator):
+def _drain(process: Process, kept: list[Token]) -> Steps:
     """Takes whatever arrives at an end of the program."""
-
-    label = "drain"
-
-    def __init__(self, kept: list[Token]) -> None:
-        self.kept = kept
-
-    def run(self, process: Process) -> Steps:
-        while (token := (yield from process.get(process.inputs[0][0]))) is not None:
-            self.kept.append(token)
+    while (token := (yield from process.get(process.inputs[0][0]))) is not None:
+        kept.append(token)
 
 
 class _Wiring:
@@ -220,16 +210,17 @@ def simulate(
         drained[stream] = [[] for _ in range(stream.copies)]
         for copy, channel in enumerate(wiring.of(stream)):
             process = engine.add(f"drain {channel.name}", stream.node, copy)
-            channel.capacity = channel.credit = _UNBOUNDED
+            channel.capacity = channel.credit = UNBOUNDED
             process.inputs = [[channel]]
             channel.reader = process
-            process.steps = _Drain(drained[stream][copy]).run(process)
+            process.kept = drained[stream][copy]
+            process.steps = _drain(process, process.kept)
     logs = _log_channels(program, wiring)
     for channel in (c for channels in wiring.written.values() for c in channels if tracing):
         channel.puts, channel.gets = [], []
     if hardware.hop_cycles:
         _place(engine, wiring)
-    if not engine.run():
+    if not run_compiled(engine) and not engine.run():
         raise report_deadlock(engine)
     _check_left_over(wiring)
     run = _result(program, hardware, engine, drained, logs, wiring, arrays or {})
@@ -334,7 +325,7 @@ def _result(
     wiring: _Wiring,
     given: Mapping[str, np.ndarray],
 ) -> Run:
-    working = [process for process in engine.processes if not process.name.startswith("drain ")]
+    working = [process for process in engine.processes if process.kept is None]
     reports = tuple(NodeReport(p.node, p.copy, p.busy, p.work_done, p.clock, tuple(p.record or ())) for p in working)
     allocated = sum(p.compute for p in working if p.node.operator.computes)
     return Run(
@@ -351,7 +342,7 @@ def _result(
             FifoReport(s, c.name, c.writer.name, c.reader.name, c.capacity, c.stalled, c.starved, c.high_water)
             for s, channels in wiring.written.items()
             for c in channels
-            if c.reader is not None and c.writer is not None and c.capacity < _UNBOUNDED
+            if c.reader is not None and c.writer is not None and not c.is_drain
         ),
         given,
         drained,

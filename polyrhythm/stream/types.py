@@ -38,8 +38,24 @@ U64 = DataType("u64", 8, "uint64")
 BOOL = DataType("bool", 1, "bool")
 
 
+class _Matrix:
+    """What tiles have in common."""
+
+    rows: ExprLike
+    cols: ExprLike
+    dtype: DataType
+
+    @property
+    def nbytes(self) -> Expr:
+        """Bytes of one element."""
+        return as_expr(self.rows) * self.cols * self.dtype.nbytes
+
+    def __str__(self) -> str:
+        return f"tile[{self.rows},{self.cols}] {self.dtype.name}"
+
+
 @dataclass(frozen=True)
-class Tile:
+class Tile(_Matrix):
     """A matrix of fixed shape.
 
     >>> Tile(16, 64, BF16).nbytes.constant
@@ -50,17 +66,9 @@ class Tile:
     cols: int
     dtype: DataType = F32
 
-    @property
-    def nbytes(self) -> Expr:
-        """Bytes of one element."""
-        return as_expr(self.rows * self.cols * self.dtype.nbytes)
-
-    def __str__(self) -> str:
-        return f"tile[{self.rows},{self.cols}] {self.dtype.name}"
-
 
 @dataclass(frozen=True)
-class DynTile:
+class DynTile(_Matrix):
     """A matrix one of whose sides is an expression.
 
     >>> from polyrhythm.stream.expr import symbol
@@ -71,14 +79,6 @@ class DynTile:
     rows: Expr
     cols: Expr
     dtype: DataType = F32
-
-    @property
-    def nbytes(self) -> Expr:
-        """Bytes of one element."""
-        return self.rows * self.cols * self.dtype.nbytes
-
-    def __str__(self) -> str:
-        return f"tile[{self.rows},{self.cols}] {self.dtype.name}"
 
 
 MatrixType = Tile | DynTile

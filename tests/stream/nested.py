@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from polyrhythm.stream import dynamic, ragged, static
 from polyrhythm.stream.dims import Dim, Shape
-from polyrhythm.stream.observe import dim_sizes
+from polyrhythm.stream.metrics import dim_sizes
 
 Nested = list[Any]
 

@@ -36,7 +36,7 @@ from polyrhythm.stream import (
     static,
     zip_streams,
 )
-from polyrhythm.stream.memory import FluidMemory
+from polyrhythm.stream.engine import FluidMemory
 
 TILE = (32, 64)  # in bf16: 64 requests of 64 bytes
 

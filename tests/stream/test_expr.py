@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyrhythm.stream.copies import concatenate, largest, pick, total
-from polyrhythm.stream.expr import Expr, as_expr, ceil_div, positive, symbol
+from polyrhythm.stream.expr import Expr, as_expr, ceil_div, concatenate, largest, pick, positive, symbol, total
 
 Pair = tuple[Expr, Callable[[dict[str, int]], int]]
 

@@ -39,7 +39,7 @@ from polyrhythm.stream import (
     window,
 )
 from polyrhythm.stream.dims import Shape
-from polyrhythm.stream.observe import dim_sizes
+from polyrhythm.stream.metrics import dim_sizes
 from polyrhythm.stream.tokens import decode, encode
 from polyrhythm.stream.types import buffer_dims_ok
 from tests.stream import nested as oracle

@@ -59,11 +59,11 @@ def routes(*targets: tuple[int, ...], hot: int | None = None) -> Stream:
 
 
 def made_routes(*targets: tuple[int, ...]) -> Stream:
-    """Selectors that an operator makes, in the order in which they are wanted."""
-    waiting = iter(targets)
+    """Selectors that an operator makes from their numbers."""
     kind = Selector("routes", 2)
     count = (static(len(targets)),)
-    return flat_map(lambda *_: [(SelectorValue(next(waiting)), 0)], numbers(*range(len(targets))), count, kind)
+    places = numbers(*range(len(targets)))
+    return flat_map(lambda place, _: [(SelectorValue(targets[int(place.data.item())]), 0)], places, count, kind)
 
 
 CASES: dict[str, tuple[type[StreamError], Callable[[], Any]]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polyrhythm.stream import Hardware, Program, Run, StreamError, map_tiles, repeat, simulate, source, static
-from polyrhythm.stream.timeline import (
+from polyrhythm.stream.pictures import (
     chrome_trace,
     node_utilisation,
     report,

@@ -15,11 +15,11 @@ from polyrhythm.stream.errors import DataMismatch, StreamError
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering.core import Lowering
+from polyrhythm.stream.lowering.gathers import gathers_for_one_hots
 from polyrhythm.stream.lowering.lengths import ragged_entry
-from polyrhythm.stream.lowering.onehot import gathers_for_one_hots
+from polyrhythm.stream.lowering.loads import Stored, stored
 from polyrhythm.stream.lowering.problem import Problem, prepared
 from polyrhythm.stream.lowering.refusals import check_schedule, refusal, streams_of, without_effect
-from polyrhythm.stream.lowering.stores import Stored, stored
 from polyrhythm.stream.simulate import Run, simulate
 from polyrhythm.stream.types import F32, DataType
 

@@ -28,23 +28,20 @@ from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, spread
-from polyrhythm.stream.lowering.fusing import materialised
-from polyrhythm.stream.lowering.grids import metadata_array
-from polyrhythm.stream.lowering.lengths import walked_lengths
+from polyrhythm.stream.lowering.lengths import changed_input, hit_tiles, output_roots, walked_lengths
 from polyrhythm.stream.lowering.loads import loaded_by
-from polyrhythm.stream.lowering.problem import Problem
-from polyrhythm.stream.lowering.retiling import retiled
-from polyrhythm.stream.lowering.tiles import map_function
-from polyrhythm.stream.lowering.updates import changed_input, hit_tiles, output_roots
+from polyrhythm.stream.lowering.packing import retiled
+from polyrhythm.stream.lowering.problem import Problem, metadata_array
+from polyrhythm.stream.lowering.tiles import map_function, materialised
 from polyrhythm.stream.lowering.values import ROOT, Axis, Block, Lead, Load, Value, data_type
 from polyrhythm.stream.operators.common import affine_walk
 from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles
-from polyrhythm.stream.operators.offchip import ACK, OffChip, linear_load, random_load, random_store
+from polyrhythm.stream.operators.offchip import ACK, OffChip, RandomOffChipStore, linear_load, random_load, random_store
 from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
 from polyrhythm.stream.operators.shapes import flatten, promote, reshape, zip_streams
 from polyrhythm.stream.operators.structure import feedback, restate, source, stack, unstack
 from polyrhythm.stream.tokens import Token, encode
-from polyrhythm.stream.types import U64, Selector, SelectorValue, Tile, TileValue, tile_type
+from polyrhythm.stream.types import U64, Element, Selector, SelectorValue, Tile, TileValue, tile_type
 
 ADDRESS = Tile(1, 1, U64)
 METADATA, WRITE_BACK = "metadata", "write back"
@@ -336,20 +333,16 @@ class Dealing:
             numbers = source("entries", list(range(self.count)), (static(self.count),), ADDRESS, role=METADATA)
             both = zip_streams(numbers, chosen, name="chosen")
             self.memo["known choices"] = flat_map(
-                lambda pair, _: [(pair[1], 0)],
-                both,
-                (static(self.count),),
-                chosen.element,
-                name="regions",
-                role=METADATA,
+                lambda pair, _: [(pair[1], 0)], both, numbers.shape, chosen.element, name="regions", role=METADATA
             )
         return self.memo["known choices"]
 
-    def _metadata_stream(self, number: Any, name: str) -> Stream:
-        def expand(value: TileValue, region: int) -> Sequence[Token]:
-            return [(_number(number(_entry(value))), 0)]
+    def _made(self, make: Callable[[int], Sequence[Token]], dims: Shape, kind: Element, name: str) -> Stream:
+        """What a region makes of the number of each entry."""
+        return flat_map(lambda which, _: make(_entry(which)), self.which, dims, kind, name=name, role=METADATA)
 
-        return flat_map(expand, self.which, (self.entries,), ADDRESS, name=name, role=METADATA)
+    def _metadata_stream(self, number: Callable[[int], int], name: str) -> Stream:
+        return self._made(lambda entry: [(_number(number(entry)), 0)], (self.entries,), ADDRESS, name)
 
     def read_part(self, load: Load, lead: Lead) -> Value:
         """A tensor that all entries share: a region reads it once, for its first entry, and holds it."""
@@ -395,14 +388,13 @@ class Dealing:
         )  # fmt: skip
         lengths_of: dict[Any, int] = {**(repeats or {}), **counts}
 
-        def expand(value: TileValue, region: int) -> Sequence[Token]:
-            entry = _entry(value)
+        def tiles(entry: int) -> Sequence[Token]:
             places = [axes.index(axis) for axis in own]
             return self._group(entry, axes, lambda at: _tile(grid[(entry, *(at[p] for p in places))]), lengths_of)
 
         sizes = self.sizes(axes, [lengths_of[axis] for axis in axes])
         kind = tile_type(rows, cols, data_type(node.dtype))
-        stream = flat_map(expand, self.which, self.shape(axes, sizes), kind, name=node.name, role=METADATA)
+        stream = self._made(tiles, self.shape(axes, sizes), kind, node.name)
         self.memo["made", stream] = (node, given)
         return Value(self.lead, stream, axes, sizes, block, node.dtype, metadata=True)
 
@@ -467,10 +459,11 @@ class Dealing:
         hits = hit_tiles(grid, self.chunk)
         loaded = materialised(self.walk(load))
         shape = self.shape((self.walked,), (None,))  # type: ignore[arg-type]
-        is_hit = flat_map(
-            self._selectors(hits), self.which, shape, Selector(f"changed_{name}_tile", 2, 1),
-            name=f"changed {name} tile", role=METADATA,
-        )  # fmt: skip
+
+        def choices(entry: int) -> Sequence[Token]:
+            return self._group(entry, (self.walked,), lambda at: SelectorValue((int(at[0] == hits[entry]),)), {})  # type: ignore[arg-type]
+
+        is_hit = self._made(choices, shape, Selector(f"changed_{name}_tile", 2, 1), f"changed {name} tile")
         others, changed = unstack(partition(loaded, is_hit, 0, name=f"split {name}s"), 2)
         changed = restate(changed, (self.entries,))
         mask = self._hit_masks(grid, hits, name)
@@ -514,21 +507,13 @@ class Dealing:
             )
         return not len(late)
 
-    def _selectors(self, hits: np.ndarray) -> Any:
-        def expand(value: TileValue, region: int) -> Sequence[Token]:
-            entry = _entry(value)
-            return self._group(entry, (self.walked,), lambda at: SelectorValue((int(at[0] == hits[entry]),)), {})  # type: ignore[arg-type]
-
-        return expand
-
     def _hit_masks(self, grid: np.ndarray, hits: np.ndarray, name: str) -> Stream:
-        def expand(value: TileValue, region: int) -> Sequence[Token]:
-            entry = _entry(value)
+        def mask(entry: int) -> Sequence[Token]:
             first = int(hits[entry]) * self.chunk
             return [(_tile(grid[entry, first : first + self.chunk].reshape(-1, 1)), 0)]
 
         kind = tile_type(self.chunk, 1, data_type(np.dtype(bool)))
-        return flat_map(expand, self.which, (self.entries,), kind, name=f"{name} position", role=METADATA)
+        return self._made(mask, (self.entries,), kind, f"{name} position")
 
     # Results.
 
@@ -548,12 +533,10 @@ class Dealing:
         sizes = [size for size in value.sizes if size is not None]
         each = int(np.prod(sizes, dtype=int))
         walk = list(affine_walk(sizes, [int(np.prod(sizes[k + 1 :], dtype=int)) for k in range(len(sizes))]))
-
-        def expand(which: TileValue, region: int) -> Sequence[Token]:
-            return [(_number(_entry(which) * each + at), level) for at, level in walk]
-
         shape = (self.entries, *map(static, sizes))
-        where = flat_map(expand, self.which, shape, ADDRESS, name="result address", role=METADATA)
+        where = self._made(
+            lambda entry: [(_number(entry * each + at), level) for at, level in walk], shape, ADDRESS, "result address"
+        )
         result = materialised(value)
         self.result = self.result or result
         return random_store(tensor, where, result)
@@ -572,7 +555,8 @@ class Dealing:
             what = f"{self.walked}s" if self.walked is not None else "all"
             self.free.connect(accum("all_read", read, rank=read.rank, name=f"{what} read"))
         else:
-            done = flat_map(_acknowledge, read, (self.entries,), ACK, name="done", role=METADATA)
+            acknowledge = [(RandomOffChipStore.acknowledgement(), 0)]
+            done = flat_map(lambda *_: acknowledge, read, (self.entries,), ACK, name="done", role=METADATA)
             self.free.connect(done)
 
 
@@ -587,7 +571,3 @@ def _number(value: int) -> TileValue:
 
 def _tile(data: np.ndarray) -> TileValue:
     return TileValue(data.shape[0], data.shape[1], data.size * data.itemsize, data=data)
-
-
-def _acknowledge(value: Any, region: int) -> Sequence[Token]:
-    return [(TileValue(1, 1, 1, data=np.ones((1, 1), bool)), 0)]

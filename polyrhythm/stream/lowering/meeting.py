@@ -14,9 +14,9 @@ from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.stream.errors import OperationNotStreamable
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, joined
-from polyrhythm.stream.lowering.fusing import carried, materialised
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.plans import Plan
+from polyrhythm.stream.lowering.tiles import carried, materialised
 from polyrhythm.stream.lowering.values import ROOT, Levels, Load, Operand, Value, irregular
 from polyrhythm.stream.operators.onchip import bufferize, streamify
 from polyrhythm.stream.operators.shapes import expand, promote, repeat

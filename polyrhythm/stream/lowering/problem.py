@@ -4,6 +4,13 @@ Streams run in one order, so every dim has one place among the others: the dims 
 that is how it lies in memory, and what is dealt out to regions comes first. Inputs of whole numbers are *metadata*:
 routing decisions and lengths, which steer the streams. Inputs may be left out: whole numbers are then read while the
 program runs, so that it is lowered once for all of them, and other values may be given to a run, or only timed.
+
+Metadata at all of its points at once: whole arrays where the operations allow it, else point by point.
+
+Components of the graph: in what order nodes are lowered, and whether those that depend on each other can run.
+
+Every node is produced in the order of the dims of the streams. Nodes that depend on each other can run if each finds
+what it needs already produced; that is tried out, point by point, before anything is built.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ import numpy as np
 from polyrhythm.compiler.analysis.calls import solve_bounds
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.ir import reads
 from polyrhythm.compiler.ir.conditions import TRUE
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.compiler.ir.ops import TABLE
@@ -31,6 +39,8 @@ from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.stream.directives import Directive, ParallelizeDirective, TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
+from polyrhythm.stream.lowering.tiles import BROADCASTING
+from polyrhythm.stream.lowering.values import rectangle
 from polyrhythm.stream.types import F32, DataType
 
 Point = tuple[int, ...]
@@ -367,3 +377,129 @@ def _order(graph: Graph, directives: Mapping[DirectiveKey, Directive]) -> tuple[
         order.append(following)
         waiting.remove(following)
     return tuple(order)
+
+
+def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.ndarray:
+    """A metadata node of scalars at all steps of some dims; length one along those that it lacks."""
+    sizes = [problem.extent(node, symbol) if symbol in node.symbols else 1 for symbol in dims]
+    definition = node.definitions[0]
+    if len(node.definitions) == 1 and definition.op == "input":
+        array = problem.arrays[definition.attributes["name"]]
+        assert array is not None
+        order = [node.symbols.index(symbol) for symbol in dims if symbol in node.symbols]
+        return array.transpose(order).reshape(sizes)
+    if len(node.definitions) == 1 and definition.op == "index":
+        counted = next((s for s in dims if definition.attributes["value"] is Term.of(s)), None)
+        if counted is not None:
+            return np.arange(sizes[dims.index(counted)], dtype=node.dtype).reshape(
+                [size if symbol is counted else 1 for symbol, size in zip(dims, sizes, strict=True)]
+            )
+    if len(node.definitions) == 1 and definition.op in BROADCASTING and reads_here(problem.graph, definition):
+        parts = []
+        for access in definition.operands:
+            literal = problem.constant(access.source)
+            parts.append(literal if literal is not None else metadata_grid(problem, problem.graph[access.source], dims))
+        return np.asarray(TABLE[definition.op].numpy(*parts, **definition.attributes))
+    values = [
+        problem.metadata(node.name, {s: at for s, at in zip(dims, point, strict=True) if s in node.symbols})
+        for point in np.ndindex(*sizes)
+    ]
+    return np.array(values).reshape(sizes)
+
+
+def metadata_array(problem: Problem, node: Node, dims: tuple[Symbol, ...], sizes: Mapping[Symbol, int]) -> np.ndarray:
+    """A metadata node at all steps of some dims, whatever it lacks repeated; then the axes of its value."""
+    full = [sizes[s] if s in sizes else problem.extent(node, s) for s in dims]
+    if not node.shape:
+        return np.broadcast_to(metadata_grid(problem, node, dims), full)
+    points = np.ndindex(*full)
+    values = [
+        problem.metadata(node.name, {s: n for s, n in zip(dims, at, strict=True) if s in node.symbols}) for at in points
+    ]
+    return np.array(values).reshape(*full, *values[0].shape)
+
+
+def components(graph: Graph) -> list[list[str]]:
+    """Strongly connected components of the reads, what is read first."""
+    return [component[::-1] for component in reads.components(graph.reads)]
+
+
+def inner_order(nodes: list[Node]) -> list[Node]:
+    """The nodes of a cycle that are no recurrent tensors, what they read first."""
+    inner = {node.name: node for node in nodes if not node.recurrent}
+    order: list[Node] = []
+    done: set[str] = set()
+
+    def visit(node: Node) -> None:
+        if node.name in done:
+            return
+        done.add(node.name)
+        for definition in node.definitions:
+            for access in definition.operands:
+                if access.source in inner:
+                    visit(inner[access.source])
+        order.append(node)
+
+    for node in inner.values():
+        visit(node)
+    return order
+
+
+def reads_itself(node: Node) -> bool:
+    return any(access.source == node.name for definition in node.definitions for access in definition.operands)
+
+
+def check_order(problem: Problem, nodes: list[Node]) -> None:
+    """Whether nodes that depend on each other can all be produced in the order of the streams."""
+    names = {node.name for node in nodes}
+    points = {}
+    for node in nodes:
+        levels = problem.levels(node)
+        sizes = [problem.extent(node, symbol) for symbol in problem.ordered(node.symbols)]
+        points[node.name] = (levels if levels is not None else rectangle(sizes))[-1] if node.dims else ((),)
+    done = dict.fromkeys(names, 0)
+    made: set[tuple[str, Point]] = set()
+    progress = True
+    while progress:
+        progress = False
+        for node in nodes:
+            while done[node.name] < len(points[node.name]):
+                point = points[node.name][done[node.name]]
+                if not all(place in made for place in _reads_at(problem, node, point, names)):
+                    break
+                made.add((node.name, point))
+                done[node.name] += 1
+                progress = True
+    stuck = next((node for node in nodes if done[node.name] < len(points[node.name])), None)
+    if stuck is not None:
+        point = points[stuck.name][done[stuck.name]]
+        missing = next(p for p in _reads_at(problem, stuck, point, names) if p not in made)
+        raise AccessNotStreamable(
+            f"{described(stuck)} needs a value of {described(problem.graph[missing[0]])} that is later in the stream",
+            fix="streams run forward: write the recurrence from its first step to its last",
+            at=stuck.at,
+            point=dict(zip(problem.ordered(stuck.symbols), point, strict=True)),
+        )
+
+
+def _reads_at(problem: Problem, node: Node, point: Point, names: set[str]) -> list[tuple[str, Point]]:
+    """The points of some nodes that a node reads at a point."""
+    lookup = problem.lookup(dict(zip(problem.ordered(node.symbols), point, strict=True)))
+    definition = next(d for d in node.definitions if d.domain.evaluate(lookup))
+    found: list[tuple[str, Point]] = []
+    for access in definition.operands:
+        if access.source not in names:
+            continue
+        source_node = problem.graph[access.source]
+        partial: list[dict[Symbol, int]] = [{}]
+        for symbol, step in source_node.steps(access).items():
+            if isinstance(step, Range):
+                steps = [
+                    step.start.evaluate(lookup) + k * step.step for k in range(max(0, step.length.evaluate(lookup)))
+                ]
+            else:
+                steps = [step.evaluate(lookup)]
+            partial = [{**chosen, symbol: at} for chosen in partial for at in steps]
+        order = problem.ordered(source_node.symbols)
+        found.extend((access.source, tuple(chosen[symbol] for symbol in order)) for chosen in partial)
+    return found

@@ -30,13 +30,19 @@ from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, Ope
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.accesses import aligned, spread
-from polyrhythm.stream.lowering.cycles import components, reads_itself
-from polyrhythm.stream.lowering.fusing import as_rows, materialised
 from polyrhythm.stream.lowering.gathers import number_of, one_by_one, taken_part
-from polyrhythm.stream.lowering.grids import metadata_grid
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
-from polyrhythm.stream.lowering.problem import NODES, DirectiveKey, Problem, is_whole
-from polyrhythm.stream.lowering.retiling import retiled
+from polyrhythm.stream.lowering.packing import retiled
+from polyrhythm.stream.lowering.problem import (
+    NODES,
+    DirectiveKey,
+    Problem,
+    components,
+    is_whole,
+    metadata_grid,
+    reads_itself,
+)
+from polyrhythm.stream.lowering.tiles import as_rows, materialised
 from polyrhythm.stream.lowering.values import PACKED, ROOT, Axis, Block, Lead, Load, Operand, Value
 from polyrhythm.stream.operators.common import affine_walk
 from polyrhythm.stream.operators.higher import accum, flat_map

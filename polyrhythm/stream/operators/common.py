@@ -107,14 +107,14 @@ def store_cycles(process: Process, nbytes: int) -> int:
     return -(-nbytes // process.hardware.on_chip_bandwidth)
 
 
-def moved(process: Process, value: Any, write_back: bool) -> Any:
-    """A routed value, and the time of routing it: read it, switch, write it back if asked to."""
-    process.work(load_cycles(process, value) + process.hardware.switch_cycles)
+def moved(process: Process, value: Any, write_back: bool) -> tuple[Any, int]:
+    """A routed value, and the cycles of routing it: read it, switch, write it back if asked to."""
+    cycles = load_cycles(process, value) + process.hardware.switch_cycles
     if write_back:
-        process.work(store_cycles(process, value.nbytes))
+        cycles += store_cycles(process, value.nbytes)
     if type(value) is TileValue and value.from_memory != write_back:
-        return TileValue(value.rows, value.cols, value.nbytes, value.valid, write_back, value.data)
-    return value
+        value = TileValue(value.rows, value.cols, value.nbytes, value.valid, write_back, value.data)
+    return value, cycles
 
 
 def chosen_targets(process: Process, selector: SelectorValue, count: int, hot: int | None) -> tuple[int, ...]:

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from polyrhythm.stream.copies import summed
 from polyrhythm.stream.dims import Shape, cardinality
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import Expr, as_expr, symbol
+from polyrhythm.stream.expr import Expr, as_expr, summed, symbol
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import (
@@ -76,21 +75,28 @@ class Map(Operator):
     def run(self, process: Process) -> Steps:
         """Levels pass through unchanged."""
         channels, out = [group[0] for group in process.inputs], process.outputs[0][0]
-        function, endless = self.function, endless_inputs(process)
+        endless = endless_inputs(process)
         while (token := (yield from get_together(process, channels, endless))) is not None:
             values, level = token
             if values[0] is EMPTY:
                 yield from process.put(out, EMPTY, level)
                 continue
-            rows, cols, flops = _work_of(process, function, tuple([_value_shape(value) for value in values]))
-            nbytes = rows * cols * self.bytes_each
-            load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
-            store = store_cycles(process, nbytes) if self.write_back else 0
-            process.work(max(load, -(-flops // process.compute), store, function.cycles))
+            value, cycles, flops = self.apply(process, values)
+            process.work(cycles)
             process.work_done += flops
-            data = self._result(values) if process.engine.functional else None
-            valid = self._valid_rows(values, rows)
-            yield from process.put(out, TileValue(rows, cols, nbytes, valid, self.write_back, data), level)
+            yield from process.put(out, value, level)
+
+    def apply(self, process: Process, values: Sequence[Any]) -> tuple[TileValue, int, int]:
+        """The result for elements, the cycles that it takes, and its FLOPs."""
+        function = self.function
+        shapes = [_value_shape(value) for value in values]
+        (rows, cols), flops = function.shape(*shapes), function.flops(*shapes)
+        nbytes = rows * cols * self.bytes_each
+        load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
+        store = store_cycles(process, nbytes) if self.write_back else 0
+        data = function.compute(*(_data(value) for value in values)) if process.engine.functional else None
+        result = TileValue(rows, cols, nbytes, self._valid_rows(values, rows), self.write_back, data)
+        return result, max(load, -(-flops // process.compute), store, function.cycles), flops
 
     def _valid_rows(self, values: Sequence[Any], rows: int) -> int:
         """Padding stays where it was as long as the rows do."""
@@ -98,17 +104,6 @@ class Map(Operator):
             return self.function.valid_rows(*values)
         first = _first_tile(values[0])
         return first.valid if rows == first.rows else rows
-
-    def _result(self, values: Sequence[Any]) -> np.ndarray:
-        return self.function.compute(*(_data(value) for value in values))
-
-
-def _work_of(process: Process, record: Function | Reduction, shapes: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """The sides of a result and the FLOPs for it, worked out once for operands of the same shapes."""
-    found = process.worked_out.get(shapes)
-    if found is None:
-        found = process.worked_out[shapes] = (*record.shape(*shapes), record.flops(*shapes))
-    return found
 
 
 def _first_tile(value: Any) -> TileValue:
@@ -124,14 +119,14 @@ def _data(value: Any) -> Any:
     return tuple(_data(part) for part in value) if type(value) is tuple else value.data
 
 
-class _State:
+@dataclass(frozen=True, slots=True)
+class State:
     """The state of a reduction at run time."""
 
-    __slots__ = ("cols", "data", "rows", "valid")
-
-    def __init__(self) -> None:
-        self.rows = self.cols = self.valid = 0
-        self.data: np.ndarray | None = None
+    rows: int = 0
+    cols: int = 0
+    valid: int = 0
+    data: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +163,7 @@ class Accum(Operator):
         """Emit when a group of rank b closes; a group that only holds empty groups gives the start state."""
         channels, out, rank = [group[0] for group in process.inputs], process.outputs[0][0], self.rank
         endless = endless_inputs(process)
-        state, is_open = _State(), False
+        state, is_open = START, False
         while (token := (yield from get_together(process, channels, endless))) is not None:
             values, level = token
             is_empty = values[0] is EMPTY
@@ -176,43 +171,45 @@ class Accum(Operator):
                 yield from process.put(out, EMPTY, level - rank)
                 continue
             if not is_empty:
-                self.fold(process, state, values, flush=level >= rank)
+                state, cycles, flops = self.fold(process, state, values, flush=level >= rank)
+                process.work(cycles)
+                process.work_done += flops
             is_open = True
             if level >= rank:
                 yield from process.put(out, self.value(process, state), level - rank)
-                state, is_open = _State(), False
+                state, is_open = START, False
 
-    def fold(self, process: Process, state: _State, values: Sequence[TileValue], flush: bool) -> None:
-        """Fold one element into the state, and account for the time; only a flush writes back."""
+    def fold(self, process: Process, state: State, values: Sequence[TileValue], flush: bool) -> tuple[State, int, int]:
+        """The state with one element folded in, the cycles that it takes, and its FLOPs; only a flush writes back."""
         reduction = self.reduction
-        shapes = tuple([(value.rows, value.cols) for value in values])
-        rows, cols, flops = _work_of(process, reduction, shapes)
-        state.cols = cols
-        state.rows = state.rows + rows if reduction.grows else rows
+        shapes = [(value.rows, value.cols) for value in values]
+        (rows, cols), flops = reduction.shape(*shapes), reduction.flops(*shapes)
         # Padding stays where it was as long as the rows do.
         of = values[reduction.valid_from]
         valid = of.valid if of.rows == rows else rows
-        state.valid = state.valid + valid if reduction.grows else valid
-        load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
-        store = store_cycles(process, state.rows * cols * self.bytes_each) if flush and self.write_back else 0
-        process.work(max(load, -(-flops // process.compute), store, reduction.cycles if flush else 0))
-        process.work_done += flops
+        data = None
         if process.engine.functional:
             before = reduction.start(*shapes) if state.data is None else state.data
-            state.data = reduction.update(before, *(value.data for value in values))
+            data = reduction.update(before, *(value.data for value in values))
+        if reduction.grows:
+            rows, valid = state.rows + rows, state.valid + valid
+        load = process.hardware.read_cycles([load_cycles(process, value) for value in values])
+        store = store_cycles(process, rows * cols * self.bytes_each) if flush and self.write_back else 0
+        cycles = max(load, -(-flops // process.compute), store, reduction.cycles if flush else 0)
+        return State(rows, cols, valid, data), cycles, flops
 
-    def value(self, process: Process, state: _State) -> TileValue:
+    def value(self, process: Process, state: State) -> TileValue:
         """The element that stands for the state; the start state for a group without elements."""
         if state.cols == 0:
             shapes = [_number_sides(element) for element in self.types]
-            state.rows, state.cols = self.reduction.shape(*shapes)
-            if self.reduction.grows:
-                state.rows = 0
-            state.valid = state.rows
-            if process.engine.functional:
-                state.data = self.reduction.start(*shapes)
+            rows, cols = self.reduction.shape(*shapes)
+            rows = 0 if self.reduction.grows else rows
+            state = State(rows, cols, rows, self.reduction.start(*shapes) if process.engine.functional else None)
         nbytes = state.rows * state.cols * self.bytes_each
         return TileValue(state.rows, state.cols, nbytes, state.valid, self.write_back, state.data)
+
+
+START = State()
 
 
 def _number_sides(element: MatrixType) -> tuple[int, int]:
@@ -231,16 +228,18 @@ class Scan(Accum):
         """Levels pass through unchanged."""
         channels, out = [group[0] for group in process.inputs], process.outputs[0][0]
         endless = endless_inputs(process)
-        state = _State()
+        state = START
         while (token := (yield from get_together(process, channels, endless))) is not None:
             values, level = token
             value: Any = EMPTY
             if values[0] is not EMPTY:
-                self.fold(process, state, values, flush=True)
+                state, cycles, flops = self.fold(process, state, values, flush=True)
+                process.work(cycles)
+                process.work_done += flops
                 value = self.value(process, state)
             yield from process.put(out, value, level)
             if level >= self.rank:
-                state = _State()
+                state = START
 
 
 Record = TypeVar("Record", Function, Reduction)
@@ -390,8 +389,8 @@ def flat_map(
 ) -> Stream:
     """Replace every element by a stream of rank `len(dims) - 1`.
 
-    `expand(value, copy)` returns the tokens of that stream. `dims` replaces the innermost dim of the input: its first
-    dim counts what all elements of a group produce together.
+    `expand(value, copy)` returns the tokens of that stream, always the same for equal values. `dims` replaces the
+    innermost dim of the input: its first dim counts what all elements of a group produce together.
 
     >>> from polyrhythm.stream import Tile, source, static
     >>> twice = flat_map(lambda v, copy: [(v, 0), (v, 0)], source("x", [1, 2], (static(2),)), (static(4),), Tile(1, 1))

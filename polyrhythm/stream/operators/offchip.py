@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import DataMismatch, ShapeMismatch
 from polyrhythm.stream.expr import Expr, positive
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make, make_node
+from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.operators.common import affine_walk, require_equal_shapes, require_static_tile
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import BOOL, F32, U32, U64, DataType, Tile, TileValue
@@ -109,10 +110,12 @@ class _OffChipOperator(Operator):
     def fetch(self, process: Process, index: int) -> Steps:
         """Load one tile."""
         self._check(process, index)
-        nbytes, hardware = self.requested(process), process.hardware
-        yield from process.transfer(nbytes, hardware.read_latency + hardware.row_latency(nbytes))
-        tile = self.tile
-        data = None
+        yield from process.transfer(*self.transfer(process.hardware, "read"))
+        return self.value(process, index)
+
+    def value(self, process: Process, index: int) -> TileValue:
+        """What is loaded from a place; whole numbers are known without values too."""
+        tile, data = self.tile, None
         if process.engine.functional or self.tensor.steers:
             array = process.engine.arrays[self.tensor.key]
             data = self.tensor.window(array, index, (tile.rows, tile.cols)).reshape(tile.rows, tile.cols).copy()
@@ -121,8 +124,7 @@ class _OffChipOperator(Operator):
     def keep(self, process: Process, index: int, value: TileValue) -> Steps:
         """Store one tile and wait until the write is acknowledged."""
         self._check(process, index)
-        nbytes, hardware = self.requested(process), process.hardware
-        yield from process.transfer(nbytes, hardware.write_latency + hardware.row_latency(nbytes))
+        yield from process.transfer(*self.transfer(process.hardware, "write"))
         if process.engine.functional:
             array = process.engine.arrays[self.tensor.key]
             window = self.tensor.window(array, index, (self.tile.rows, self.tile.cols))
@@ -130,7 +132,7 @@ class _OffChipOperator(Operator):
             window[...] = value.data.reshape(window.shape)
 
     def _check(self, process: Process, index: int) -> None:
-        count = self._count
+        count = self.count
         if not 0 <= index < count:
             raise DataMismatch(
                 f"{process.name}: tile {index} of {self.tensor.name}, which has {count} of {self.tile}",
@@ -139,13 +141,21 @@ class _OffChipOperator(Operator):
             )
 
     @cached_property
-    def _count(self) -> int:
+    def count(self) -> int:
+        """How many tiles the tensor has."""
         down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
         return self.tensor.slabs * down * across
 
-    def requested(self, process: Process) -> int:
-        """Bytes moved for a tile, whole bursts a row."""
-        return process.hardware.requested_bytes(self.tile.rows, self.tile.cols * self.tile.dtype.nbytes)
+    def slab(self, process: Process) -> tuple[int, int]:
+        """The first tile of the slab of a copy, and how many tiles a slab has."""
+        tiles = self.count // self.tensor.slabs
+        return process.copy * tiles if self.tensor.slabs > 1 else 0, tiles
+
+    def transfer(self, hardware: Hardware, way: Literal["read", "write"]) -> tuple[int, int]:
+        """Bytes moved for a tile, whole bursts a row, and the cycles until they are there after the last burst."""
+        nbytes = hardware.requested_bytes(self.tile.rows, self.tile.cols * self.tile.dtype.nbytes)
+        latency = hardware.read_latency if way == "read" else hardware.write_latency
+        return nbytes, latency + hardware.row_latency(nbytes)
 
 
 @dataclass(frozen=True)
@@ -185,8 +195,7 @@ class LinearOffChipLoad(_OffChipOperator):
                 yield from self._one_walk(process, token[1], held)
 
     def _one_walk(self, process: Process, outer_level: int, held: list[TileValue] | None = None) -> Steps:
-        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
-        base = process.copy * down * across if self.tensor.slabs > 1 else 0
+        base, tiles = self.slab(process)
         out, depth = process.outputs[0][0], len(self.walk)
         if 0 in self.walk:
             raise ShapeMismatch(f"{process.name}: an empty walk", fix="leave the load out", at=process.node.source)
@@ -195,7 +204,7 @@ class LinearOffChipLoad(_OffChipOperator):
                 value = held[place]
                 process.work(process.hardware.element_cycles)
             else:
-                value = yield from self.fetch(process, base + index % (down * across))
+                value = yield from self.fetch(process, base + index % tiles)
                 if held is not None:
                     held.append(value)
             yield from process.put(out, value, level + outer_level if level == depth else level)
@@ -214,12 +223,11 @@ class LinearOffChipStore(_OffChipOperator):
     def run(self, process: Process) -> Steps:
         """The slot of a tile is freed only when its write is acknowledged."""
         channel, index = process.inputs[0][0], 0
-        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
-        base = process.copy * down * across if self.tensor.slabs > 1 else 0
+        base, tiles = self.slab(process)
         while (token := (yield from process.peek(channel))) is not None:
             if token[0] is not EMPTY:
                 # A tile beyond the own slab would land in that of another copy.
-                place = base + index if index < down * across else self.tensor.slabs * down * across + index
+                place = base + index if index < tiles else self.count + index
                 yield from self.keep(process, place, token[0])
                 index += 1
             yield from process.get(channel)
@@ -234,15 +242,14 @@ class RandomOffChipLoad(_OffChipOperator):
     def run(self, process: Process) -> Steps:
         """One tile for every address; what reads another slab than before is reconfigured first."""
         channel, out = process.inputs[0][0], process.outputs[0][0]
-        down, across = self.tensor.grid((self.tile.rows, self.tile.cols))
-        slab = -1
+        slab, tiles = -1, self.slab(process)[1]
         while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value = token[0]
             if value is not EMPTY:
                 index = int(value.data[0, 0])
-                if self.tensor.slabs > 1 and slab not in (-1, index // (down * across)):
+                if self.tensor.slabs > 1 and slab not in (-1, index // tiles):
                     process.work(process.hardware.reconfigure_cycles)
-                slab = index // (down * across)
+                slab = index // tiles
                 value = yield from self.fetch(process, index)
             yield from process.put(out, value, token[1])
 
@@ -258,6 +265,11 @@ class RandomOffChipStore(_OffChipOperator):
         """One tile a write buffer, twice that in the paper."""
         return self.tile.nbytes * (self.buffers * (2 if paper else 1))
 
+    @staticmethod
+    def acknowledgement() -> TileValue:
+        """What is sent for a write."""
+        return TileValue(1, 1, 1, data=np.ones((1, 1), bool))
+
     def run(self, process: Process) -> Steps:
         """The slots of address and tile are freed only when the write is acknowledged."""
         addresses, tiles, out = process.inputs[0][0], process.inputs[1][0], process.outputs[0][0]
@@ -270,7 +282,7 @@ class RandomOffChipStore(_OffChipOperator):
                     tile = yield from process.peek(tiles)
                 yield from self.keep(process, int(value.data[0, 0]), tile[0])
                 yield from process.get(tiles)
-                value = TileValue(1, 1, 1, data=np.ones((1, 1), bool))
+                value = self.acknowledgement()
             yield from process.get(addresses)
             yield from process.put(out, value, token[1])
 

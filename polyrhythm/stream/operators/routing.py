@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyrhythm.stream.copies import concatenate, parted, varying
 from polyrhythm.stream.dims import (
     Shape,
     cardinality,
@@ -22,7 +21,7 @@ from polyrhythm.stream.dims import (
 )
 from polyrhythm.stream.engine import Channel, Process, Steps
 from polyrhythm.stream.errors import DataMismatch, ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import as_expr, symbol
+from polyrhythm.stream.expr import as_expr, concatenate, parted, symbol, varying
 from polyrhythm.stream.graph import Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import (
     chosen_targets,
@@ -48,7 +47,7 @@ class Partition(Operator):
         """Outer dims are flattened: levels are capped at the rank."""
         data, selectors, rank = process.inputs[0][0], process.inputs[1][0], self.rank
         targets: list[Channel] | None = None
-        hot = _hot(process)
+        hot = hot_of(process)
         while (token := process.take(data) if data.items else (yield from process.get(data))) is not None:
             value, level = token
             if value is EMPTY and targets is None and (level > rank or rank == 0):
@@ -62,7 +61,8 @@ class Partition(Operator):
                 named = chosen_targets(process, selector, len(process.outputs[0]), hot)
                 targets = [process.outputs[0][target] for target in named]
             if value is not EMPTY:
-                value = moved(process, value, self.write_back)
+                value, cycles = moved(process, value, self.write_back)
+                process.work(cycles)
             for target in targets:
                 yield from process.put(target, value, min(level, rank))
             if level >= rank:
@@ -80,7 +80,7 @@ class Reassemble(Operator):
     def run(self, process: Process) -> Steps:
         """Waits until every selected input has a head element; ties of arrival go to the lowest input."""
         inputs, chosen, out = process.inputs[0], process.inputs[1][0], process.outputs[0][0]
-        close, hot = self.rank + 1, _hot(process)
+        close, hot = self.rank + 1, hot_of(process)
         while (token := process.take(chosen) if chosen.items else (yield from process.get(chosen))) is not None:
             selector, level = token
             if selector is EMPTY:
@@ -107,7 +107,8 @@ class Reassemble(Operator):
             value, level = token
             finished = level >= self.rank
             if value is not EMPTY:
-                value = moved(process, value, self.write_back)
+                value, cycles = moved(process, value, self.write_back)
+                process.work(cycles)
                 yield from process.put(out, value, final_level if finished else level)
                 continue
             # A bare stop that only ends the group may rise with it; an empty group must be closed by itself first.
@@ -156,7 +157,8 @@ class Parallelize(Operator):
                 turn = (turn + 1) % len(targets)
 
 
-def _hot(process: Process) -> int | None:
+def hot_of(process: Process) -> int | None:
+    """How many targets the selectors of a process name, None when that varies."""
     element = process.node.inputs[1].element
     return element.hot if isinstance(element, Selector) else None
 

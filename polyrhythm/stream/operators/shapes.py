@@ -99,12 +99,16 @@ class Reshape(Operator):
                 fix="give reshape a padding, or a chunk that divides the dim",
                 at=process.node.source,
             )
-        tile = self.padding
-        data = np.full((tile.rows, tile.cols), self.fill) if process.engine.functional else None
-        nbytes = tile.rows * tile.cols * tile.dtype.nbytes
+        pad = self.pad_value(process)
         for position in range(count, self.chunk):
-            pad = TileValue(tile.rows, tile.cols, nbytes, 0, False, data)
             yield from process.put(out, pad, level if position == self.chunk - 1 else 0)
+
+    def pad_value(self, process: Process) -> TileValue:
+        """An element of padding."""
+        tile = self.padding
+        assert tile is not None
+        data = np.full((tile.rows, tile.cols), self.fill) if process.engine.functional else None
+        return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, 0, False, data)
 
     def _groups(self, process: Process) -> Steps:
         channel, out, rank = process.inputs[0][0], process.outputs[0][0], self.dim

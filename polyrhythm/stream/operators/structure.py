@@ -16,7 +16,7 @@ from polyrhythm.stream.dims import Shape, pick_shape, shape_text, stack_shapes
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import DataMismatch, ElementMismatch, ShapeMismatch
 from polyrhythm.stream.graph import Broadcast, Node, Operator, Port, Stream, make
-from polyrhythm.stream.observe import dim_sizes
+from polyrhythm.stream.metrics import dim_sizes
 from polyrhythm.stream.tokens import EMPTY, Token, decode, encode
 from polyrhythm.stream.types import F32, Element, Selector, SelectorValue, Tile, TileValue, Tuple
 
