@@ -253,6 +253,43 @@ static const i64 *ask(Engine *e, Process *p, i64 kind, i64 owner, const i64 *arg
     return entry->found;
 }
 
+/* ---- how an operator waits --------------------------------------------------------------------------------------------- */
+
+#define BEGIN switch (p->line) { case 0:;
+#define END } finish(e, p)
+#define IN(i) (&e->channels[p->in[i]])
+#define OUT(i) (&e->channels[p->out[i]])
+#define WRONG do { e->failed = 1; return; } while (0)
+#define WHILE_SLEEPING(condition, flag) while (condition) { flag; p->line = __LINE__; return; case __LINE__:; }
+#define AWAIT(c) WHILE_SLEEPING(!(c)->items.count && (c)->closed < 0, (c)->reader_waits = 1)
+#define ENDED(c) (!(c)->items.count && (reach(p, (c)->closed), 1))
+#define SEND(c, what, closing)                                                                                           \
+    do {                                                                                                                 \
+        WHILE_SLEEPING(!(c)->credit && !(c)->freed.count && !(c)->gone, (c)->writer_waits = 1)                           \
+        put(e, p, c, what, closing);                                                                                     \
+    } while (0)
+#define TRANSFER(bytes, latency)                                                                                         \
+    p->started = p->clock, p->decided = 0;                                                                               \
+    heap_push(&e->events, (Event){(double)p->clock, 0, ++e->sequence, p->number, bytes, latency});                       \
+    WHILE_SLEEPING(!p->decided, ) p->busy += p->clock - p->started
+#define TAKE(c) do { Token t_ = take(e, p, c); p->value = t_.value, p->level = t_.level; } while (0)
+/* The next token of the one input, or the end of the operator. */
+#define NEXT AWAIT(IN(0)) if (ENDED(IN(0))) break; TAKE(IN(0))
+
+/* Bare stops before the next element are skipped; the element stays, or goes too. */
+#define PEEK_ELEMENT(c, into)                                                                                            \
+    for (;;) {                                                                                                           \
+        AWAIT(c)                                                                                                         \
+        if (ENDED(c)) WRONG;                                                                                             \
+        if (((into) = look(p, c).value) != EMPTY) break;                                                                 \
+        take(e, p, c);                                                                                                   \
+    }
+#define SKIP_ELEMENT(c)                                                                                                  \
+    for (;;) {                                                                                                           \
+        AWAIT(c)                                                                                                         \
+        if (ENDED(c) || take(e, p, c).value != EMPTY) break;                                                             \
+    }
+
 #include "operators.h"
 
 static const struct { const char *label; Operator run; } OPERATORS[] = {

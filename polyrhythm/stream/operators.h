@@ -1,28 +1,9 @@
 /* Operators for engine.c: the `run` of each, as a function that returns where it waits and goes on there. */
 
-#define BEGIN switch (p->line) { case 0:;
-#define END } finish(e, p)
-#define IN(i) (&e->channels[p->in[i]])
-#define OUT(i) (&e->channels[p->out[i]])
-#define WRONG do { e->failed = 1; return; } while (0)
-#define WHILE_SLEEPING(condition, flag) while (condition) { flag; p->line = __LINE__; return; case __LINE__:; }
-#define AWAIT(c) WHILE_SLEEPING(!(c)->items.count && (c)->closed < 0, (c)->reader_waits = 1)
-#define ENDED(c) (!(c)->items.count && (reach(p, (c)->closed), 1))
-#define SEND(c, what, closing)                                                                                           \
-    WHILE_SLEEPING(!(c)->credit && !(c)->freed.count && !(c)->gone, (c)->writer_waits = 1) put(e, p, c, what, closing)
-#define TRANSFER(bytes, latency)                                                                                         \
-    p->started = p->clock, p->decided = 0;                                                                               \
-    heap_push(&e->events, (Event){(double)p->clock, 0, ++e->sequence, p->number, bytes, latency});                       \
-    WHILE_SLEEPING(!p->decided, ) p->busy += p->clock - p->started
-#define TAKE(c) do { Token t_ = take(e, p, c); p->value = t_.value, p->level = t_.level; } while (0)
-/* The next token of the one input, or the end of the operator. */
-#define NEXT AWAIT(IN(0)) if (ENDED(IN(0))) break; TAKE(IN(0))
-
 static void op_source(Engine *e, Process *p) { /* first, count */
     BEGIN
-    for (p->at = 0; p->at < p->given[1]; p->at++) {
+    for (p->at = 0; p->at < p->given[1]; p->at++)
         SEND(OUT(0), e->pool[p->given[0] + p->at].value, e->pool[p->given[0] + p->at].level);
-    }
     END;
 }
 
@@ -43,9 +24,7 @@ static void op_broadcast(Engine *e, Process *p) {
             WHILE_SLEEPING(!OUT(p->at)->credit && !OUT(p->at)->gone && !OUT(p->at)->freed.count, OUT(p->at)->writer_waits = 1)
             if (!OUT(p->at)->credit && !OUT(p->at)->gone) stall(p, OUT(p->at), FIRST(OUT(p->at)->freed));
         }
-        for (p->at = 0; p->at < p->n_out; p->at++) {
-            SEND(OUT(p->at), p->value, p->level);
-        }
+        for (p->at = 0; p->at < p->n_out; p->at++) SEND(OUT(p->at), p->value, p->level);
     }
     END;
 }
@@ -140,9 +119,7 @@ static void op_flat_map(Engine *e, Process *p) { /* rank, cycles */
             }
         }
         if (p->level > 0 && !p->rides) {
-            if (p->level > 1 && p->vanished && !p->sent) {
-                SEND(OUT(0), EMPTY, 1 + p->given[0]);
-            }
+            if (p->level > 1 && p->vanished && !p->sent) SEND(OUT(0), EMPTY, 1 + p->given[0]);
             SEND(OUT(0), EMPTY, p->level + p->given[0]);
         }
         if (p->level > 0) p->vanished = p->sent = 0;
@@ -156,9 +133,8 @@ static void op_flatten(Engine *e, Process *p) { /* low, high */
     for (;;) {
         NEXT;
         if (p->level > high) {
-            if (p->value == EMPTY && p->level - (high - low) > low + 1 && p->vanished && !p->sent) {
+            if (p->value == EMPTY && p->level - (high - low) > low + 1 && p->vanished && !p->sent)
                 SEND(OUT(0), EMPTY, low + 1);
-            }
             SEND(OUT(0), p->value, p->level - (high - low));
             p->below = p->vanished = p->sent = 0;
         } else if (p->value != EMPTY || p->level <= low || p->below) {
@@ -182,9 +158,7 @@ static void op_reshape_groups(Engine *e, Process *p) { /* chunk, rank */
         p->count += p->value != EMPTY || p->open || p->level == rank;
         if (p->value == EMPTY && !p->open && p->level == rank) {
             SEND(OUT(0), EMPTY, rank);
-            if (p->count == chunk) {
-                SEND(OUT(0), EMPTY, rank + 1);
-            }
+            if (p->count == chunk) SEND(OUT(0), EMPTY, rank + 1);
         } else if (p->level == rank) {
             SEND(OUT(0), p->value, rank + (p->count == chunk));
         } else {
@@ -225,9 +199,7 @@ static void op_reshape(Engine *e, Process *p) { /* chunk, rank, padding or EMPTY
         }
         if (p->close) {
             if (p->given[2] == EMPTY) WRONG;
-            for (p->at = p->count; p->at < chunk; p->at++) {
-                SEND(OUT(0), p->given[2], p->at == chunk - 1 ? p->close : 0);
-            }
+            for (p->at = p->count; p->at < chunk; p->at++) SEND(OUT(0), p->given[2], p->at == chunk - 1 ? p->close : 0);
             p->count = 0;
         }
         if (p->level == EMPTY) break;
@@ -246,15 +218,11 @@ static void op_promote(Engine *e, Process *p) { /* rank, outermost */
             SEND(OUT(0), p->value, p->level);
             continue;
         }
-        if (p->value == EMPTY && !p->open && p->level == rank) {
-            SEND(OUT(0), EMPTY, rank);
-        }
+        if (p->value == EMPTY && !p->open && p->level == rank) SEND(OUT(0), EMPTY, rank);
         SEND(OUT(0), p->value, p->level + 1);
         p->open = 0;
     }
-    if (outermost && p->any) {
-        SEND(OUT(0), EMPTY, rank);
-    }
+    if (outermost && p->any) SEND(OUT(0), EMPTY, rank);
     END;
 }
 
@@ -266,22 +234,10 @@ static void op_expand(Engine *e, Process *p) { /* rank; the data is input 0, the
         if (ENDED(IN(1))) break;
         TAKE(IN(1));
         p->bare = p->value == EMPTY;
-        if (!p->bare) {
-            for (;;) {
-                AWAIT(IN(0))
-                if (ENDED(IN(0))) WRONG;
-                if ((p->value = look(p, IN(0)).value) != EMPTY) break;
-                take(e, p, IN(0));
-            }
-        }
+        if (!p->bare) PEEK_ELEMENT(IN(0), p->value);
         SEND(OUT(0), p->value, p->level);
         p->closes = p->level >= rank && (!p->bare || p->open || p->level == rank);
-        if (p->closes && (rank || !p->bare)) {
-            for (;;) {
-                AWAIT(IN(0))
-                if (ENDED(IN(0)) || take(e, p, IN(0)).value != EMPTY) break;
-            }
-        }
+        if (p->closes && (rank || !p->bare)) SKIP_ELEMENT(IN(0));
         p->open = !p->closes && (p->open || p->level < rank);
     }
     END;
@@ -392,12 +348,7 @@ static void op_random_store(Engine *e, Process *p) { /* ...; the value is that o
             p->value = t.value, p->level = t.level;
         }
         if (p->value != EMPTY) {
-            for (;;) {
-                AWAIT(IN(1))
-                if (ENDED(IN(1))) WRONG;
-                if (look(p, IN(1)).value != EMPTY) break;
-                take(e, p, IN(1));
-            }
+            PEEK_ELEMENT(IN(1), p->of);
             if (e->values[p->value].address < 0 || e->values[p->value].address >= p->given[2]) WRONG;
             TRANSFER(p->given[0], p->given[1]);
             AWAIT(IN(1))
@@ -452,12 +403,7 @@ static void op_streamify(Engine *e, Process *p) {
             SEND(OUT(0), EMPTY, p->level + depth + (other ? 0 : p->given[4]));
             if (!other) continue;
         } else if (other) {
-            for (;;) {
-                AWAIT(IN(0))
-                if (ENDED(IN(0))) WRONG;
-                if ((p->of = look(p, IN(0)).value) != EMPTY) break;
-                take(e, p, IN(0));
-            }
+            PEEK_ELEMENT(IN(0), p->of);
         }
         for (p->turn = 0; !p->bare && p->turn < (other ? 1 : p->given[2]); p->turn++) {
             p->final = other ? p->level + depth : depth + e->pool[p->given[1] + p->turn].level;
@@ -465,25 +411,16 @@ static void op_streamify(Engine *e, Process *p) {
             for (p->at = 0; p->at < BUFFER.count; p->at++) {
                 if (ITEM.value != EMPTY) work(p, e->element_cycles);
                 SEND(OUT(0), ITEM.value, p->at == BUFFER.count - 1 && ITEM.value != EMPTY ? p->final : ITEM.level);
-                if (p->at == BUFFER.count - 1 && ITEM.value == EMPTY) {
-                    SEND(OUT(0), EMPTY, p->final);
-                }
+                if (p->at == BUFFER.count - 1 && ITEM.value == EMPTY) SEND(OUT(0), EMPTY, p->final);
             }
             if (!BUFFER.count) {
                 SEND(OUT(0), EMPTY, depth);
-                if (p->final > depth) {
-                    SEND(OUT(0), EMPTY, p->final);
-                }
+                if (p->final > depth) SEND(OUT(0), EMPTY, p->final);
             }
         }
         if (!other) continue;
         p->turn = p->level >= by && (!p->bare || p->open || p->level == by);
-        if (p->turn) {
-            for (;;) {
-                AWAIT(IN(0))
-                if (ENDED(IN(0)) || take(e, p, IN(0)).value != EMPTY) break;
-            }
-        }
+        if (p->turn) SKIP_ELEMENT(IN(0));
         p->open = !p->turn && (p->open || p->level < by);
     }
     END;
@@ -517,9 +454,7 @@ static void op_window(Engine *e, Process *p) { /* rank, depth, groups, first and
             p->kept.count = p->arrived = p->at = p->open = 0;
             p->groups++;
         }
-        if (p->level > rank) {
-            SEND(OUT(0), EMPTY, p->level - rank + depth);
-        }
+        if (p->level > rank) SEND(OUT(0), EMPTY, p->level - rank + depth);
     }
     END;
 }
@@ -552,9 +487,8 @@ static void op_partition(Engine *e, Process *p) { /* rank, write back; data, sel
             work(p, e->values[p->chosen].load);
         }
         if (p->value != EMPTY) MOVED;
-        for (p->at = 0; p->at < e->values[p->chosen].count; p->at++) {
+        for (p->at = 0; p->at < e->values[p->chosen].count; p->at++)
             SEND(OUT(e->pool[e->values[p->chosen].first + p->at].value), p->value, p->level < rank ? p->level : rank);
-        }
         if (p->level >= rank) p->chosen = EMPTY;
     }
     END;
@@ -603,17 +537,13 @@ static void op_reassemble(Engine *e, Process *p) { /* rank, write back, then roo
                     SEND(OUT(0), p->value, p->ended ? p->final : p->level);
                 } else {
                     SEND(OUT(0), EMPTY, p->level);
-                    if (p->ended && p->final > p->level) {
-                        SEND(OUT(0), EMPTY, p->final);
-                    }
+                    if (p->ended && p->final > p->level) SEND(OUT(0), EMPTY, p->final);
                 }
             } while (!p->ended);
         }
         if (!TARGETS.count) {
             SEND(OUT(0), EMPTY, close);
-            if (p->outer) {
-                SEND(OUT(0), EMPTY, close + p->outer);
-            }
+            if (p->outer) SEND(OUT(0), EMPTY, close + p->outer);
         }
     }
     END;
