@@ -82,6 +82,7 @@ class _Run:
         self.objects: dict[int, Any] = {NOTHING: EMPTY}
         self.states: dict[int, State] = {NOTHING: START}
         self.numbers: dict[Any, int] = {}
+        self.interrupt: BaseException | None = None
         self.ask = _ASK(self._asked)
         own = engine.hardware
         times = (own.element_cycles, own.switch_cycles, own.reconfigure_cycles)
@@ -108,6 +109,8 @@ class _Run:
             if self.c.engine_run(self.handle):
                 self._bring_back(channels)
                 return True
+            if self.interrupt is not None:
+                raise self.interrupt
             return False
         finally:
             self.c.engine_free(self.handle)
@@ -176,7 +179,8 @@ class _Run:
         try:
             for place, result in enumerate(self._answer(_ANSWERS[kind], self.engine.processes[number], arguments)):
                 found[place] = result
-        except Exception:  # the engine in Python repeats the run, and raises it
+        except BaseException as error:  # the engine in Python repeats the run, and raises it; but not an interrupt
+            self.interrupt = None if isinstance(error, Exception) else error
             return 0
         return 1
 

@@ -30,6 +30,7 @@ import numpy as np
 from polyrhythm.language.trees import flattened
 from polyrhythm.runtime.report.drawing import scatter
 from polyrhythm.stream.bottlenecks import bottleneck
+from polyrhythm.stream.compiled import library
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
 from polyrhythm.stream.errors import DataMismatch, Deadlock, DirectiveMismatch, StreamError, UnboundSymbol
 from polyrhythm.stream.graph import Program
@@ -161,6 +162,7 @@ def explore(
     waiting = [schedule for schedule in schedules if str(schedule) not in found]
     jobs = jobs or os.cpu_count() or 1
     started, width = time.monotonic(), jobs * 4
+    library()  # is compiled before there are several processes
     # What may be best by its bounds comes first: then it prunes most of the rest.
     search.known.update((point.schedule, point) for point in _shared(search.bounded, waiting, jobs))
     waiting.sort(key=lambda schedule: prod(search.bounded(schedule).figures.get(name, inf) for name in objective))

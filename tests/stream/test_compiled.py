@@ -224,6 +224,15 @@ def test_errors_are_those_of_python(outcomes: list[bool]) -> None:
     assert outcomes == [False, False]
 
 
+def test_an_interrupt_ends_a_run() -> None:
+    def interrupted(value: object, copy: int) -> list[tuple[object, int]]:
+        raise KeyboardInterrupt
+
+    end = flat_map(interrupted, ragged_source(), (ragged("two", 8),), Tile(1, 1, F32))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Program(end), functional=False)
+
+
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, outcomes: list[bool]) -> None:
     program = build_moe(MoeShape(32, 64, 2, 1), np.array([[0], [1], [0]]), [tile("token", 2), tile("intermediate", 16)])
     fast = simulate(program, DEEP, functional=False)
