@@ -69,7 +69,7 @@ def run_compiled(engine: Engine) -> bool:
         return False
     try:
         return _Run(engine).run()
-    except _NotCompiledError:
+    except (_NotCompiledError, ctypes.ArgumentError):  # the latter for hardware in parts of cycles
         return False
 
 

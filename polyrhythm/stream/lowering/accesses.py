@@ -26,6 +26,7 @@ from polyrhythm.compiler.ir.graph import Access, Definition, Node, Range
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import static
 from polyrhythm.stream.errors import AccessNotStreamable
+from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.loads import loaded, nest
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.problem import NO_CHUNKS, Problem, is_whole
@@ -415,23 +416,26 @@ def _walking(value: Value, axis: int) -> Value:
             f"{value.base.name} is cut into tiles along the axis that a slice moves over",
             fix="leave out the tile directive of that axis",
         )
-    rest = [at for at in range(len(inside.axes)) if at != place]
-    block = Block(tuple(inside.axes[at] for at in rest), tuple(inside.lengths[at] for at in rest))
+    stream, block = taken_apart(value, place, length, f"entries of {value.base.name}")
+    return Value(ROOT, stream, (*value.axes, axis), (*value.sizes, length), block, value.dtype)
+
+
+def taken_apart(value: Value, place: int, count: int, name: str) -> tuple[Stream, Block]:
+    """A stream of what lies at each position of one axis of the tiles, and what is left of their block.
+
+    The positions of a tile are a dim of their own.
+    """
+    inside = value.inside
+    lengths = (*inside.lengths[:place], *inside.lengths[place + 1 :])
+    block = Block((*inside.axes[:place], *inside.axes[place + 1 :]), lengths)
     rows, cols = block.sides
     assert rows is not None
-    count = length
 
     def expand(tile: TileValue, copy: int) -> Sequence[Token]:
-        parts = None if tile.data is None else np.moveaxis(inside.array(tile.data), place, 0).reshape(count, rows, cols)
-        return [
-            (
-                TileValue(rows, cols, tile.nbytes // count, data=None if parts is None else parts[at]),
-                int(at == count - 1),
-            )
-            for at in range(count)
-        ]
+        whole = None if tile.data is None else np.moveaxis(inside.array(tile.data), place, 0).reshape(count, rows, cols)
+        parts: list[np.ndarray | None] = [None] * count if whole is None else list(whole)
+        return [(TileValue(rows, cols, tile.nbytes // count, data=p), int(n == count)) for n, p in enumerate(parts, 1)]
 
     stream = materialised(value)
     kind = tile_type(rows, cols, data_type(value.dtype))
-    stream = flat_map(expand, stream, (stream.shape[-1], static(count)), kind, name=f"entries of {value.base.name}")
-    return Value(ROOT, stream, (*value.axes, axis), (*value.sizes, count), block, value.dtype)
+    return flat_map(expand, stream, (stream.shape[-1], static(count)), kind, name=name), block

@@ -17,10 +17,9 @@ import numpy as np
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.compiler.ir.terms import Symbol
-from polyrhythm.stream.dims import static
 from polyrhythm.stream.errors import AccessNotStreamable, OperationNotStreamable
 from polyrhythm.stream.functions import Reduction
-from polyrhythm.stream.lowering.accesses import aligned
+from polyrhythm.stream.lowering.accesses import aligned, taken_apart
 from polyrhythm.stream.lowering.loads import loaded
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.problem import Problem
@@ -36,10 +35,8 @@ from polyrhythm.stream.lowering.values import (
     irregular,
     regular_length,
 )
-from polyrhythm.stream.operators.higher import accum, flat_map
+from polyrhythm.stream.operators.higher import accum
 from polyrhythm.stream.operators.shapes import flatten, reshape
-from polyrhythm.stream.tokens import Token
-from polyrhythm.stream.types import TileValue, tile_type
 
 
 def packed_where_needed(plan: Plan, signature: Signature) -> list[Operand]:
@@ -168,22 +165,7 @@ def _unpacked(value: Value, symbol: Symbol, have: int, problem: Problem) -> Valu
             fix=f"give all of its operations the same tile of {symbol}",
         )
     value = _last(value, symbol) if symbol in value.axes else value
-    block = Block(inside.axes[1:], inside.lengths[1:])
-    rows, cols = block.sides
-    assert rows is not None
-    each = rows
-
-    def expand(tile: TileValue, copy: int) -> Sequence[Token]:
-        def part(at: int) -> Any:
-            return None if tile.data is None else tile.data.reshape(have * each, cols)[at * each : (at + 1) * each]
-
-        nbytes = tile.nbytes // have
-        return [(TileValue(each, cols, nbytes, data=part(at)), int(at == have - 1)) for at in range(have)]
-
-    stream = materialised(value)
-    kind = tile_type(rows, cols, data_type(value.dtype))
-    # The steps of a tile are a dim of their own, which joins that of the tiles.
-    stream = flat_map(expand, stream, (stream.shape[-1], static(have)), kind, name=f"steps of {value.base.name}")
+    stream, block = taken_apart(value, 0, have, f"steps of {value.base.name}")
     axes, sizes = value.axes, value.sizes
     if symbol in value.axes:
         stream = flatten(stream, 0, 1)
