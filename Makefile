@@ -5,7 +5,7 @@ MINUTES ?= 10
 SCHEDULES ?= 20000
 
 # What the tests need beside the base dependencies.
-TEST_EXTRAS := torch,llm,serve,rl,logs,optax,export,stream,docs,dev,oracles
+TEST_EXTRAS := torch,llm,serve,rl,logs,optax,stream,docs,dev,oracles
 
 # Interpreters that `make pythons` tries, and what they run: the language, names of variables, the doors of the package, pages.
 PYTHONS ?= python3.12 python3.13 python3.14

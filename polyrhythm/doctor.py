@@ -27,7 +27,6 @@ EXTRAS = {
     "serve": ("starlette", "uvicorn"),
     "rl": ("gymnasium",),
     "optax": ("optax",),
-    "export": ("flatbuffers",),
     "logs": ("tensorboard",),
     "stream": ("matplotlib",),
     "docs": ("mkdocs", "mkdocstrings"),

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from polyrhythm.errors import DeclarationError
+from polyrhythm.runtime import processes
 
 Row = dict[str, float | None]
 """The figures of an iteration by name; the return is None if no episode ended in it."""
@@ -131,6 +132,8 @@ class Log:
 
     def __init__(self, names: Sequence[str], sinks: Sequence[Sink], show: Callable[[Row], None]) -> None:
         self.names, self.sinks, self.show = list(names), list(sinks), show
+        if not processes.is_first():  # of several processes one speaks for all
+            self.sinks, self.show = [], lambda row: None
         self.rows: list[list[float]] = []
 
     def note(self, iteration: np.ndarray, *figures: np.ndarray) -> np.ndarray:

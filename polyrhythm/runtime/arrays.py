@@ -95,7 +95,7 @@ def given(backend: str, value: Any, dtype: np.dtype) -> Any:
         from polyrhythm.compiler.backends.torch.ops import TORCH_DTYPES, from_numpy
 
         if found == "torch":
-            return value.detach().to("cpu", TORCH_DTYPES[dtype])
+            return value.detach().to(TORCH_DTYPES[dtype])
         return from_numpy(np.asarray(as_numpy(value), dtype))
     if backend == "jax" and found == "jax" and value.dtype == dtype:
         return value
@@ -121,7 +121,7 @@ def like(kind: Kind, value: Any) -> Any:
             return jax.device_put(array, may_alias=True)
     import torch
 
-    if found == "jax":
+    if found == "jax" and len(value.sharding.device_set) == 1:
         return torch.from_dlpack(value)
     from polyrhythm.compiler.backends.torch.ops import from_numpy
 

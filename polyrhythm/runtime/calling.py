@@ -22,7 +22,18 @@ from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedErr
 from polyrhythm.extras import needs
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.runtime import nans, piecewise, processes
-from polyrhythm.runtime.arrays import Kind, blank, copied, given, is_traced, kind_of, library, like, stand_in
+from polyrhythm.runtime.arrays import (
+    Kind,
+    blank,
+    copied,
+    given,
+    is_traced,
+    kind_of,
+    library,
+    like,
+    numpy_dtype,
+    stand_in,
+)
 from polyrhythm.runtime.checkpoints import Checkpoints, Saved, fingerprint, identity
 from polyrhythm.runtime.feeding import Items, Prefetch, collected, is_iterator
 from polyrhythm.runtime.memory import check_budget
@@ -271,7 +282,8 @@ class Caller:
         arrays = {**self.given({n: v for n, v in values.items() if n not in fed})}
         if self.program.options.check_nan:
             nans.check_inputs(self.graph, arrays)
-        arrays |= {name: given(self.library, array, array.dtype) for name, array in whole.items()}
+        fresh = {name: given(self.library, array, array.dtype) for name, array in whole.items()}
+        arrays |= self.backend.tensors(fresh) if self.library == "torch" else fresh
         held = piecewise.held(windowed, dict.fromkeys(windowed, chunk))
         check_budget(self.loops, {**known, **held}, self.library == "jax")
         self.agree(arrays, known, seed)
@@ -290,7 +302,7 @@ class Caller:
             taken = Prefetch(fed[name], prefetch) if prefetch else iter(fed[name])
             items.append(Items(name, taken, len(array), array.shape[1:], array.dtype))
             marks = needed_marks(self.loops, self.loops.inputs[name])
-            feeders.append(Feeder(items[-1], _writer(run, name, array, self.library), marks))
+            feeders.append(Feeder(items[-1], _writer(run, name, arrays[name], self.library), marks))
         reporter = Reporter(self.loops, known, self.shows())
         each = chunk_of if self.library == "jax" else lambda unit: 1
         numbers = steps(self._timed(positions), ready, feeders, items, lambda: run.found, each, reporter.at)
@@ -421,13 +433,13 @@ def _sized(items: Any, node: Node) -> np.ndarray | None:
     return blank((len(items), *(length.constant for length in lengths)), node.dtype)
 
 
-def _writer(run: Any, name: str, whole: np.ndarray, library: str) -> Callable[[int, np.ndarray], None]:
-    """How items of an input reach the program. Torch tensors share the memory of the array."""
+def _writer(run: Any, name: str, whole: Any, library: str) -> Callable[[int, np.ndarray], None]:
+    """How items of an input reach the program."""
     if library == "jax":
         return lambda step, items: run.feed(name, step, items.astype(whole.dtype))
 
     def write(step: int, items: np.ndarray) -> None:
-        whole[step : step + len(items)] = items
+        whole[step : step + len(items)] = items if library == "numpy" else given(library, items, numpy_dtype(whole))
 
     return write
 

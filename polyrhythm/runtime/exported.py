@@ -5,9 +5,9 @@
     outputs = program(x=array, bounds={"T": 9}, seed=0)
 
 `program.json` says what the inputs, bounds and outputs are; `weights.npz` has the stored values of parameters; each
-`*.module` is the program at some capacities, for the platforms it was exported for; each `*.executable` is the same
+`*.stablehlo` is the program at some capacities, for the platforms it was exported for; each `*.executable` is the same
 compiled for the machine that saved it, and is used only by the same version of JAX on the same kind of device.
-Loading one unpickles it: load folders that you trust. JAX reads modules with the package flatbuffers.
+Loading one unpickles it: load folders that you trust.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +125,32 @@ class Exported:
             found = self._executable(name)
             self.started_from = "executable" if found is not None else "module"
             if found is None:
-                found = jax.jit(self._module(name).call)
+                found = jax.jit(self._module(self.buckets[bucket]).call)
             self._programs[bucket] = found
         return self._programs[bucket]
 
-    def _module(self, name: str) -> Any:
-        if find_spec("flatbuffers") is None:
-            raise ExportedError("JAX reads an exported program with the package flatbuffers: pip install flatbuffers")
-        return export.deserialize(bytearray((self.path / f"{name}.module").read_bytes()))
+    def _module(self, bucket: Mapping[str, Any]) -> Any:
+        """The program in place of one that takes and makes the same arrays: JAX's own files need another package."""
+        made = [jax.ShapeDtypeStruct(tuple(shape), jax.numpy.dtype(dtype)) for shape, dtype in bucket["made"]]
+        count = len(self.outputs)
+
+        def same(arrays: Any, numbers: Any, words: Any) -> Any:
+            zeros = [jax.numpy.zeros(one.shape, one.dtype) for one in made]
+            return zeros[:count], zeros[count:]
+
+        taken = {n: jax.ShapeDtypeStruct(tuple(bucket["shapes"][n]), self._dtype(at)) for n, at in self.places.items()}
+        numbers = jax.ShapeDtypeStruct((len(self.bounds),), np.int32)
+        words = jax.ShapeDtypeStruct((2,), np.uint32)
+        stand_in = export.export(jax.jit(same), platforms=bucket["platforms"])(taken, numbers, words)
+        return replace(
+            stand_in,
+            mlir_module_serialized=(self.path / f"{bucket['name']}.stablehlo").read_bytes(),
+            calling_convention_version=bucket["version"],
+            module_kept_var_idx=tuple(bucket["kept"]),
+        )
+
+    def _dtype(self, place: Mapping[str, Any]) -> Any:
+        return jax.numpy.dtype(self.inputs[place["input"]]["dtype"])
 
     def _executable(self, name: str) -> Any:
         path = self.path / f"{name}.executable"

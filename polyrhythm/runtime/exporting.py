@@ -21,7 +21,6 @@ import numpy as np
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.python import condition_source, term_source
 from polyrhythm.errors import MissingBoundError, UnsupportedError
-from polyrhythm.extras import needs
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.exported import Exported
@@ -40,7 +39,7 @@ def write(
     _check(program, platforms)
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.module"), *folder.glob("*.executable")):
+    for old in (*folder.glob("*.stablehlo"), *folder.glob("*.executable")):
         old.unlink()
     buckets = [_bucket(program, folder, now, platforms) for now in _sizes(program, bounds)]
     weights = {name: np.asarray(value) for name, value in program.params.items()}
@@ -86,7 +85,6 @@ def _check(program: Program, platforms: Sequence[str] | None) -> None:
     for platform in platforms or ():
         if platform not in PLATFORMS:
             raise UnsupportedError(f"there is no platform {platform!r}", fix=f"use some of {', '.join(PLATFORMS)}")
-    needs("flatbuffers", "export", "writing a program to a folder")
 
 
 def _sizes(program: Program, bounds: Mapping[Any, int | Sequence[int]]) -> list[dict[str, int]]:
@@ -108,8 +106,9 @@ def _bucket(program: Program, folder: Path, sizes: dict[str, int], platforms: Se
     capacities = backend.capacities(sizes)
     name = "_".join(["program", *(f"{symbol.name}{n}" for symbol, n in capacities.items())])
     shapes = backend.input_shapes(capacities)
+    module = backend.exported(capacities, platforms or [_platform()])
+    (folder / f"{name}.stablehlo").write_bytes(module.mlir_module_serialized)
     if platforms is None:
-        (folder / f"{name}.module").write_bytes(backend.exported(capacities, [_platform()]).serialize())
         from polyrhythm.runtime.exported import machine
 
         executable, ours = backend.executable(capacities)
@@ -117,9 +116,15 @@ def _bucket(program: Program, folder: Path, sizes: dict[str, int], platforms: Se
             pickle.dump(machine(), file)
             pickle.dump(ours, file)
             pickle.dump(executable, file)
-    else:
-        (folder / f"{name}.module").write_bytes(backend.exported(capacities, platforms).serialize())
-    return {"name": name, "capacities": {s.name: n for s, n in capacities.items()}, "shapes": shapes}
+    return {
+        "name": name,
+        "capacities": {s.name: n for s, n in capacities.items()},
+        "shapes": shapes,
+        "platforms": module.platforms,
+        "version": module.calling_convention_version,
+        "kept": module.module_kept_var_idx,
+        "made": [[array.shape, str(array.dtype)] for array in module.out_avals],
+    }
 
 
 def _platform() -> str:

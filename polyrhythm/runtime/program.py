@@ -31,8 +31,9 @@ from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.feeding import is_iterator
 from polyrhythm.runtime.lowered import Lowered, lowered
 from polyrhythm.runtime.memory import Memory
+from polyrhythm.runtime.processes import is_first
 from polyrhythm.runtime.progress_bar import compiling
-from polyrhythm.runtime.sharding import check_mesh, check_precision, mesh_of, sharding_of, spread_dims
+from polyrhythm.runtime.sharding import check_device, check_mesh, check_precision, mesh_of, sharding_of, spread_dims
 from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
 
@@ -64,6 +65,7 @@ class Options:
     mesh: Any = None
     shard: Mapping[Any, Any] = field(default_factory=dict)
     precision: str = "float32"
+    device: Any = None  # of torch; one of JAX is a mesh
 
 
 def compile(
@@ -97,9 +99,9 @@ def compile(
     other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
     bounds of a size, which then takes longer; what it finds is kept for later processes. `mesh`, a mesh of JAX,
     runs the program on several devices, and `shard` says what is spread over its axes: dims with independent steps, as
-    `{b: "data"}`, and axes of inputs by name, as `{"w": (None, "model")}`. `device`, one of `jax.devices()`, is where
-    it runs instead of the first. `precision` is that of products of float32 on accelerators: "float32",
-    "tensorfloat32", "bfloat16" or "default", which is JAX's.
+    `{b: "data"}`, and axes of inputs by name, as `{"w": (None, "model")}`. `device` is where it runs instead of the
+    first: one of `jax.devices()`, or on torch a device of torch's, as "cuda". `precision` is that of products of
+    float32 on accelerators: "float32", "tensorfloat32", "bfloat16" or "default", which is JAX's.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -116,7 +118,8 @@ def compile(
     backend, _, compiler = backend.partition(":")
     check_mesh(mesh, shard or {}, backend)
     check_precision(precision)
-    mesh = mesh if device is None else mesh_of(device, mesh, backend)
+    check_device(device, mesh, backend)
+    mesh = mesh if device is None or backend != "jax" else mesh_of(device)
     if mesh is not None:
         chunks |= spread_dims(mesh, shard or {}, chunks)
     options = Options(
@@ -131,6 +134,7 @@ def compile(
         mesh,
         dict(shard or {}),
         precision,
+        device if backend == "torch" else None,
     )
     names = tuple(names_of(outputs))
     wanted = Wanted(tuple(tensors), rebuild, dict(bounds or {}), dict(until or {}), tuple(effects), names)
@@ -327,7 +331,9 @@ class Program:
         backend = make_backend(compiled, self.options, self.stats.compilations)
         if self.options.backend == "jax":
             names = [str(name) for name in self.wanted.names if name]
-            backend.executor.compile = compiling(", ".join(names[:3]) or "a program", self.options.progress)
+            backend.executor.compile = compiling(
+                ", ".join(names[:3]) or "a program", self.options.progress and is_first()
+            )
         return backend
 
     def probe(
@@ -504,7 +510,7 @@ def make_backend(compiled: Compiled, options: Options, compilations: list[Compil
         needs("torch", "torch", 'backend="torch"')
         from polyrhythm.compiler.backends.torch.backend import TorchBackend
 
-        return TorchBackend(compiled.loops, options.check_nan, options.torch_compile)
+        return TorchBackend(compiled.loops, options.check_nan, options.torch_compile, options.device)
     if options.tune:
         from polyrhythm.compiler.backends.jax.run.tuning import TunedBackend
 

@@ -8,13 +8,14 @@ is decided where all schedule choices are (`compiler/schedule/schedule_refusal.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 from polyrhythm.compiler.ir.graph import Graph, Node
 from polyrhythm.compiler.loops.sharding import Axes, Sharding, Spec
 from polyrhythm.errors import ShardingError, UnsupportedError
+from polyrhythm.extras import needs
 from polyrhythm.language.chunks import Chunk
 from polyrhythm.language.index import Dim
 
@@ -42,15 +43,28 @@ def check_precision(precision: str) -> None:
         raise UnsupportedError(f"there is no precision {precision!r}", fix=f"use one of {', '.join(PRECISIONS)}")
 
 
-def mesh_of(device: Any, mesh: Any, backend: str) -> Any:
-    """One device as a mesh."""
+def check_device(device: Any, mesh: Any, backend: str) -> None:
+    """Refuse a device that the backend does not have."""
+    if device is None:
+        return
     if mesh is not None:
         raise ShardingError("device= and mesh= cannot both be", fix="leave out one of them")
-    if backend != "jax" or not hasattr(device, "platform"):
+    if backend == "torch":
+        needs("torch", "torch", 'backend="torch"')
+        from polyrhythm.compiler.backends.torch.backend import check_device
+
+        wrong = check_device(device)
+        if wrong is not None:
+            raise ShardingError(f"device={device!r} is no device of torch here: {wrong}", fix='use "cpu"')
+    elif backend != "jax" or not hasattr(device, "platform"):
         raise ShardingError(
             f"device={device!r} is no device of the {backend} backend",
-            fix='use backend="jax" and one of jax.devices()',
+            fix='use backend="jax" and one of jax.devices(), or backend="torch" and one of torch\'s, as "cuda"',
         )
+
+
+def mesh_of(device: Any) -> Any:
+    """One device of JAX as a mesh."""
     import numpy as np
     from jax.sharding import Mesh
 
@@ -120,10 +134,12 @@ def _check_axes(mesh: Any, graph: Graph) -> None:
 
 def axes_of(mesh: Any, wish: Any, told: str) -> Axes:
     """Axes of a mesh as a user names them: one, several, or None."""
+    known = ", ".join(map(repr, mesh.shape))
+    if wish is not None and not isinstance(wish, Iterable):
+        raise ShardingError(f"{told}: {wish!r} is no axis of a mesh", fix=f"name one of {known}")
     axes = () if wish is None else (wish,) if isinstance(wish, str) else tuple(wish)
     for axis in axes:
         if axis not in mesh.shape:
-            known = ", ".join(map(repr, mesh.shape))
             raise ShardingError(f"{told}: the mesh has no axis {axis!r}", fix=f"name one of {known}")
     return axes
 
@@ -145,8 +161,8 @@ def _check_divides(mesh: Any, dim: Dim, wish: Any, graph: Graph) -> None:
 def _spec(mesh: Any, name: str, wish: Any, node: Node) -> Spec:
     """What a user says of the array of an input, an entry for each of its axes; the last ones may be left out."""
     told = f"shard={{{name!r}: {wish!r}}}"
-    if isinstance(wish, str):
-        raise ShardingError(f"{told} does not say which axis", fix=f"write an entry for each axis: ({wish!r}, None)")
+    if isinstance(wish, str) or not isinstance(wish, Iterable):
+        raise ShardingError(f"{told} does not say which axis", fix="write an entry for each axis: (None, 'model')")
     lengths = [*(dim.extent for dim in node.dims), *node.shape]
     entries = tuple(wish)
     if len(entries) > len(lengths):

@@ -197,9 +197,20 @@ def case_decode_by_sequence() -> dict[str, int]:
     h, b, _, T, data = decoding()
     plain = pr.compile(h)
     program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
-    for rows, steps in ((40, 50), (5, 7), (1, 1), (8, 1100)):
+    for rows, steps in ((40, 50), (5, 7), (1, 1)):
         given = {**data, "start": data["start"][:rows]}
         _close(program(**given, bounds={T: steps}), plain(**given, bounds={T: steps}))
+    assert _kinds(program) == {}, _talk(program)
+    return _kinds(program)
+
+
+def case_growing_buffers() -> dict[str, int]:
+    """So many steps that the cache of keys and values grows on the way."""
+    h, b, _, T, data = decoding()
+    program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
+    given = {**data, "start": data["start"][:DEVICES]}
+    _close(program(**given, bounds={T: 1100}), pr.compile(h)(**given, bounds={T: 1100}))
+    assert len(program.stats.compilations) > 1, "nothing grew"
     assert _kinds(program) == {}, _talk(program)
     return _kinds(program)
 
@@ -213,6 +224,15 @@ def case_decode_by_head() -> dict[str, int]:
     for one in _talk(program):
         assert one.kind == "all-reduce", one
         assert max(one.bytes for one in _talk(program)) <= 4 * 16 * 4, one
+    return _kinds(program)
+
+
+def case_ring_attention() -> dict[str, int]:
+    y, _, t, data = _attention()
+    program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+    _close(program(**data), pr.compile(y)(**data))
+    long = [one for one in _talk(program) if one.kind != "collective-permute" and one.bytes > 4 * 5]
+    assert not long, long
     return _kinds(program)
 
 
@@ -265,45 +285,115 @@ def _stencils() -> dict[str, tuple[Any, list[pr.Dim]]]:
     }
 
 
+STENCILS = {
+    "around": ([1, 1], 0),
+    "window": ([1, 2], 1),
+    "shifted": ([1], 1),
+    "from the end": ([1], 1),
+    "twice": ([2, 3], 2),
+}
+"""How many rows go to a neighbour, once for each step beside the own one that is read, and how many steps go to all."""
+
+
 def case_stencils() -> dict[str, dict[str, int]]:
     """Halo exchange: devices send the edges of what they have to their neighbours, and single steps to all."""
     found: dict[str, dict[str, int]] = {}
     for name, (y, dims) in _stencils().items():
         plain = pr.compile(y)
-        program = pr.compile(y, mesh=_mesh("data"), shard=dict.fromkeys(dims, "data"))
         for steps in (40, 64):
+            program = pr.compile(y, mesh=_mesh("data"), shard=dict.fromkeys(dims, "data"))
             data = {"x": _normal(steps, 4)}
             _close(program(**data), plain(**data))
-        talk, found[name] = _talk(program), _kinds(program)
+            found[name], talk = _kinds(program), _talk(program)
+            assert {one.kind for one in talk} <= {"collective-permute", "all-reduce"}, (name, talk)
+            edges = sorted(one.bytes // 16 for one in talk if one.kind == "collective-permute")
+            single = sum(one.bytes // 16 for one in talk if one.kind == "all-reduce")
+            if name == "one more":
+                # The dim with one more step has larger blocks: of each, what the neighbours have comes from there.
+                assert single <= 1, talk
+                assert sum(edges) <= -(-(steps + 1) // DEVICES), talk
+            elif DEVICES > 1:
+                assert (edges, single) == STENCILS[name], (name, talk)
         for steps in (5, 3):  # where a device has fewer steps than are read beside its own
             data = {"x": _normal(steps, 4)}
             _close(program(**data), plain(**data))
-        for one in talk:
-            which = {dtype for dtype, _ in one.shapes} == {"pred"}  # not data, but which steps count
-            assert which or one.kind in ("collective-permute", "all-reduce"), (name, one)
-            # A dim with one more step has other blocks: what does not stay goes to the neighbour.
-            most = 3 if name != "one more" else -(-65 // DEVICES)
-            assert one.bytes <= 4 * 4 * most, (name, one)
     return found
 
 
-def case_stencil_over_time() -> dict[str, int]:
-    """The heat equation: space is spread, time goes on step by step."""
+def heat() -> tuple[pr.Tensor, pr.Dim]:
+    """The heat equation over i steps of time, and the dim of space."""
     (i, I), (t, T) = pr.dim("i"), pr.dim("t")
-    x = pr.input("x", (), (t,))
     h = pr.recurrent((), (i, t))
-    h[0, t] = x
+    h[0, t] = pr.input("x", (), (t,))
     before, after = pr.where(t > 0, h[i, t - 1], h), pr.where(t < T - 1, h[i, t + 1], h)
     h[i + 1, t] = h + 0.1 * (before + after - 2 * h)
-    plain = pr.compile(h[I - 1])
-    program = pr.compile(h[I - 1], mesh=_mesh("data"), shard={t: "data"})
+    return h[I - 1], t
+
+
+def case_stencil_over_time() -> dict[str, int]:
+    """Space is spread, time goes on step by step."""
+    h, t = heat()
+    plain, program = pr.compile(h), pr.compile(h, mesh=_mesh("data"), shard={t: "data"})
     for steps in (40, 5, 1):
         data = {"x": _normal(steps)}
-        _close(program(**data, bounds={I: 20}), plain(**data, bounds={I: 20}))
+        _close(program(**data, bounds={"I": 20}), plain(**data, bounds={"I": 20}))
     for one in _talk(program):
         assert one.kind in ("collective-permute", "all-reduce"), one
         assert one.bytes <= 8, one
     return _kinds(program)
+
+
+def case_turned() -> str:
+    """Steps read from the end, and gradients of that: a loop over 1 .. T that fills what begins at 0."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (4,), (t,))
+    y = x + 0.5 * x[T - 1 - t]
+    index = pr.argmax(y[0:T].sum(-1), 0)
+    z = y + pr.take(y[0:T], index, 0)  # one row, whose gradient is one update of the device that has it
+    z = z + 0.5 * z[T - 1 - t]
+    outputs = {"z": z, "slope": pr.grad((z * z)[0:T].sum(), x)}
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={t: "data"})
+    for steps in (40, 17, 16, 8, 5, 1):
+        rows = RANDOM.integers(-4, 5, (steps, 4)).astype("float32")
+        found, expected = program(x=rows), pr.evaluate(outputs, {"x": rows})
+        assert all(np.array_equal(found[name], expected[name]) for name in expected), steps
+    return "ok"
+
+
+def case_maxima() -> dict[str, int]:
+    """The largest and the least over an axis that is spread, NaN and infinities included."""
+    b, B = pr.dim("b")
+    x = pr.input("x", (4,), (b,))
+    outputs = {"max": x[0:B].max(0), "min": x[0:B].min(0), "softmax": pr.softmax(x[0:B], 0).sum(0)}
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    for rows in (40, 5, 1):
+        data = _normal(rows, 4)
+        data[rows // 2] = [np.nan, np.inf, -np.inf, 0.0]
+        found, expected = program(x=data), pr.evaluate(outputs, {"x": data})
+        for name, value in expected.items():
+            assert np.allclose(found[name], value, equal_nan=True), (name, rows, found[name], value)
+    kinds = _kinds(program)
+    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    return kinds
+
+
+def case_other_libraries() -> str:
+    """Called inside a function that JAX traces, and with tensors of torch, at lengths that do not divide."""
+    torch = pytest.importorskip("torch")
+    b, B = pr.dim("b")
+    x = pr.input("x", (4,), (b,))
+    outputs = {"y": pr.tanh(x), "sum": x[0:B].sum(0)}
+    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    for rows in (40, 5, 1):
+        data = _normal(rows, 4)
+        expected = {"y": np.tanh(data), "sum": data.sum(0)}
+        _close(jax.jit(lambda x: program(x=x))(data), {name: expected[name] for name in sorted(expected)})
+        if rows == 5:
+            _close(jax.grad(lambda x: program(x=x)["y"].sum())(data), 1 - np.tanh(data) ** 2)
+        found = program(x=torch.tensor(data))
+        assert all(isinstance(value, torch.Tensor) for value in found.values())
+        _close({name: value.numpy() for name, value in found.items()}, expected)
+    return "ok"
 
 
 def case_seeds() -> list[float]:
@@ -417,6 +507,8 @@ def case_refusals() -> list[str]:
     ways: list[tuple[type[Exception], str, Any]] = [
         (pr.errors.DependentStepsError, "needs", lambda: pr.compile(y, mesh=mesh, shard={t: "data"})),
         (pr.errors.ShardingError, "no axis", lambda: pr.compile(y, mesh=mesh, shard={b: "nowhere"})),
+        (pr.errors.ShardingError, "is no axis", lambda: pr.compile(y, mesh=mesh, shard={b: 7})),
+        (pr.errors.ShardingError, "which axis", lambda: pr.compile(x @ w, mesh=mesh, shard={"w": 7})),
         (pr.errors.ShardingError, "one device", lambda: pr.compile(y, backend="numpy", mesh=mesh, shard={b: "data"})),
         (pr.errors.ShardingError, "no mesh", lambda: pr.compile(y, shard={b: "data"})),
         (pr.errors.ShardingError, "no input is named", lambda: pr.compile(y, mesh=mesh, shard={"z": ("data",)})),

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 import polyrhythm as pr
+from polyrhythm.rl import logs
 from polyrhythm.runtime import processes, snapshots
 from tests.devices import mesh_cases
 from tests.devices.mesh_cases import decoding, training
@@ -73,7 +74,10 @@ def decode(folder: Path, kill: int) -> dict[str, Any]:
 
 
 def disagree(folder: Path, kill: int) -> dict[str, Any]:
-    """One process has other inputs, then another seed, then another program."""
+    """One process has other inputs, then another seed, then another program; all of them log."""
+    log = logs.Log(["return"], [logs.File(str(folder / "log.csv"))], lambda row: print(f"logged {row['iteration']}"))
+    for number in range(3):
+        log.note(np.array(number), np.array(0.5))
     outputs, b, _, _, I = training()
     texts = []
     for change in ("input", "seed", "program"):

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,12 @@ def main(module: str, *names: str) -> None:
     results: dict[str, Any] = {}
     for name in names or cases:
         home.RANDOM = np.random.default_rng(0)
+        started = time.perf_counter()
         try:
             results[name] = cases[name]()
         except (Exception, pytest.fail.Exception):
             results[name] = {"failed": traceback.format_exc()}
+        print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
     print(json.dumps(results))
 
 

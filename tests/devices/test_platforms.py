@@ -66,27 +66,51 @@ MADE: dict[str, Callable[[], Made]] = {
 LARGE = 4096
 """Elements of a state's array from which on it is a buffer."""
 
-FEW = ("decoder", "learner")
-
 
 def _text(made: Made, platform: str | None) -> str:
     program, bounds = made
     return program.lowered(bounds, platform=platform).text
 
 
-@pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in MADE])
+@pytest.mark.parametrize("name", MADE)
 def test_accelerators_get_plain_operations(name: str) -> None:
-    made = MADE[name]()
-    for platform in PLATFORMS:
-        text = _text(made, platform)
+    """One module for all of them: what it has for each is in its text."""
+    program, bounds = MADE[name]()
+    capacities = program.backend.capacities({str(bound): n for bound, n in bounds.items()})
+    module = program.backend.exported(capacities, PLATFORMS)
+    assert module.platforms == tuple(PLATFORMS)
+    text = module.mlir_module()
+    assert "callback" not in text
+    called = set(re.findall(r"stablehlo.custom_call @(\w+)", text))
+    assert called <= {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}, called
+    assert "ui64" not in text, "a sort packed into 64 bits"
+    products = re.findall(r"stablehlo.dot_general.*", text)
+    floats = [line for line in products if "xf32>" in line]
+    assert floats, "there is nothing to look at"
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in floats), floats[0]
+
+
+def test_a_batch_of_texts_updates_its_cache_in_place() -> None:
+    """The arrays that hold keys and values are made once; after that a step changes a slice of each."""
+    program, bounds = decoder()
+    text = _text((program, {bound: 1024 if str(bound) == "T" else n for bound, n in bounds.items()}), "cuda")
+    made = re.findall(r"stablehlo\.(\w+) .*-> tensor<4x8x1024x4xf32>", text)
+    assert sorted(made) == ["broadcast_in_dim", "broadcast_in_dim", "dynamic_update_slice", "dynamic_update_slice"]
+
+
+@pytest.mark.parametrize("name", ["learner", "agent"])
+def test_an_iteration_is_donated(name: str) -> None:
+    """A run with checkpoints goes on from one call of XLA to the next in the same memory."""
+    program, bounds = MADE[name]()
+    shapes = {"x": (64, 8), "y": (64,), "w1": (8, 16), "w2": (16,)} if name == "learner" else {}
+    given = {input: np.zeros(shape, "float32") for input, shape in shapes.items()}
+    given |= program.params
+    known = {symbol.name: 0 for symbol in program.compiled.loops.bounds} | {str(b): n for b, n in bounds.items()}
+    texts = [text for text, _ in _units(program, given, known, 3)]
+    assert texts
+    for text in texts:
+        assert "tf.aliasing_output" in text or "jax.buffer_donor" in text
         assert "callback" not in text
-        called = set(re.findall(r"stablehlo.custom_call @(\w+)", text))
-        assert called <= {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}, called
-        assert "ui64" not in text, "a sort packed into 64 bits"
-        products = re.findall(r"stablehlo.dot_general.*", text)
-        floats = [line for line in products if "xf32>" in line]
-        assert floats, "there is nothing to look at"
-        assert all("precision = [HIGHEST, HIGHEST]" in line for line in floats), floats[0]
 
 
 def test_the_cpu_keeps_its_own_forms() -> None:
@@ -108,8 +132,22 @@ def test_precision_is_a_choice() -> None:
 
 def test_a_step_copies_no_buffer_and_is_donated() -> None:
     """A unit of a stream as an accelerator gets it: its state is donated, and buffers change by slices."""
-    backend, seen = one_text().backend, []
     given = {"start": np.zeros(8, "float32"), "w": np.zeros((8, 8), "float32")}
+    seen = _units(one_text(), given, {"T": 1024}, 4)
+    assert any(buffers for _, buffers in seen)
+    for text, buffers in seen:
+        assert "tf.aliasing_output" in text or "jax.buffer_donor" in text
+        for shape in buffers:
+            made = re.findall(rf"stablehlo\.(\w+)\b.*-> tensor<{'x'.join(map(str, shape))}x", text)
+            assert set(made) <= {"dynamic_update_slice"}, made
+
+
+def _units(
+    program: pr.Program, given: dict[str, Any], bounds: dict[str, int], steps: int
+) -> list[tuple[str, set[tuple[int, ...]]]]:
+    """The XLA programs of some first iterations as CUDA gets them, and the shapes of the buffers in their state."""
+    seen: list[tuple[str, set[tuple[int, ...]]]] = []
+    backend = program.backend
     before = backend.executor.compiled
 
     def noting(advance: Any, arguments: tuple[Any, ...]) -> Any:
@@ -121,14 +159,9 @@ def test_a_step_copies_no_buffer_and_is_donated() -> None:
         return before(advance, arguments)
 
     backend.executor.compiled = noting
-    _, positions = backend.stepper.start(given, {"T": 1024}, 0, lambda unit: 1)
-    deque(islice(positions, 4), maxlen=0)
-    assert any(buffers for _, buffers in seen)
-    for text, buffers in seen:
-        assert "tf.aliasing_output" in text or "jax.buffer_donor" in text
-        for shape in buffers:
-            made = re.findall(rf"stablehlo\.(\w+)\b.*-> tensor<{'x'.join(map(str, shape))}x", text)
-            assert set(made) <= {"dynamic_update_slice"}, made
+    _, positions = backend.stepper.start(given, bounds, 0, lambda unit: 1)
+    deque(islice(positions, steps), maxlen=0)
+    return seen
 
 
 def test_one_module_for_all_platforms(tmp_path: Any) -> None:

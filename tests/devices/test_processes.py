@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import polyrhythm as pr
+from tests.devices import process_script
+from tests.devices.mesh_cases import training
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("process_script.py")
 
@@ -32,12 +36,30 @@ def _close(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def test_two_processes_disagree(tmp_path: Path) -> None:
-    found, _ = launch(2, tmp_path, "disagree")
+    """Errors in all of them; one writes the log."""
+    found, said = launch(2, tmp_path, "disagree")
+    assert (tmp_path / "log.csv").read_text().split() == ["iteration,return", "0,0.5", "1,0.5", "2,0.5"]
+    assert said.count("logged") == 3
     assert found["texts"] == [
         "process 1 has other values than process 0 of the input 'y'",
         "process 1 has other bounds or another seed than process 0",
         "process 1 has another program than process 0",
     ]
+
+
+def test_a_killed_process_and_its_checkpoint(tmp_path: Path) -> None:
+    """Two processes of which one is killed are started anew; one process goes on from what they wrote."""
+    outputs, _, _, _, I = training()
+    expected = pr.compile(outputs)(**process_script.data(40), bounds={I: process_script.ITERATIONS})
+    killed, said = launch(2, tmp_path, "train", kill=2, restarts=1)
+    assert "SIGKILL" in said
+    assert killed["before"], "it began anew instead of going on"
+    _close(killed, expected)
+    assert list((tmp_path / "checkpoints").glob("*.part-*-of-2.safetensors"))
+    resumed = process_script.resume(tmp_path, 0)
+    assert resumed["before"]
+    assert max(resumed["before"]) < process_script.ITERATIONS
+    _close(resumed, expected)
 
 
 @pytest.mark.slow

@@ -1,12 +1,15 @@
 """The torch backend: generated Python over preallocated tensors.
 
 Host functions get NumPy arrays, as on every backend. Gradients are not recorded: they are the compiler's business.
+Everything lies on one device, torch's default one unless another is named; a linear scan goes through NumPy and back.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +31,7 @@ from polyrhythm.compiler.backends.python.emit import (
 )
 from polyrhythm.compiler.backends.python.numpy import checked_results
 from polyrhythm.compiler.backends.torch.ops import IMPLEMENTATIONS, TORCH_DTYPES, from_numpy, to_numpy
-from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES
+from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES, placed
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.graph import HostFunction
 from polyrhythm.compiler.loops.ir import LoopProgram
@@ -39,14 +42,17 @@ Tensor = torch.Tensor
 class TorchBackend:
     """Runs a Loop IR program with torch; its blocks through `torch.compile` if a compiler of torch's is named."""
 
-    def __init__(self, program: LoopProgram, checked: bool = False, compiler: str | None = None) -> None:
+    def __init__(
+        self, program: LoopProgram, checked: bool = False, compiler: str | None = None, device: Any = None
+    ) -> None:
         check_libraries(program, "torch")
         self.program = program
+        self.device = torch.get_default_device() if device is None else torch.device(device)
         self.source: Source = generate(program, IMPLEMENTATIONS, checked, compiler is not None)
-        given = {n: from_numpy(v) for n, v in self.source.constants.items() if isinstance(v, np.ndarray)}
+        arrays = {n: v for n, v in self.source.constants.items() if isinstance(v, np.ndarray)}
         # A block that cannot be compiled whole is an error, never run in another way.
         compiled = partial(torch.compile, fullgraph=True, dynamic=True, backend=compiler or "inductor")
-        self._steps = loaded(self.source, "<polyrhythm torch>", compiled=compiled, **given)
+        self._steps = loaded(self.source, "<polyrhythm torch>", compiled=compiled, **self.tensors(arrays))
 
     def start(
         self,
@@ -58,8 +64,8 @@ class TorchBackend:
     ) -> tuple[Run, Iterator[Position]]:
         """A run that goes on whenever its next position is asked for; it may begin where another was stopped."""
         bounds = {**bounds, **begin.found}
-        run = Run(self.program, bounds, check, begin)
-        return run, _without_gradients(self._steps(as_tensors(inputs), bounds, seed, _Runtime, run))
+        run = Run(self.program, bounds, check, replace(begin, places=self.tensors(begin.places)))
+        return run, _stepped(self._steps(self.tensors(inputs), bounds, seed, _Runtime, run), self.device)
 
     def run(
         self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int
@@ -69,16 +75,26 @@ class TorchBackend:
         deque(positions, maxlen=0)
         return cut(self.program, run, bounds), run.found
 
+    def tensors(self, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Arrays on the device, without history; those of NumPy that can be written share their memory on a CPU."""
+        found = {n: v.detach() if isinstance(v, Tensor) else from_numpy(v) for n, v in arrays.items()}
+        return {name: tensor.to(self.device) for name, tensor in found.items()}
 
-def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The inputs as tensors without history; NumPy arrays share their memory with them if they can be written."""
-    return {n: v.detach() if isinstance(v, Tensor) else from_numpy(v) for n, v in inputs.items()}
+
+def check_device(device: Any) -> str | None:
+    """What is wrong with a device, if something is."""
+    try:
+        torch.empty(0, device=torch.device(device))
+    except (AssertionError, RuntimeError, TypeError) as error:
+        return str(error).splitlines()[0]
+    return None
 
 
-def _without_gradients(positions: Iterator[Position]) -> Iterator[Position]:
-    """Torch records nothing while the program runs, and again what it did before in between."""
+def _stepped(positions: Iterator[Position], device: torch.device) -> Iterator[Position]:
+    """Torch makes tensors on the device and records nothing while the program runs, and does as before in between."""
+    elsewhere = device != torch.get_default_device()
     while True:
-        with torch.no_grad():
+        with torch.no_grad(), device if elsewhere else nullcontext():
             try:
                 position = next(positions)
             except StopIteration:
@@ -130,4 +146,4 @@ class _Runtime:
     def call(function: HostFunction, operands: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
         returned = function.call(*(to_numpy(o, NUMPY_DTYPES[o.dtype]).copy() for o in operands))
         results = (returned,) if function.single else tuple(returned)
-        return [from_numpy(array) for array in checked_results(function, results, shapes)]
+        return [placed(array) for array in checked_results(function, results, shapes)]

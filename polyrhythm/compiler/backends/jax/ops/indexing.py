@@ -141,6 +141,11 @@ def _scatter_add(operands: Sequence[Padded], attributes: Mapping[str, Any], resu
         return array
     values = fit(updates.array, (*capacities[:axis], *indices.array.shape, *capacities[axis + 1 :]))
     targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
+    if _is_one_row(indices):
+        wide = dtypes.accumulator(array.dtype)
+        before, change = (lax.convert_element_type(x, wide) for x in (array, values))
+        total = _one_row(before, change, targets, axis, lax.add)
+        return lax.convert_element_type(total, array.dtype)
     windows = (*range(axis), *range(axis + rank, values.ndim))
     return _scattered(array, targets, values, lax.ScatterDimensionNumbers(windows, (axis,), (axis,)))
 
@@ -152,6 +157,10 @@ def _scatter(operands: Sequence[Padded], attributes: Mapping[str, Any], result: 
     if result.is_empty or 0 in indices.array.shape or 0 in updates.array.shape:
         return array
     values = fit(updates.array, (*capacities[:axis], *indices.array.shape, *capacities[axis + 1 :]))
+    if _is_one_row(indices):
+        targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
+        combine: Any = {"set": lambda _, new: new, "max": jnp.maximum, "min": jnp.minimum}[mode]
+        return _one_row(array, values, targets, axis, combine)
     if mode == "set" and rank == 0:
         return _put(array, indices.array, values, axis, base.lengths[axis])
     targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
@@ -166,6 +175,22 @@ def _scatter(operands: Sequence[Padded], attributes: Mapping[str, Any], result: 
     array, values = (lax.convert_element_type(x, wide) for x in (array, values))
     found = combine(array, targets, values, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP)
     return lax.convert_element_type(found, result.dtype)
+
+
+def _is_one_row(indices: Padded) -> bool:
+    """Whether there is one update, and more than one device that may have parts of the base.
+
+    A device tries it where the base is not its own. XLA then reads what is there in order to write it back, and where
+    the base is a slice as well, it makes one slice of both that reads elsewhere: rows change that nobody writes.
+    """
+    return indices.array.size == 1 and jax.device_count() > 1
+
+
+def _one_row(array: Array, values: Array, targets: Array, axis: int, combine: Any) -> Array:
+    """One update, where positions are the target: what no device has to look up."""
+    row = lax.reshape(values, (*array.shape[:axis], 1, *array.shape[axis + 1 :]))
+    here = lax.broadcasted_iota(np.int32, array.shape, axis) == lax.reshape(targets, ())
+    return lax.select(here, combine(array, jnp.broadcast_to(row, array.shape)), array)
 
 
 def _put(array: Array, index: Array, value: Array, axis: int, length: Length) -> Array:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from polyrhythm.compiler.backends.jax.ops.monoids import COMBINE
 from polyrhythm.compiler.backends.jax.ops.padded import (
     Implementation,
     Padded,
@@ -33,16 +34,6 @@ from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.ir import dtypes
 
 Array = jax.Array
-
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lax.add,
-    "prod": lax.mul,
-    "max": lax.max,
-    "min": lax.min,
-    "any": lax.bitwise_or,
-    "all": lax.bitwise_and,
-}
-"""How a monoid combines two partial results."""
 
 MOST_ELEMENTS = 2**19
 """The most elements of which a sum over rows is a product with ones. Larger ones are bound by memory either way."""
@@ -78,7 +69,7 @@ def _reduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
         array = x.array if x.zeros and monoid == "sum" else masked(x, axes, start)
         if monoid == "sum" and attributes.get("is_array") and _is_sum_of_rows(array, axes):
             return lax.convert_element_type(_sum_of_rows(array, len(axes)), result.dtype)
-        if monoid in ("max", "min") and dtypes.is_float(array.dtype) and on_cpu():
+        if monoid in ("max", "min") and dtypes.is_float(array.dtype) and (on_cpu() or jax.device_count() > 1):
             return lax.convert_element_type(_extreme(array, monoid, axes), result.dtype)
         return lax.convert_element_type(lax.reduce(array, start, COMBINE[monoid], axes), result.dtype)
     return fit(operands[0].array, result.capacities)
@@ -89,7 +80,12 @@ def _extreme(array: Array, monoid: str, axes: tuple[int, ...]) -> Array:
     """The greatest or least of floats on XLA's CPU, which hands 4096 or more to a library (YNNPACK) that drops NaN.
 
     A reduction that compares by itself stays with XLA. JAX cannot differentiate one, but knows how for the plain one.
+    Between devices only the plain one can be, and drops NaN there too, so with several of them integers are compared.
     """
+    if jax.device_count() > 1:
+        start = np.array(dtypes.identity(monoid, array.dtype))
+        ordered = lax.reduce(_ordered(array, monoid), _ordered(start, monoid), COMBINE[monoid], axes)
+        return _unordered(ordered, array.dtype)
     before = lax.ge if monoid == "max" else lax.le
 
     def first(x: Array, y: Array) -> Array:
@@ -97,6 +93,21 @@ def _extreme(array: Array, monoid: str, axes: tuple[int, ...]) -> Array:
 
     reduced: Array = lax.reduce(array, dtypes.identity(monoid, array.dtype), first, axes)
     return reduced
+
+
+def _ordered(array: Any, monoid: str) -> Array:
+    """Integers in the order of floats; NaN is what wins."""
+    kind = np.dtype(f"int{8 * array.dtype.itemsize}")
+    limits = np.iinfo(kind)
+    bits = lax.bitcast_convert_type(array, kind)
+    turned = lax.select(bits < 0, bits ^ kind.type(limits.max), bits)
+    return lax.select(array != array, lax.full_like(bits, limits.max if monoid == "max" else limits.min), turned)
+
+
+def _unordered(ordered: Array, dtype: np.dtype) -> Array:
+    """The floats of such integers: the largest and the least of these are the bits of a NaN."""
+    limits = np.iinfo(ordered.dtype)
+    return lax.bitcast_convert_type(lax.select(ordered < 0, ordered ^ ordered.dtype.type(limits.max), ordered), dtype)
 
 
 @_extreme.defjvp

@@ -8,8 +8,9 @@ come out whole for the queries of a device; what is summed over the spread axis 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,18 +20,25 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.sharding import PartitionSpec
 
+from polyrhythm.compiler.backends.jax.ops.monoids import COMBINE
+from polyrhythm.compiler.ir import dtypes
+
 Array = jax.Array
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
 class Ring:
-    """An axis of an array that lies over axes of a mesh, as the lanes that read it do; lanes go over `every` axis."""
+    """An axis of an array that lies over axes of a mesh, as the lanes that read it do; lanes go over `every` axis.
+
+    There may be lanes `within` each of these, which are not spread.
+    """
 
     mesh: Any
     over: tuple[str, ...]
     axis: int
     every: tuple[str, ...]
+    within: int = 0
 
     @property
     def devices(self) -> int:
@@ -44,7 +52,9 @@ class Ring:
 
 def can_go_round(ring: Ring | None, y: Array, dimensions: Dimensions) -> bool:
     """Whether blocks of an operand can go round: of equal size, along an axis that is summed or kept."""
-    return ring is not None and ring.axis not in dimensions[1][1] and y.shape[ring.axis] % ring.devices == 0
+    if ring is None or ring.within:
+        return False
+    return ring.axis not in dimensions[1][1] and y.shape[ring.axis] % ring.devices == 0
 
 
 def product(x: Array, y: Array, dimensions: Dimensions, wide: Any, ring: Ring) -> Array:
@@ -135,3 +145,69 @@ def _local(
         return total
 
     return local
+
+
+def folded_round(
+    piece: Callable[..., list[Array]],
+    given: Sequence[Array],
+    held: Sequence[Array],
+    axes: Sequence[int],
+    monoids: Sequence[str],
+    ring: Ring,
+) -> list[Array]:
+    """What `piece` makes of blocks of some arrays, combined over all blocks; for all lanes together in a ring.
+
+    `piece(first, given, held)` is given where the blocks begin, what a lane has, and a block of each array along its
+    axis. What lanes do not differ in is on every device.
+    """
+    wrapped = custom_vmap(lambda given, held: piece(np.int32(0), given, held))
+    passing = [((device + 1) % ring.devices, device) for device in range(ring.devices)]
+
+    @wrapped.def_vmap
+    def mapped(size: int, batched: Any, given: list[Array], held: list[Array]) -> tuple[list[Array], list[bool]]:
+        lanes = [0 if own else None for own in batched[0]]
+        out = [True] * len(monoids)
+        if ring.within:
+            shared = [0 if own else None for own in batched[1]]
+            further = [axis + own for axis, own in zip(axes, batched[1], strict=True)]
+
+            def inner(first: Any, given: Sequence[Array], held: Sequence[Array]) -> list[Array]:
+                return jax.vmap(partial(piece, first), (lanes, shared))(list(given), list(held))
+
+            return folded_round(inner, given, held, further, monoids, replace(ring, within=ring.within - 1)), out
+        if any(batched[1]) or size % ring.devices:
+            shared = [0 if own else None for own in batched[1]]
+            return jax.vmap(lambda given, held: piece(np.int32(0), given, held), (lanes, shared))(given, held), out
+
+        def local(given: list[Array], held: list[Array]) -> list[Array]:
+            here, length = lax.axis_index(ring.over), held[0].shape[axes[0]]
+
+            def made(turn: Array | int, blocks: list[Array]) -> list[Array]:
+                first = (here + turn) % ring.devices * length
+                return jax.vmap(lambda *own: piece(first, own, blocks), lanes)(*given)
+
+            def step(turn: Array, carry: tuple[list[Array], list[Array]]) -> tuple[list[Array], list[Array]]:
+                blocks, totals = carry
+                pairs = zip(monoids, totals, made(turn, blocks), strict=True)
+                totals = [COMBINE[monoid](total, part) for monoid, total, part in pairs]
+                return [lax.ppermute(block, ring.over, passing) for block in blocks], totals
+
+            shapes = jax.eval_shape(lambda: made(0, held))
+            starts = [jnp.full(s.shape, dtypes.identity(m, s.dtype)) for m, s in zip(monoids, shapes, strict=True)]
+            totals: list[Array] = lax.fori_loop(0, ring.devices, step, (held, starts))[1]
+            return totals
+
+        lane, every = PartitionSpec(ring.over), PartitionSpec()
+        blocks = [PartitionSpec(*(None,) * axis, ring.over) for axis in axes]
+        going = jax.shard_map(
+            local,
+            mesh=ring.mesh,
+            in_specs=([lane if own else every for own in batched[0]], blocks),
+            out_specs=[lane] * len(monoids),
+            axis_names=set(ring.every),
+            check_vma=False,
+        )
+        return going(list(given), list(held)), out
+
+    found: list[Array] = wrapped(list(given), list(held))
+    return found

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from polyrhythm.compiler.backends.jax.ops.monoids import COMBINE
 from polyrhythm.compiler.backends.jax.ops.padded import (
     Implementation,
     Length,
@@ -28,7 +29,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import (
     masked,
     shifted,
 )
-from polyrhythm.compiler.backends.jax.ops.reductions import COMBINE, widened
+from polyrhythm.compiler.backends.jax.ops.reductions import widened
 from polyrhythm.compiler.backends.jax.ops.reshape import reshaped
 from polyrhythm.compiler.ir import dtypes
 

@@ -61,6 +61,9 @@ def collectives(text: str, devices: int) -> list[Collective]:
     >>> found = collectives("ENTRY %main (x: f32[8,2]) -> f32[8,2] {\\n" + line + "\\n}", 4)
     >>> print(found[0])
     all-reduce of f32[8, 2] among 2 devices: 64 bytes, 64 sent
+    >>> line = line.replace("{{0,1},{2,3}}", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}")
+    >>> collectives("ENTRY %main (x: f32[8,2]) -> f32[8,2] {\\n" + line + "\\n}", 8)[0].devices
+    4
     """
     depths = _depths(text)
     return [
@@ -89,7 +92,13 @@ def _among(rest: str, devices: int) -> int:
     if listed:
         return len(listed[1].split(","))
     tiled = re.search(r"replica_groups=\[(\d+),(\d+)\]", rest)
-    return int(tiled[2]) if tiled else devices
+    if tiled:
+        return int(tiled[2])
+    named = re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", rest)
+    if named is None:
+        return devices
+    sizes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", named[1])}
+    return math.prod(sizes[name] for name in re.findall(r"'([^']+)'", named[2]) if name in sizes)
 
 
 def _depths(text: str) -> dict[str, int]:

@@ -9,9 +9,10 @@ import jax
 
 from polyrhythm.compiler.backends.jax.backend import JaxBackend
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
+from polyrhythm.compiler.backends.jax.ops.padded import fit
 from polyrhythm.compiler.backends.jax.run.placing import precision
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
-from polyrhythm.compiler.loops.ir import blocks_of
+from polyrhythm.compiler.loops.ir import blocks_of, output_shapes
 from polyrhythm.errors import UnsupportedError
 
 
@@ -39,9 +40,13 @@ def inline(backend: JaxBackend, inputs: Mapping[str, Any], bounds: Mapping[str, 
     with precision(backend.wide):
         whole = {name: jax.numpy.asarray(value) for name, value in inputs.items()}
         arrays = {n: whole[given] if at is None else whole[given][at] for n, (given, at) in backend.inputs.items()}
+        # On a mesh dims that are spread are longer, so that every device has as much.
+        rooms, shapes = backend.input_shapes(sizes), output_shapes(program, bounds)
+        arrays = {name: fit(array, rooms[name]) for name, array in arrays.items()}
 
         def trace(arrays: Mapping[str, Any]) -> list[jax.Array]:
-            return Lowering(program, sizes, dict(symbols), seed_words(seed)).run(arrays)[0]
+            made = Lowering(program, sizes, dict(symbols), seed_words(seed)).run(arrays)[0]
+            return [fit(array, shape) for array, shape in zip(made, shapes, strict=True)]
 
         backend.executor.check_inlined(trace, (arrays,), symbols)
         return trace(arrays)

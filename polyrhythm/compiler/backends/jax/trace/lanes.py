@@ -177,6 +177,7 @@ def _run_chunk(
             ranges=dict(lowering.ranges),
             lanes=(*lowering.lanes, axis),
             spread=(*lowering.spread, *over),
+            within=0 if over else lowering.within + 1,
             lane=loop.counter,
             begins=begins,
             counts=counting,
@@ -208,7 +209,11 @@ def _run_chunk(
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
             room = lowering.length(place, cut.axis)
-            array = fit_axis(jnp.moveaxis(made[view(cut)], 0, cut.left), cut.left, room)
+            array, start = jnp.moveaxis(made[view(cut)], 0, cut.left), begin + lowering.scalar(cut.offset)
+            if isinstance(start, int) and start and not cut.ring:  # lanes on devices begin before the loop does
+                array = _along(array, cut.left, -start, room)
+            else:
+                array = fit_axis(array, cut.left, room)
             if cut.at:
                 array = _with_slot(lowering, cut, lowering.with_all_axes(place, whole.array), array)
                 lowering.settled.discard(cut.place)

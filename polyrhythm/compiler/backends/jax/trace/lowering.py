@@ -27,6 +27,7 @@ from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, 
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
 from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
+from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
 from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
@@ -304,10 +305,11 @@ class Lowering(Places):
     def _block(self, block: Block, state: State, mask: jax.Array | None) -> None:
         values: dict[str, Padded] = {}
         before, between, after = parted(block, self.apart)
-        self._computed(before, block, values, state)
+        if not run_stages(self, before, block, values, state):
+            self.computed(before, block, values, state)
         if between:
             self._switched(between, block, values, state)
-        self._computed(after, block, values, state)
+        self.computed(after, block, values, state)
         for store in block.stores:
             value = values[store.value]
             kept = mask is not None or self.program.places[store.place].kind != "variable"
@@ -318,7 +320,7 @@ class Lowering(Places):
                     self.replay.gathered.setdefault(name, []).append(value.array)
             self.store(store, value, state, mask)
 
-    def _computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
+    def computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
         """Add what some computations of a block make to its values."""
         calls: Calls = {}
         for compute in some:
@@ -339,7 +341,7 @@ class Lowering(Places):
 
         def one(number: int) -> list[jax.Array]:
             self.remainder, inner = number, dict(values)
-            self._computed(between, block, inner, state)
+            self.computed(between, block, inner, state)
             return [self.from_zero(inner[compute.result], compute.type.shape) for compute in made]
 
         branches = [partial(one, number) for number in range(entry.step)]

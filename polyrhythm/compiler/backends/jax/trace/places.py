@@ -36,6 +36,7 @@ class Places(Scope):
 
     lanes: tuple[str, ...] = ()  # the names of the axes along which iterations run at once, outermost first
     spread: tuple[str, ...] = ()  # the axes of the mesh that lanes go over
+    within: int = 0  # how many loops with lanes there are inside of the last one that is spread
     lane: Symbol | None = None  # the counter of the innermost of them
     counts: Mapping[str, jax.Array] = field(default_factory=dict)  # places that lanes store whole: if this lane counts
     settled: set[str] = field(default_factory=set)  # of those, where the other lanes have zeros
@@ -82,7 +83,7 @@ class Places(Scope):
         array = _spread(array, axes, left)
         shared = self.all_finite if self._is_shared(place, load, starts) else None
         begins = {left.index(axis): start for axis, start in starts.items()}
-        ring = ring_of(self, place, load, left, array.shape) if shared is not None else None
+        ring = ring_of(self, place, load, left, array.shape) if shared is not None or self.within else None
         lengths = self.lengths(load.type.shape)
         return Padded(_cut(array, lengths, begins), lengths, fresh, shared, begins, ring=ring)
 

@@ -93,7 +93,7 @@ def ring_of(scope: Places, place: Place, load: Load, left: Sequence[int], shape:
         if over == scope.spread[-len(over) :] and sharding.ways(over) > 1:
             whole = scope.length(place, axis)
             at = left.index(axis)
-            return Ring(sharding.mesh, over, at, scope.spread) if shape[at] == whole else None
+            return Ring(sharding.mesh, over, at, scope.spread, scope.within) if shape[at] == whole else None
     return None
 
 

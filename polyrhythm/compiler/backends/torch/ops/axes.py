@@ -77,8 +77,8 @@ def _cumulative(x: Tensor, monoid: str, axis: int, reverse: bool) -> Tensor:
 @torch.library.custom_op("polyrhythm::linear_scan", mutates_args=())
 def _stepped(a: Tensor, b: Tensor, axis: int, reverse: bool) -> Tensor:
     """The steps one by one; one operation to `torch.compile`, which would otherwise write them all out."""
-    values = TABLE["linear_scan"].numpy(a.numpy(), b.numpy(), axis=axis, reverse=reverse)
-    return torch.from_numpy(values)
+    values = TABLE["linear_scan"].numpy(a.cpu().numpy(), b.cpu().numpy(), axis=axis, reverse=reverse)
+    return torch.from_numpy(values).to(b.device)
 
 
 @_stepped.register_fake

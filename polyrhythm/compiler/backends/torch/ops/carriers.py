@@ -51,6 +51,11 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return torch.from_numpy(array)
 
 
+def placed(array: np.ndarray) -> Tensor:
+    """A tensor of the array's elements on the device that is computed on now."""
+    return from_numpy(array).to(torch.get_default_device())
+
+
 def to_numpy(tensor: Tensor, dtype: np.dtype) -> np.ndarray:
     """The array of the tensor's elements, which must be of this dtype.
 

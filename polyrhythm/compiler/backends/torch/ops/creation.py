@@ -12,14 +12,14 @@ from math import prod
 import numpy as np
 import torch
 
-from polyrhythm.compiler.backends.torch.ops.carriers import from_numpy
+from polyrhythm.compiler.backends.torch.ops.carriers import placed
 from polyrhythm.compiler.ir.ops.random import PARITY, ROTATIONS, key_of
 
 Tensor = torch.Tensor
 
 
 def _constant(value: np.ndarray | Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else from_numpy(np.asarray(value))
+    return value if isinstance(value, Tensor) else placed(np.asarray(value))
 
 
 def _iota(length: int) -> Tensor:

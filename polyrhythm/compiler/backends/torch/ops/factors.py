@@ -52,7 +52,7 @@ def _finite(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _signs(vectors: Tensor) -> Tensor:
-    weights = from_numpy(orientation(vectors.shape[-2], NUMPY_DTYPES[vectors.dtype]))
+    weights = from_numpy(orientation(vectors.shape[-2], NUMPY_DTYPES[vectors.dtype])).to(vectors.device)
     return torch.where(torch.einsum("i,...ij->...j", weights, vectors) < 0, -1, 1).to(vectors.dtype)[..., None, :]
 
 

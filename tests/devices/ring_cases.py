@@ -1,0 +1,86 @@
+"""Attention along a sequence that is spread, as users write it: blocks go round, and scores are never whole."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+import polyrhythm as pr
+from tests.devices.mesh_cases import _attention, _close, _mesh, _talk
+
+DEVICES = jax.device_count()
+RANDOM = np.random.default_rng(0)
+
+
+def _programs() -> tuple[pr.Dim, dict[str, pr.Tensor]]:
+    (t, T), (n, _) = pr.dim("t"), pr.dim("n")
+    q, k, v = pr.input("q", (3,), (t, n)), pr.input("k", (3,), (t,)), pr.input("v", (5,), (t,))
+    near, own = pr.input("near", (), (t,)), pr.input("own", (3,), (t, n))
+    past = pr.softmax(k[0 : t + 1] @ q)
+    both = pr.einsum("hd,sd->hs", pr.stack([q, 2 * q]), k[0 : t + 1])
+    return t, {
+        "past": past @ v[0 : t + 1],
+        "all": pr.softmax(k[0:T] @ q) @ v[0:T],
+        "maximum": (k[0 : t + 1] @ q).max(0),
+        "without a maximum": pr.exp(k[0 : t + 1] @ q).sum(0),
+        "positions": pr.softmax(k[0 : t + 1] @ q - 0.5 * pr.arange(t + 1).cast("float32")) @ v[0 : t + 1],
+        "as many, from here on": pr.softmax(k[0 : T - t] @ q + near[t:T]) @ v[0 : T - t],
+        "several queries": pr.einsum("hs,sd->hd", pr.softmax(both, axis=-1), v[0 : t + 1]),
+        "variance": ((k[0 : t + 1] @ q - (k[0 : t + 1] @ q).mean(0)) ** 2).mean(0),
+        "a head for each lane": pr.softmax(own[0 : t + 1, n] @ q) @ v[0 : t + 1],
+        "linear": (k[0 : t + 1] @ q) @ v[0 : t + 1],
+    }
+
+
+def case_spellings() -> dict[str, int]:
+    t, programs = _programs()
+    counts = {}
+    for name, y in programs.items():
+        program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+        for steps, lanes in ((2 * DEVICES, 3), (5, DEVICES), (1, 1)):
+            shapes = {
+                "q": (steps, lanes, 3),
+                "k": (steps, 3),
+                "v": (steps, 5),
+                "near": (steps,),
+                "own": (steps, lanes, 3),
+            }
+            known = program.compiled.graph.inputs
+            data: dict[str, Any] = {n: RANDOM.normal(size=s).astype("float32") for n, s in shapes.items() if n in known}
+            _close(program(**data), pr.evaluate(y, data))
+        # No keys, values or scores; `near[t:T]` is no read from the first step on, and is gathered.
+        far = [one for one in _talk(program) if one.kind != "collective-permute"]
+        assert all(len(shape) < 2 for one in far for _, shape in one.shapes), (name, far)
+        counts[name] = len(_talk(program))
+    return counts
+
+
+def case_what_is_not_finite_stays_where_it_is_read() -> str:
+    t, programs = _programs()
+    y = programs["past"]
+    program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+    steps = 2 * DEVICES
+    for name, value in (("k", np.nan), ("v", np.inf), ("v", np.nan), ("k", -np.inf)):
+        data: dict[str, Any] = {
+            "q": RANDOM.normal(size=(steps, 2, 3)).astype("float32"),
+            "k": RANDOM.normal(size=(steps, 3)).astype("float32"),
+            "v": RANDOM.normal(size=(steps, 5)).astype("float32"),
+        }
+        data[name][steps - 1] = value
+        data[name][steps // 2, 1] = value
+        found, expected = np.asarray(program(**data)), pr.evaluate(y, data)
+        assert np.allclose(found, expected, rtol=2e-5, atol=2e-5, equal_nan=True), (name, value)
+    return "ok"
+
+
+def case_memory() -> dict[int, int]:
+    """Temporaries of a device are blocks of scores: with as many steps for each device they do not grow."""
+    y, _, t, _ = _attention()
+    found = {}
+    for devices in (n for n in (1, 2, 4, 8) if n <= DEVICES):
+        mesh = jax.make_mesh((devices,), ("data",), devices=jax.devices()[:devices])
+        program = pr.compile(y, mesh=mesh, shard={t: "data"})
+        found[devices] = program.lowered({"B": 1, "T": 64 * devices}).memory.temporaries
+    sizes = [found[n] for n in found if n > 1]
+    assert all(size <= 1.1 * sizes[0] for size in sizes), found
+    return found
