@@ -1,7 +1,8 @@
 """Batches of rows of different lengths: an RNN, attention and an MLP, with their gradients by the weights.
 
-The peer pads: a jitted JAX function over the longest row, masked. *Spread* is the longest row over the mean: at 1 all
-rows are alike, at 4 three quarters of what padding computes are for nothing. Both take turns.
+The peers: *padded* is a jitted JAX function over the longest row, masked; *nested* is torch with jagged nested tensors,
+for the RNN a packed sequence. *Spread* is the longest row over the mean: at 1 all rows are alike, at 4 three quarters
+of what padding computes are for nothing. All take turns, each with its inputs where it computes.
 """
 
 from __future__ import annotations
@@ -88,6 +89,45 @@ def padded(kind: str) -> Callable[..., Any]:
     return jax.jit(jax.value_and_grad(loss))
 
 
+def nested(kind: str, x: np.ndarray, lengths: np.ndarray, w: np.ndarray) -> Callable[[], Any]:
+    """The same in torch over nested tensors that hold no padding."""
+    import torch
+
+    rows = [torch.from_numpy(row[:size].copy()) for row, size in zip(x, lengths, strict=True)]
+    weight = torch.from_numpy(w.copy()).requires_grad_()
+    sizes = torch.from_numpy(lengths.astype("int64"))
+    jagged = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+    packed = torch.nn.utils.rnn.pack_sequence(rows, enforce_sorted=False)
+    cell = torch.nn.RNN(WIDTH, WIDTH, bias=False)
+    cell.weight_ih_l0.data = torch.eye(WIDTH)
+    cell.weight_ih_l0.requires_grad_(False)
+    own = torch.repeat_interleave(torch.arange(len(rows)), sizes)
+
+    def states() -> Any:
+        if kind == "rnn":
+            return cell(packed)[0]
+        if kind == "attention":
+            query, keys = ((t.unsqueeze(2)).transpose(1, 2) for t in (jagged @ weight, jagged))
+            mixed = torch.nn.functional.scaled_dot_product_attention(query, keys, keys, scale=1 / 8)
+            return mixed.transpose(1, 2).squeeze(2)
+        return torch.tanh(torch.tanh(jagged @ weight) @ weight)
+
+    def run() -> Any:
+        if kind == "rnn":
+            cell.weight_hh_l0.data = weight.data.T
+            made = states()
+            order = torch.cat([made.sorted_indices[:n] for n in made.batch_sizes.tolist()])
+            values, by, rate = made.data, order, cell.weight_hh_l0
+        else:
+            values, by, rate = states().values(), own, weight
+        row = torch.zeros(len(rows), WIDTH).index_add(0, by, values)
+        loss = (row * row).sum()
+        (slope,) = torch.autograd.grad(loss, rate)
+        return loss.detach().numpy(), (slope.T if kind == "rnn" else slope).numpy()
+
+    return run
+
+
 def compared(kind: str, spread: int, longest: int, rounds: int) -> Result:
     """One model at one spread, ours and the peers taking turns."""
     import jax
@@ -102,13 +142,14 @@ def compared(kind: str, spread: int, longest: int, rounds: int) -> Result:
     held = jax.device_put(x), jax.device_put(lengths), jax.device_put(w)
 
     def ours() -> Any:
-        return jax.block_until_ready(program(x=x, lengths=lengths, w=w))
+        return jax.block_until_ready(program(x=held[0], lengths=held[1], w=held[2]))
 
     def theirs() -> Any:
         return jax.block_until_ready(peer(held[2], held[0], held[1]))
 
     limits = {"padded": 1 / AT_SPREAD if spread > 1 else 1 / AT_NONE}
-    return race(f"{kind}, spread {spread}", {"ours": ours, "padded": theirs}, limits, rounds, 1e-2)
+    runs = {"ours": ours, "padded": theirs, "nested": nested(kind, x, lengths, w)}
+    return race(f"{kind}, spread {spread}", runs, limits, rounds, 1e-2)
 
 
 def run(quick: bool) -> list[Result | Fact]:

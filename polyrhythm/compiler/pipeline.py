@@ -12,7 +12,7 @@ from functools import partial
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.legality import check_growth, check_holds, check_program, check_splits
+from polyrhythm.compiler.legality import check_growth, check_holds, check_program, check_rows, check_splits
 from polyrhythm.compiler.loops.build import build
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.growth import with_growth
@@ -22,6 +22,7 @@ from polyrhythm.compiler.loops.ir import For, LoopProgram, blocks_of, walk
 from polyrhythm.compiler.loops.lanes import with_lanes
 from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
+from polyrhythm.compiler.loops.rows import with_rows
 from polyrhythm.compiler.loops.stride_split import with_splits
 from polyrhythm.compiler.loops.unroll import expanded, marked
 from polyrhythm.compiler.passes import BEFORE_GRADIENTS, NAMES, Note, optimised
@@ -147,6 +148,10 @@ def compile_tensors(
             raise refused
         _check_lanes(ordered.loops, dim, chosen[dim])
     loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
+    if rows is not None and tiled:
+        with _timed(seconds, "rows"):
+            loops = with_rows(loops, graph, rows.longest)
+            check_rows(graph, loops)
     return replace(
         ordered, loops=loops, notes=notes, unlifted=unlifted if lifted else None, without=tuple(without), rows=rows
     )

@@ -157,7 +157,11 @@ def _unary(op: str, x: Val) -> Val:
         return exact(np.maximum(x.v, 0) if op == "relu" else x.v * x.v, x.dtype)
     a = cast(x, "float32") if x.dtype != "float" else x
     function, derivative = DERIVATIVES[op]
-    return real(function(a.v), np.abs(derivative(a.v)) * a.scale, a.dtype)
+    slope = np.abs(derivative(a.v))
+    with np.errstate(invalid="ignore"):
+        # At an infinity that a function maps to a number, `tanh(-inf)`, no error passes.
+        spread = np.where(np.isinf(a.v) & (slope == 0), 0.0, slope * a.scale)
+    return real(function(a.v), spread, a.dtype)
 
 
 def limits(dtype: str, largest: bool) -> float | int | bool:

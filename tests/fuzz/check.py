@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 
 import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
-from polyrhythm.compiler.backends.jax.trace import lowering
+from polyrhythm.compiler.backends.jax.trace import lowering, rows
 from polyrhythm.compiler.schedule import tiles
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Program
@@ -94,6 +94,7 @@ def as_if_large() -> Iterator[None]:
         patch.object(tall, "is_worth", lambda *_: True),
         patch.object(choose, "LEAST", 0),
         patch.object(choose, "LEAST_BATCH", 0),
+        patch.multiple(rows, LEAST=1, LEAST_SUMMED=1, POSITIONS=1, SEQUENTIAL_ROWS=1, SHARE=1e9),
     ):
         yield
 

@@ -64,6 +64,10 @@ def features(program: Program) -> set[str]:
         found.add("mutual recursion")
     if any(d.extent is not None for d in program.dims):
         found.add("ragged extent")
+    if sum(dim.extent is not None for dim in program.dims) > 1:
+        found.add("two lengths")
+    if any(dim.min for dim in program.dims):
+        found.add("least length")
     if program.until:
         found.add("until")
         names = {node.name for _, done in program.until for node in walk(done) if isinstance(node, Name)}

@@ -182,11 +182,12 @@ Expr = Name | Literal | Array | Value | Read | Window | Choose | Apply | Axes | 
 
 @dataclass(frozen=True)
 class DimDecl:
-    """`t, T = pr.dim("t")`; with `extent`, a ragged dim of at most `max` steps."""
+    """`t, T = pr.dim("t")`; with `extent`, a ragged dim of at least `min` and at most `max` steps."""
 
     name: str
     extent: Expr | None = None
     max: int | None = None
+    min: int = 0
 
     @property
     def bound(self) -> str:

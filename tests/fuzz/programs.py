@@ -334,11 +334,15 @@ def data(program: Program, bounds: dict[str, int] | None = None) -> dict[str, np
 
 def _ragged_data(program: Program, sizes: dict[str, int], random: np.random.Generator) -> dict[str, np.ndarray]:
     """Lengths, and rows padded to the longest."""
-    most = next(d.max for d in program.dims if d.extent is not None)
-    assert most is not None
-    lengths = random.integers(0, most + 1, sizes["B"]).astype(np.int32)
-    longest = int(lengths.max(initial=0))
-    shape = sizes["B"], longest
-    if program.declared("x").dtype == "float32":  # type: ignore[union-attr]
-        return {"lengths": lengths, "x": random.uniform(-2, 2, shape).astype(np.float32)}
-    return {"lengths": lengths, "x": random.integers(-5, 6, shape).astype(np.int32)}
+    made: dict[str, np.ndarray] = {}
+    for dim, lengths, rows in zip(
+        [d for d in program.dims if d.extent is not None], ("lengths", "counts"), "xz", strict=False
+    ):
+        assert dim.max is not None
+        made[lengths] = random.integers(dim.min, dim.max + 1, sizes["B"]).astype(np.int32)
+        shape = sizes["B"], int(made[lengths].max(initial=0))
+        if program.declared(rows).dtype == "float32":  # type: ignore[union-attr]
+            made[rows] = random.uniform(-2, 2, shape).astype(np.float32)
+        else:
+            made[rows] = random.integers(-5, 6, shape).astype(np.int32)
+    return made

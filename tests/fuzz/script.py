@@ -181,6 +181,7 @@ def _spans(spans: tuple[Span, ...]) -> str:
 def _dim(decl: DimDecl) -> str:
     also = "" if decl.extent is None else f", extent={expression(decl.extent)}"
     also += "" if decl.max is None else f", max={decl.max}"
+    also += f", min={decl.min}" if decl.min else ""
     return f'{decl.name}, {decl.bound} = pr.dim("{decl.name}"{also})'
 
 

@@ -77,11 +77,12 @@ def _step(draws: Draws, other: Expr, dtype: str = "int32") -> Expr:
 def ragged(draw: Callable[[Any], Any], dtype: str = "int32") -> Program:
     """Rows of different lengths: a recurrence along each, and reductions over it."""
     draws = Draws(draw)
-    dims = (DimDecl("b"), DimDecl("t", Read(Name("lengths"), (B,)), LONGEST))
-    inputs = (
+    least = draws.pick([0, 0, 1, 2])
+    dims = [DimDecl("b"), DimDecl("t", Read(Name("lengths"), (B,)), draws.pick([LONGEST, LONGEST, 9]), least)]
+    inputs = [
         InputDecl("lengths", (), (Span("b"),), "int32"),
         InputDecl("x", (), (Span("b"), Span("t")), dtype),
-    )
+    ]
     spans = (Span("b"), Span("t"))
     if draws.chance(50):
         pieces = (
@@ -100,8 +101,18 @@ def ragged(draw: Callable[[Any], Any], dtype: str = "int32") -> Program:
         outputs.append(("all", Apply("sum", (Read(total, (Slice(),)),), (0,))))
     if draws.chance(50):
         outputs.append(("e", _step(draws, Name("y"), dtype)))
+    if least:
+        outputs.append(("last", Read(Name("y"), (B, add(Sym("T"), -1)))))
+    if draws.chance(30):  # sums over two lengths
+        dims.append(DimDecl("u", Read(Name("counts"), (B,)), LONGEST))
+        inputs += [
+            InputDecl("counts", (), (Span("b"),), "int32"),
+            InputDecl("z", (), (Span("b"), Span("u")), dtype),
+        ]
+        pairs = Read(Apply("*", (draws.pick([Name("x"), Name("y")]), Name("z"))), (B, Slice(), Slice()))
+        outputs.append(("pairs", Apply("sum", (Apply("sum", (pairs,), (0,)),), (0,))))
     bounds = (("B", draws.number(0, 3)),)
-    return Program(dims, inputs, (y,), (), tuple(outputs), bounds, draws.number(0, 3))
+    return Program(tuple(dims), tuple(inputs), (y,), (), tuple(outputs), bounds, draws.number(0, 3))
 
 
 @st.composite

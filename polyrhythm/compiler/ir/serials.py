@@ -52,6 +52,9 @@ ENTRY, EDGE = -50, -51
 DIAGONAL = -60
 """A diagonal of two dims."""
 
+ROW, ROW_AXIS = -70, -71
+"""The length of a row, and a position along an axis of one of its elements."""
+
 WINDOW = -100
 """The first step of an input that a run holds, and how many; of input n, WINDOW - 2 * n and the number below it."""
 

@@ -12,7 +12,8 @@ them holds for every value they might have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
@@ -235,6 +236,26 @@ class Points:
                 dividend = self._scaled_term(inner.scale_val(scale))
                 total = total + (dividend // int(scale.to_python())) * factor
         return total
+
+
+class TooManyOperationsError(Exception):
+    """A question about integer sets was given up: it would take longer than its answer is worth."""
+
+
+@contextmanager
+def at_most(operations: int) -> Iterator[None]:
+    """Give up what takes more than so many operations of isl; counted, not timed, so that it is the same everywhere."""
+    context = isl.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(operations)
+    try:
+        yield
+    except isl.Error as error:
+        if "operations" not in str(error):
+            raise
+        raise TooManyOperationsError from error
+    finally:
+        context.set_max_operations(0)
 
 
 @lru_cache(_CACHE)

@@ -18,6 +18,7 @@ integer sets, for all values of the bounds at once. What is proved:
 - *layout*: what the later passes have added to the loops, how places lie in memory and are read there, is true;
 - *lanes*: iterations that run together have to themselves what they write;
 - *hold*: values that are not read back from their buffers are those that the buffers hold;
+- *rows*: those that run shorter than the longest leave what counts as it is;
 - *growth*: a loop whose buffers grow stays inside of them.
 
 Taken for granted: that the graph is well formed (`ir/verify.py`), the requirements on bounds that are checked at
@@ -41,11 +42,12 @@ from polyrhythm.compiler.legality.layout import check_layout, check_splits
 from polyrhythm.compiler.legality.operations import check_operations
 from polyrhythm.compiler.legality.places import check_places
 from polyrhythm.compiler.legality.reads import check_reads
+from polyrhythm.compiler.legality.rows import check_rows
 from polyrhythm.compiler.legality.stops import check_stops, scenarios
 from polyrhythm.compiler.legality.subject import Subject
 from polyrhythm.compiler.loops.ir import LoopProgram
 
-__all__ = ["IllegalProgramError", "check_growth", "check_holds", "check_program", "check_splits"]
+__all__ = ["IllegalProgramError", "check_growth", "check_holds", "check_program", "check_rows", "check_splits"]
 
 RULES = (
     check_operations,

@@ -109,6 +109,18 @@ Operand = Load | Local
 
 
 @dataclass(frozen=True)
+class RowSum:
+    """A contraction over rows and their steps, row by row: beyond the end of each an operand is zero.
+
+    `label` is that of the rows in the spec of the contraction, `bound` the longest row, `lengths` reads all lengths.
+    """
+
+    bound: Symbol
+    label: str
+    lengths: Load
+
+
+@dataclass(frozen=True)
 class Compute:
     """`result = op(operands)`: the value of the tensor `node` at the point `step`, the key of random numbers."""
 
@@ -120,6 +132,7 @@ class Compute:
     step: tuple[Term, ...] = ()
     at: Source | None = field(default=None, compare=False)
     node: str = ""
+    rows: RowSum | None = None
 
     @property
     def loads(self) -> Iterator[Load]:
@@ -213,6 +226,18 @@ class Lanes:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Lanes that are rows of different lengths: the bound of the longest, and what reads the length of each.
+
+    Those of similar length may run together, with `bound` at what they need: see `rows.py`.
+    """
+
+    bound: Symbol
+    owner: Symbol
+    lengths: Load
+
+
+@dataclass(frozen=True)
 class Split:
     """A place that a loop keeps as `step` arrays: slot s of an axis is at s // step of array s % step."""
 
@@ -230,7 +255,8 @@ class For:
     Those that can run together are `lanes`, or it is `refused` for a reason (see `lanes.py`).
     An `unrolled` loop has a known number of iterations, and is better written out. Values that each iteration passes to
     the next beside their buffers are in `registers`; the first iteration finds what is in the buffer. The places in
-    `splits` are kept apart by remainder while the loop runs (see `stride_split.py`).
+    `splits` are kept apart by remainder while the loop runs (see `stride_split.py`). Lanes that are `rows` of different
+    lengths need not all run as long as the longest.
     """
 
     counter: Symbol
@@ -245,6 +271,7 @@ class For:
     lanes: Lanes | None = None
     refused: str = ""
     splits: tuple[Split, ...] = ()
+    rows: Rows | None = None
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

@@ -51,6 +51,8 @@ def _at_once(program: LoopProgram, loop: For) -> Iterator[Note]:
         how = (
             f"as chosen, {chosen}" if chosen is not None else "at once, or in tiles of a size that the cost model finds"
         )
+        if loop.rows is not None:
+            how += f"; rows of similar length together where lengths differ, with {loop.rows.bound} at what they need"
         what = f"the {loop.end - loop.first} steps of {loop.counter} are independent: {how}"
         yield Note("vector", "steps", _line(loop.body), f"{what}; {count} operations start once for many steps")
         return

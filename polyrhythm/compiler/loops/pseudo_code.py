@@ -152,6 +152,7 @@ class _Printer:
         slots = ", ".join(f"{r.place}{_index(r.before, values)}" for r in item.registers)
         held = f"  # holds {slots} from step to step" if slots else ""
         held = f"  # one by one: {item.refused}" if item.refused else held
+        held = f"  # rows of similar length together, each chunk with its own {item.rows.bound}" if item.rows else held
         yield f"{indent}{word} {item.counter} in {first} .. {last}{unrolled}{stop}:{held}"
         yield from self.items(item.body, values, indent + "    ")
 

@@ -2,7 +2,8 @@
 
 `rewrite.py` is the pass, `lengths.py` computes with lengths as values, `operations.py` has what an operation does with
 an axis of which only the first part counts, `stopping.py` turns conditions that end each row at a step of its own into
-lengths, `results.py` has what a caller must know to give rows and to get them back.
+lengths, `independence.py` proves that what counts does not depend on the longest row, `results.py` has what a caller
+must know to give rows and to get them back.
 """
 
 from polyrhythm.compiler.ragged.results import Longest, OutputRows, Rows

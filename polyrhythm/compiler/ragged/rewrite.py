@@ -9,7 +9,7 @@ its reads are in range for some length, so they are for the longest. The result 
 checked again like any other.
 
 Runs after gradients, so that no gradient of a select is ever taken: it would turn an infinity beyond the end into NaN.
-Costs: the steps beyond the ends are computed.
+Costs: the steps beyond the ends are computed, unless rows of similar length can run together (`loops/rows.py`).
 """
 
 from __future__ import annotations

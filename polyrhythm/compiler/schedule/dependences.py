@@ -65,12 +65,17 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
 
 
 def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:
-    """A length that a stopping condition decides is known only after the loop; no effect runs beyond it."""
+    """A length that a stopping condition decides is known only after the loop; no effect runs beyond it.
+
+    A condition on the step alone, `until={t: pr.value(t) >= 6}`, is looked at before anything else is done at any step.
+    """
     for dim, name in graph.until.items():
         (stopper,) = [b for b in blocks.values() if any(s.node == name for s in b.statements)]
         assert dim.bound is not None
+        alone = _of_steps_alone(graph, name)
         for block in blocks.values():
-            if dim.bound in _mentioned(graph, block) or waits_for(block.domain, dim.bound):
+            later = dim in block.dims and alone.isdisjoint(statement.node for statement in block.statements)
+            if dim.bound in _mentioned(graph, block) or waits_for(block.domain, dim.bound) or (alone and later):
                 gap, at = 0, Term.of(Symbol(f"{dim.name}_before", "dim", serial=serials.BEFORE))
                 known = conjunction(block.domain, ge(at, 0), lt(at, Term.of(dim.bound)))
             elif dim in block.dims and any(_has_effect(graph, statement) for statement in block.statements):
@@ -80,6 +85,19 @@ def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dep
                 continue
             condition = conjunction(known, facts(known.symbols))
             yield Dependence(stopper.name, block.name, condition, {dim: at}, f"the length {dim.bound}", gap)
+
+
+def _of_steps_alone(graph: Graph, name: str) -> set[str]:
+    """What a condition is made of, if that is nothing but indices and values without steps; else nothing."""
+    found, waiting = {name}, [graph[name]]
+    while waiting:
+        node = waiting.pop()
+        if node.recurrent or (node.external and node.dims):
+            return set()
+        sources = [graph[source] for source in node.sources if source not in found]
+        found |= {source.name for source in sources}
+        waiting += sources
+    return found
 
 
 def _mentioned(graph: Graph, block: Block) -> set[Symbol]:

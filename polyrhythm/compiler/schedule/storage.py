@@ -8,7 +8,9 @@ a *variable*: it lives in a register of the loop. The others are *buffers*. A bu
 read in the same iteration, because that is how a functional backend updates in place, so what is still to be read
 in that iteration counts as alive.
 
-Outputs are kept whole. Inputs come from outside and are not planned here.
+A tensor of many dims with many clamped reads may have more pairs of cases than are worth looking at: after so many
+operations on integer sets all its steps are kept, which is always legal. Outputs are kept whole. Inputs come from
+outside and are not planned here.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
 from polyrhythm.compiler.ir.graph import Graph, Node, NodeDim, Range
 from polyrhythm.compiler.ir.reads import positioned, roots
-from polyrhythm.compiler.ir.sets import Points, facts, least, points, proves
+from polyrhythm.compiler.ir.sets import Points, TooManyOperationsError, at_most, facts, least, points, proves
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.schedule.blocks import Block, stored_reads
 from polyrhythm.compiler.schedule.scheduler import Item, Loop
 from polyrhythm.compiler.schedule.times import Time, at, earlier, times
+
+OPERATIONS = 20_000_000
+"""The operations on integer sets that folding one tensor may take: seconds. Natural programs take under a tenth."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,12 @@ def plan_storage(graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item
             own = list(lives.get(name, {}).values())
             reach = {writer.name: _written(graph, blocks, writer, when) for writer in writers[name]}
             tiles = _tiles(items, {writer.name for writer in writers[name]})
-            plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach, tiles)
+            try:
+                with at_most(OPERATIONS):
+                    plan[name] = _folded(node, own, writers[name], when, ranged.get(name, set()), reach, tiles)
+            except TooManyOperationsError:
+                slots = tuple(Slots(d.symbol, d.extent, True, d.symbol in ranged.get(name, set())) for d in node.dims)
+                plan[name] = Storage(name, slots, "its live ranges take too long to compare")
 
     # Tensors that nothing writes, read by ranges that are empty.
     for name in ranged.keys() - writers.keys():

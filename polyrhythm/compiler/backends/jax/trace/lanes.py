@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,7 +33,7 @@ from polyrhythm.compiler.backends.jax.trace.spreading import is_spread, spread_l
 from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view
 from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
 from polyrhythm.compiler.ir.intervals import interval
-from polyrhythm.compiler.ir.terms import Extremum, Term, product
+from polyrhythm.compiler.ir.terms import Extremum, Symbol, Term, product
 from polyrhythm.compiler.loops.cost import chunk_for
 from polyrhythm.compiler.loops.ir import (
     Compute,
@@ -158,12 +158,51 @@ def _run_chunk(
     rows = {} if isinstance(begin, int) else _from_tiles(lowering, loop, state, cuts, begin, count)
     rows |= {view(cut): _rows(lowering, state, cut, begin, count) for cut in cuts if view(cut) not in rows}
     begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
-    axis = f"lanes {len(lowering.lanes)}"
 
     inside_loop = counters < jnp.int32(inside[1])
     if not (isinstance(begin, int) and isinstance(inside[0], int) and begin == inside[0]):
         inside_loop &= counters >= jnp.int32(inside[0])
 
+    over = spread_over(lowering, loop, count)
+    if over:
+        counters, inside_loop = spread_lanes(lowering, over, counters), spread_lanes(lowering, over, inside_loop)
+        rows = {name: spread_lanes(lowering, over, array) for name, array in rows.items()}
+    made = together(lowering, loop, lanes, state, (counters, inside_loop), rows, begins, filled, over)
+    if over:
+        made = {name: spread_lanes(lowering, over, array) for name, array in made.items()}
+    for cut in lanes.written:
+        if cut.place in filled:
+            place, whole = lowering.program.places[cut.place], state[cut.place]
+            room = lowering.length(place, cut.axis)
+            array, start = jnp.moveaxis(made[view(cut)], 0, cut.left), begin + lowering.scalar(cut.offset)
+            if isinstance(start, int) and start and not cut.ring:  # lanes on devices begin before the loop does
+                array = _along(array, cut.left, -start, room)
+            else:
+                array = fit_axis(array, cut.left, room)
+            if cut.at:
+                array = with_slot(lowering, cut, lowering.with_all_axes(place, whole.array), array)
+                lowering.settled.discard(cut.place)
+            else:
+                lowering.settled.add(cut.place)
+            state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
+        else:
+            _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop, loop)
+            lowering.settled.discard(cut.place)
+
+
+def together(
+    lowering: Lowering,
+    loop: For,
+    lanes: Views,
+    state: State,
+    counted: tuple[jax.Array, jax.Array],
+    rows: Mapping[str, jax.Array],
+    begins: Mapping[Symbol, int],
+    filled: frozenset[str] = frozenset(),
+    over: tuple[str, ...] = (),
+) -> dict[str, jax.Array]:
+    """What lanes make of what each finds at its position, lanes first; `counted` has their counters and who counts."""
+    axis = f"lanes {len(lowering.lanes)}"
     loads = Counter(load.place for block in blocks_of(lanes.body) for load in block.loads)
     often = frozenset(view(cut) for cut in lanes.written if loads[view(cut)] > 1)
 
@@ -198,31 +237,8 @@ def _run_chunk(
             made[name] = jnp.where(counting[name], made[name], jnp.zeros((), made[name].dtype))
         return made
 
-    over = spread_over(lowering, loop, count)
-    if over:
-        counters, inside_loop = spread_lanes(lowering, over, counters), spread_lanes(lowering, over, inside_loop)
-        rows = {name: spread_lanes(lowering, over, array) for name, array in rows.items()}
-    made = jax.vmap(lane, axis_name=axis, spmd_axis_name=over or None)(counters, inside_loop, rows)
-    if over:
-        made = {name: spread_lanes(lowering, over, array) for name, array in made.items()}
-    for cut in lanes.written:
-        if cut.place in filled:
-            place, whole = lowering.program.places[cut.place], state[cut.place]
-            room = lowering.length(place, cut.axis)
-            array, start = jnp.moveaxis(made[view(cut)], 0, cut.left), begin + lowering.scalar(cut.offset)
-            if isinstance(start, int) and start and not cut.ring:  # lanes on devices begin before the loop does
-                array = _along(array, cut.left, -start, room)
-            else:
-                array = fit_axis(array, cut.left, room)
-            if cut.at:
-                array = _with_slot(lowering, cut, lowering.with_all_axes(place, whole.array), array)
-                lowering.settled.discard(cut.place)
-            else:
-                lowering.settled.add(cut.place)
-            state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
-        else:
-            _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop, loop)
-            lowering.settled.discard(cut.place)
+    found: dict[str, jax.Array] = jax.vmap(lane, axis_name=axis, spmd_axis_name=over or None)(*counted, dict(rows))
+    return found
 
 
 def own_element(array: jax.Array, axis: int, counter: jax.Array, begin: int, offset: int) -> jax.Array:
@@ -357,14 +373,14 @@ def _from_tiles(
     return found
 
 
-def _slot(lowering: Lowering, cut: Cut, array: jax.Array) -> jax.Array:
+def slot_of(lowering: Lowering, cut: Cut, array: jax.Array) -> jax.Array:
     """What the lanes together see of an array with all axes of a place."""
     for axis, term in sorted(cut.at, key=lambda fixed: -fixed[0]):
         array = taken_at(array, lowering.scalar(term), axis)
     return array
 
 
-def _with_slot(lowering: Lowering, cut: Cut, array: jax.Array, slot: jax.Array) -> jax.Array:
+def with_slot(lowering: Lowering, cut: Cut, array: jax.Array, slot: jax.Array) -> jax.Array:
     """An array with other contents of what the lanes together see of it."""
     if array.size == 0:
         return array
@@ -378,7 +394,7 @@ def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int)
     place = lowering.program.places[cut.place]
     if cut.place not in state:
         state[cut.place] = lowering.empty(place)
-    array = _slot(lowering, cut, lowering.with_all_axes(place, state[cut.place].array))
+    array = slot_of(lowering, cut, lowering.with_all_axes(place, state[cut.place].array))
     start = first + lowering.scalar(cut.offset)
     if cut.ring:
         array = jnp.concatenate([array, jax.lax.slice_in_dim(array, 0, count, axis=cut.left)], cut.left)
@@ -420,7 +436,7 @@ def _store_rows(
     everything = lowering.with_all_axes(place, whole.array)
     if everything.size == 0:
         return
-    array = _slot(lowering, cut, everything)
+    array = slot_of(lowering, cut, everything)
     moved = jnp.moveaxis(rows, 0, cut.left)
     start, count, size = first + lowering.scalar(cut.offset), rows.shape[0], array.shape[cut.left]
     if isinstance(start, int) and not cut.ring and is_spread(lowering, place, cut.axis) and (start or count != size):
@@ -447,5 +463,5 @@ def _store_rows(
         places = places % jnp.int32(cut.ring) if cut.ring else places
         index = (slice(None),) * cut.left + (jnp.where(inside, places, np.iinfo(np.int32).max),)
         new = array.at[index].set(moved, mode="drop")
-    new = _with_slot(lowering, cut, everything, new) if cut.at else new
+    new = with_slot(lowering, cut, everything, new) if cut.at else new
     state[cut.place] = Padded(lowering.as_kept(place, new), whole.lengths)

@@ -28,6 +28,7 @@ from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State
 from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
 from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
+from polyrhythm.compiler.backends.jax.trace.rows import is_summed, is_tiled, row_sum, run_rows
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar
 from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
@@ -66,11 +67,13 @@ class Lowering(Places):
     begins: Mapping[Symbol, int] = field(default_factory=dict)  # where the counters of lanes begin, if that is known
     looping: int = 0  # how many loops are being traced
     few: bool = False  # a call does few iterations of an outermost loop
+    fresh: bool = False  # places hold zeros at first
     slot: Any = None  # where the run reports how far it is, if it does
 
     def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         """The outputs at capacity, and the bounds found on the way."""
         state: State = {}
+        self.fresh = True
         for name, place in self.program.places.items():
             if place.kind == "input":
                 if name in inputs:
@@ -153,6 +156,9 @@ class Lowering(Places):
         chunk = 1 if loop.lanes is None else chunk_of(self, loop)
         if loop.lanes is not None and chunk != 1:
             views = views_of(loop, loop.lanes, self.program)
+            if is_tiled(self, loop, views, first, mask):
+                run_rows(self, loop, views, state, (first, end))
+                return
             run_lanes(self, loop, views, state, (first, end), chunk, mask is None)
             return
         names = carried(loop, live, self.program)
@@ -330,7 +336,9 @@ class Lowering(Places):
                 state[name] = replace(state[name], array=computed_once(state[name].array, self.symbols))
             operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
             with jax.named_scope(compute.result):  # the memory plan tells lines by it
-                values[compute.result] = self.compute(compute, operands, block, calls)
+                made = partial(self.compute, compute, operands, block, calls)
+                summed = compute.rows is not None and is_summed(self, compute, operands)
+                values[compute.result] = row_sum(self, compute, operands, state, made) if summed else made()
             for name in sources:
                 self.replay.gathered.setdefault(name, []).append(values[compute.result].array)
 
