@@ -116,14 +116,14 @@ def run_rows(lowering: Lowering, loop: For, lanes: Views, state: State, inside: 
     def tiled(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return chunks.run(lowering.capacities[rows.bound], body, values)
 
-    def together(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def at_the_longest(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         inner = dict(state)
         inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
         alone = replace(lowering, symbols=dict(lowering.symbols), ranges=dict(lowering.ranges), settled=set())
         run_lanes(alone, loop, lanes, inner, inside, chunk_of(alone, loop), True)
         return tuple(inner[name].array for name in names)
 
-    results = lax.cond(fewer, tiled, together, tuple(state[name].array for name in names))
+    results = lax.cond(fewer, tiled, at_the_longest, tuple(state[name].array for name in names))
     for name, array in zip(names, results, strict=True):
         state[name] = Padded(array, kept[name])
         lowering.settled.discard(name)
@@ -200,7 +200,7 @@ def row_sum(
             sizes = [1 if at == axis else short.capacity(n) for at, n in enumerate(operand.type.shape)]
             start = [chunks.order[number] if at == axis else jnp.int32(0) for at in range(len(sizes))]
             row = lax.squeeze(lax.dynamic_slice(given.array, start, sizes), [axis])
-            read.append(Padded(row, short.lengths(rest), zeros=given.zeros))
+            read.append(Padded(row, short.lengths(rest)))
         return total + ops.apply("einsum", read, {"spec": spec}, room, sizes, compute.type.dtype).array
 
     def by_row() -> jax.Array:
