@@ -74,7 +74,8 @@ def _check_sum(graph: Graph, program: LoopProgram, compute: Compute, rows: RowSu
         for word, access in zip(words, definition.operands, strict=False):
             source = graph[access.source]
             ranged = [dim for dim, step in source.steps(access).items() if isinstance(step, Range)]
-            if proof.owner(source) is None or word.index(rows.label) != ranged.index(proof.owner(source)):
+            own = proof.owner(source)
+            if own is None or own not in ranged or word.index(rows.label) != ranged.index(own):
                 raise _wrong_sum(compute, f"{source.name} does not go over the rows")
     if not proof.holds():
         raise _wrong_sum(compute, "something beyond the ends of rows may not be zero")

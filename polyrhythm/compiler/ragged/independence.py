@@ -14,7 +14,7 @@ along such an axis ends the proof, and the program runs at the longest row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -326,7 +326,7 @@ class Independence:
         node = element.node
         if node.is_input or depth > DEPTH or node.external:
             return None
-        found = _NOWHERE
+        found: np.generic = _NOWHERE
         for definition in node.definitions:
             here = conjunction(where, definition.domain.substitute(element.mapping))
             if self._never(here):
@@ -358,10 +358,10 @@ class Independence:
             for number, branch in enumerate(branches):
                 taken = self._taken(element, definition, number + first, where)
                 values.append(self._constant(branch, taken, depth + 1))
-            known = [value for value in values if value is not _NOWHERE]
-            if not known or any(value is None for value in known) or not all(_alike(known[0], v) for v in known):
-                return None if known else _NOWHERE
-            return known[0]
+            known = [value for value in values if value is not None and value is not _NOWHERE]
+            if None in values or not all(_alike(known[0], value) for value in known):
+                return None
+            return known[0] if known else _NOWHERE
         values = [self._constant(other, conjunction(where, reduced), depth + 1) for other in read]
         if any(value is _NOWHERE for value in values):
             return _NOWHERE if reduced is TRUE else None
@@ -378,7 +378,8 @@ class Independence:
             return element.node.dtype.type(values[0])
         if definition.record.elementwise and not definition.attributes:
             with np.errstate(all="ignore"):
-                return np.asarray(definition.record.numpy(*(np.asarray(v) for v in values)))[()]
+                made: np.generic = np.asarray(definition.record.numpy(*(np.asarray(v) for v in values)))[()]
+                return made
         return None
 
     def _symbolic(self, element: Element, depth: int) -> Term | Condition | None:
@@ -437,8 +438,15 @@ _NOWHERE = np.str_("nowhere")
 """The value of an element that is nowhere looked at: any."""
 
 _COMPARISONS = ("lt", "le", "eq", "ne")
-_TRUTHS = {"lt": lt, "le": le, "eq": eq, "ne": ne, "and": conjunction, "or": disjunction}
-_TERMS = {
+_TRUTHS: dict[str, Callable[..., Condition]] = {
+    "lt": lt,
+    "le": le,
+    "eq": eq,
+    "ne": ne,
+    "and": conjunction,
+    "or": disjunction,
+}
+_TERMS: dict[str, Callable[..., Term]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,

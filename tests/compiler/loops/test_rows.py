@@ -13,7 +13,7 @@ import polyrhythm as pr
 from polyrhythm import optim
 from polyrhythm.compiler.backends.jax.trace import rows as tiles
 from polyrhythm.compiler.legality import IllegalProgramError, check_rows
-from polyrhythm.compiler.loops.ir import For, Load, LoopProgram, Rows, blocks_of, walk
+from polyrhythm.compiler.loops.ir import Block, For, Load, LoopProgram, Rows, blocks_of, walk
 from polyrhythm.compiler.pipeline import compile_tensors
 from polyrhythm.compiler.ragged.independence import Independence
 
@@ -245,11 +245,13 @@ def test_sums_over_rows_are_marked() -> None:
     assert any(isinstance(item, For) and item.rows is not None for item in walk(compiled.loops.body))
     (one,) = marked
     assert one.rows is not None
-    body = tuple(
-        replace(item, body=tuple(replace(c, rows=replace(one.rows, label="z")) if c is one else c for c in item.body))
-        if not isinstance(item, For) and one in getattr(item, "body", ())
-        else item
-        for item in compiled.loops.body
-    )
+    wrong = replace(one.rows, label="z")
+
+    def mislabelled(item: Any) -> Any:
+        if not isinstance(item, Block):
+            return item
+        return replace(item, body=tuple(replace(c, rows=wrong) if c is one else c for c in item.body))
+
+    body = tuple(map(mislabelled, compiled.loops.body))
     with pytest.raises(IllegalProgramError, match="row by row"):
         check_rows(compiled.graph, replace(compiled.loops, body=body))

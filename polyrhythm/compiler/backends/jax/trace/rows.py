@@ -114,7 +114,8 @@ def run_rows(lowering: Lowering, loop: For, lanes: Views, state: State, inside: 
         return tuple(inner[name].array for name in names)
 
     def tiled(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return chunks.run(lowering.capacities[rows.bound], body, values)
+        made: tuple[jax.Array, ...] = chunks.run(lowering.capacities[rows.bound], body, values)
+        return made
 
     def at_the_longest(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         inner = dict(state)
@@ -197,14 +198,15 @@ def row_sum(
         for axis, given, operand in zip(own, operands, compute.operands, strict=True):
             assert isinstance(operand, Load)
             rest = [n for at, n in enumerate(operand.type.shape) if at != axis]
-            sizes = [1 if at == axis else short.capacity(n) for at, n in enumerate(operand.type.shape)]
-            start = [chunks.order[number] if at == axis else jnp.int32(0) for at in range(len(sizes))]
-            row = lax.squeeze(lax.dynamic_slice(given.array, start, sizes), [axis])
+            part = [1 if at == axis else short.capacity(n) for at, n in enumerate(operand.type.shape)]
+            start = [chunks.order[number] if at == axis else jnp.int32(0) for at in range(len(part))]
+            row = lax.squeeze(lax.dynamic_slice(given.array, start, part), [axis])
             read.append(Padded(row, short.lengths(rest)))
         return total + ops.apply("einsum", read, {"spec": spec}, room, sizes, compute.type.dtype).array
 
     def by_row() -> jax.Array:
-        return chunks.run(lowering.capacities[rows.bound], one, jnp.zeros(room, compute.type.dtype))
+        total: jax.Array = chunks.run(lowering.capacities[rows.bound], one, jnp.zeros(room, compute.type.dtype))
+        return total
 
     return Padded(lax.cond(chunks.fewer, by_row, lambda: whole().array), sizes)
 
