@@ -117,7 +117,7 @@ def ordered(of: Batch) -> pr.Tensor:
 SHORTENED = [rnn, backwards, two_layers, both_ways, mlp, attention, causal, running, normalised, of_other_rows]
 
 
-def data(lengths: list[int], width: int = WIDTH) -> dict[str, np.ndarray]:
+def data(lengths: list[int], width: int = WIDTH) -> dict[str, Any]:
     """Rows with NaN beyond their ends."""
     random = np.random.default_rng(len(lengths))
     x = np.full((len(lengths), max(lengths), width), np.nan, "float32")
