@@ -48,3 +48,13 @@ def test_a_condition_on_values_stays_in_their_loop() -> None:
     program = pr.compile({"y": y}, until={t: (y > 5) | (pr.value(t) >= 9)}, backend="numpy")
     assert program(bounds={T: 20})["y"].tolist() == [1, 2, 4, 8]
     assert str(program.schedule).count("for t") == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loop_that_ends_early_beside_host_calls_elsewhere(backend: str) -> None:
+    y = doubling()
+    total = pr.host(lambda v: v, [y[0:T].sum(0)], dtype="int32")
+    program = pr.compile({"y": y, "total": total}, until={t: y > 5}, backend=backend)
+    made = program(bounds={T: 20})
+    assert made["y"].tolist() == [1, 2, 4, 8]
+    assert int(made["total"]) == 15

@@ -24,7 +24,7 @@ from polyrhythm.compiler.backends.jax.trace.places import State
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.intervals import Interval, interval
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, LoopProgram, blocks_of
+from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, LoopProgram, blocks_of, walk
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
 
 Arrays = dict[str, jax.Array]
@@ -34,6 +34,11 @@ Ranges = dict[Symbol, Interval]
 def has_host(items: Sequence[Item]) -> bool:
     """Whether some items call the host."""
     return any(block.host for block in blocks_of(tuple(items)))
+
+
+def _finds_a_length(items: Sequence[Item]) -> bool:
+    """Whether a loop among some items may end early: the driver has to know where, so it does not run in a region."""
+    return any(isinstance(item, For) and item.stop is not None for item in walk(items))
 
 
 @dataclass(frozen=True)
@@ -247,7 +252,7 @@ class Planner:
         straight: list[Item] = []
         for number, item in enumerate(items):
             after = live_before(items[number + 1 :], live, self.program)
-            if isinstance(item, Block) or not has_host((item,)):
+            if isinstance(item, Block) or not (has_host((item,)) or _finds_a_length((item,))):
                 straight.append(item)
                 continue
             before = live_before(items[number:], live, self.program)
