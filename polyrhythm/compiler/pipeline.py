@@ -125,7 +125,8 @@ def compile_tensors(
         graph, notes = optimised(graph, without, compiled_loops=compiled_loops, at_once=at_once, tight=tight)
         notes = (*first, *notes)
     with _timed(seconds, "blocks"):
-        blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without)
+        distribute = compiled_loops and "distribute" not in without
+        blocks = make_blocks(graph, "hoist" not in without, "fuse" not in without, distribute)
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
@@ -133,7 +134,7 @@ def compile_tensors(
     options = (*without, "lift"), compiled_loops, None, names, tight
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
-    tiles = tiling(graph, blocks, one_by_one, tight, "distribute" not in without) if tiled else None
+    tiles = tiling(graph, blocks, one_by_one, tight, distribute) if tiled else None
     try:
         ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
     except ScheduleError:

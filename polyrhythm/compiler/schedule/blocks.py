@@ -21,7 +21,7 @@ from functools import cached_property
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Step, operand_type
 from polyrhythm.compiler.ir.ops.record import map_attribute
-from polyrhythm.compiler.ir.reads import roots
+from polyrhythm.compiler.ir.reads import components, roots
 from polyrhythm.compiler.ir.sets import points, simplified
 from polyrhythm.compiler.ir.terms import ONE, Symbol, Term, ordered
 from polyrhythm.compiler.schedule.hoisting import hoisted
@@ -104,15 +104,17 @@ def stored_reads(graph: Graph, block: Block) -> Iterator[Read]:
                 yield Read(statement, position, access, definition.read_where(position))
 
 
-def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str, Block]:
+def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True, distribute: bool = False) -> dict[str, Block]:
     """The blocks of a graph, by name. Inputs are outside and have none. With `hoist` contractions stay apart.
 
-    Without `fuse` every operation is a block of its own.
+    With `distribute` so do all operations that each step would start anew, so that the scheduler may give them a loop
+    beside that of a recurrence (`distribution.py`). Without `fuse` every operation is a block of its own.
     """
     domains = {node.name: _domains(node) for node in graph}
     remade = _remade(graph)
     apart = hoisted(graph) if hoist else {}
-    home = _homes(graph, domains, apart, fuse)
+    circular = _circular(graph) if distribute else frozenset()
+    home = _homes(graph, domains, apart, fuse, circular)
     members: dict[tuple[str, int], list[Statement]] = {}
     for node in graph:  # the order of the graph is an order of evaluation within a block
         for number, definition in enumerate(node.definitions):
@@ -130,8 +132,7 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True) -> dict[str
         computed = _with_remade(graph, statements, remade)
         piece = name if node.recurrent else None
         own = apart.get(name, frozenset())
-        records = [graph[s.node].definitions[s.number].record for s in statements]
-        launches = sum(not (r.elementwise or r.repeats or r.free) and r.name != "reshape" for r in records)
+        launches = sum(_is_launched(graph[s.node].definitions[s.number]) for s in statements)
         blocks[label] = Block(label, node.symbols, domain, computed, piece, host, own, name, _is_wide(node), launches)
     return blocks
 
@@ -187,9 +188,16 @@ def _grows_with_steps(node: Node) -> bool:
 
 
 def _homes(
-    graph: Graph, domains: Mapping[str, list[Condition | None]], apart: Mapping[str, frozenset[Symbol]], fuse: bool
+    graph: Graph,
+    domains: Mapping[str, list[Condition | None]],
+    apart: Mapping[str, frozenset[Symbol]],
+    fuse: bool,
+    circular: frozenset[str],
 ) -> dict[tuple[str, int], tuple[str, int]]:
-    """For each definition, the one that names its block. What is apart joins only what is apart along the same dims."""
+    """For each definition, the one that names its block. What is apart joins only what is apart along the same dims.
+
+    What has to be launched does not join the blocks of `circular` nodes, unless it is one.
+    """
     readers: dict[str, list[tuple[str, int, Access]]] = {node.name: [] for node in graph}
     for node in graph:
         for number, definition in enumerate(node.definitions):
@@ -210,15 +218,30 @@ def _homes(
         current = tuple(Term.of(symbol) for symbol in node.symbols)
         targets = set()
         after = _after_all_steps(graph, readers, node)
+        beside = node.name not in circular and _is_launched(node.definitions[0])
         for name, number, access in readers[node.name]:
             reader = graph[name]
             same = reader.symbols == node.symbols and access.steps == current and not _external(reader)
             same = same and domains[name][number] is domains[node.name][0]
             same = same and (node.name not in apart or apart.get(name) == apart[node.name]) and name not in after
-            targets.add(home.get((name, number)) if same else None)
+            target = home.get((name, number)) if same else None
+            targets.add(None if beside and target is not None and target[0] in circular else target)
         if len(targets) == 1 and None not in targets:
             home[node.name, 0] = targets.pop()  # type: ignore[assignment]
     return home
+
+
+def _circular(graph: Graph) -> frozenset[str]:
+    """The nodes of recurrences."""
+    reads = graph.reads
+    found = (part for part in components(reads) if len(part) > 1 or part[0] in reads[part[0]])
+    return frozenset(name for part in found for name in part)
+
+
+def _is_launched(definition: Definition) -> bool:
+    """Whether XLA does not compute an operation together with what reads it."""
+    record = definition.record
+    return not (record.elementwise or record.repeats or record.free or definition.op == "reshape")
 
 
 def _is_wide(node: Node) -> bool:

@@ -55,6 +55,18 @@ def test_under_a_budget_memory_comes_first() -> None:
     assert "reduce" in _serial(pr.compile(last, progress=False, memory_budget="64MB"))
 
 
+def test_what_is_read_at_the_same_step_stays_out_too() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,), "float64")
+    h = pr.recurrent((WIDTH,), ((t, T + 1),), "float64")
+    h[0] = 0.0
+    h[t + 1] = pr.tanh(0.5 * h + pr.softmax(x))
+    program = pr.compile({"h": h}, progress=False)
+    assert "reduce" not in _serial(program)
+    given: dict[str, Any] = {"x": np.random.default_rng(0).normal(size=(5, WIDTH))}
+    np.testing.assert_allclose(program(**given)["h"], pr.evaluate({"h": h}, given)["h"], rtol=1e-12)
+
+
 @pytest.mark.parametrize("without", [(), ("mask",)])
 def test_one_vectorised_loop_with_a_mask_at_its_edge(without: tuple[str, ...]) -> None:
     """At the first step nothing is read of the step before; what the mask hides there would not be finite."""
