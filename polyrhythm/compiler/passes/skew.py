@@ -17,17 +17,17 @@ operations whose results only the recurrence reads go along with it, and are not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, most_steps
 from polyrhythm.compiler.analysis.well_founded import Statement, reads_within
 from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge, lt
+from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.compiler.ir.reads import roots
 from polyrhythm.compiler.ir.sets import facts
-from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, maximum
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of, maximum
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.predicate import circles_of
@@ -40,13 +40,57 @@ SLOPES = (1, -1, 2, -2)
 def skew(graph: Graph, notes: Notes) -> Graph:
     """The graph with recurrences over two dims as recurrences over their antidiagonals, where those run at once."""
     for circle in circles_of(graph) if notes.compiled_loops else ():
-        found = _skewing(graph, circle, notes)
-        if found is not None:
+        whole = _widened(graph, circle)
+        found = None if whole is None else _skewing(whole, circle, notes)
+        if whole is not None and found is not None:
             at = next((graph[name].at for name in sorted(circle) if graph[name].recurrent), None)
             what = f"goes along {found.wave}, all {found.kept} of a diagonal at once"
             notes.did("wavefront", at, what)
-            graph = _skewed(graph, circle | _feeding(graph, circle, found), found)
+            graph = _skewed(whole, circle | _feeding(whole, circle, found), found)
     return graph
+
+
+def _widened(graph: Graph, circle: frozenset[str]) -> Graph | None:
+    """The graph with the borders of a recurrence, which lack a dim, at their one step of it; None where they have none.
+
+    In `c[i + 1, 0] = c[i, 0] + x` the sum is over i alone. Over both dims it has values at column 0.
+    """
+    most = _largest(graph[name] for name in circle)
+    dims = {symbol: NodeDim(symbol, extent) for symbol, extent in most.items() if extent is not None}
+    if len(dims) < len(most):
+        return None
+    added: dict[str, dict[Symbol, Term]] = {}
+    for name in circle:
+        lacking = dims.keys() - set(graph[name].symbols)
+        for symbol in sorted(lacking, key=str):
+            steps = {
+                step
+                for access in graph[name].accesses
+                if access.source in circle
+                for own, step in graph[access.source].steps(access).items()
+                if own is symbol
+            }
+            place = steps.pop() if len(steps) == 1 else None
+            if not isinstance(place, Term) or dims_of(place) or name in roots(graph):
+                return None
+            added.setdefault(name, {})[symbol] = place
+    if not added:
+        return graph
+    nodes = {}
+    for node in graph:
+        definitions = tuple(
+            replace(d, operands=tuple(_at_places(access, added) for access in d.operands)) for d in node.definitions
+        )
+        more = added.get(node.name, {})
+        domain = conjunction(node.domain, *(eq(Term.of(symbol), place) for symbol, place in more.items()))
+        wide = (*node.dims, *(dims[symbol] for symbol in more))
+        nodes[node.name] = replace(node, dims=wide, definitions=definitions, domain=domain)
+    return replace(graph, nodes=nodes)
+
+
+def _at_places(access: Access, added: Mapping[str, Mapping[Symbol, Term]]) -> Access:
+    """A read of what has got further dims, at their one step."""
+    return Access(access.source, (*access.steps, *added.get(access.source, {}).values()))
 
 
 @dataclass(frozen=True)
@@ -163,18 +207,28 @@ def _feeding(graph: Graph, circle: frozenset[str], how: Skewing) -> set[str]:
 
 def _sized(nodes: list[Node], kept: Symbol, gone: Symbol, slope: int) -> Skewing | None:
     """A skewing whose diagonals are counted from 0."""
-    most: dict[Symbol, Term] = {}
-    for node in nodes:
-        for dim in node.dims:
-            apart = dim.extent - most.setdefault(dim.symbol, dim.extent)
-            if dim.symbol in (kept, gone) and not apart.is_constant:
-                return None
-            if apart.is_constant and apart.constant > 0:
-                most[dim.symbol] = dim.extent
-    last = (most[kept] - 1) * abs(slope)
+    most = _largest(nodes)
+    rows, columns = most[kept], most[gone]
+    if rows is None or columns is None:
+        return None
+    last = (rows - 1) * abs(slope)
     shift = last if slope < 0 else ZERO
     diagonal = Symbol(f"{kept.name}_{gone.name}", "dim", serial=serials.DIAGONAL)
-    return Skewing(kept, gone, slope, diagonal, shift, maximum(ZERO, most[gone] + last))
+    return Skewing(kept, gone, slope, diagonal, shift, maximum(ZERO, columns + last))
+
+
+def _largest(nodes: Iterable[Node]) -> dict[Symbol, Term | None]:
+    """The largest extent of each dim that some nodes have; None where that is not known."""
+    most: dict[Symbol, Term | None] = {}
+    for node in nodes:
+        for dim in node.dims:
+            before = most.setdefault(dim.symbol, dim.extent)
+            apart = None if before is None else dim.extent - before
+            if apart is None or not apart.is_constant:
+                most[dim.symbol] = None
+            elif apart.constant > 0:
+                most[dim.symbol] = dim.extent
+    return most
 
 
 def _skewed(graph: Graph, circle: frozenset[str], how: Skewing) -> Graph:
