@@ -86,7 +86,7 @@ def is_cheap_to_keep(
     after = any(d.source not in group.members for d in crossing)
     if dependences.around(group.members, after) & dependences.circular:
         return False
-    tiling.distributed.update(dict.fromkeys((d.source, d.reader) for d in crossing))
+    tiling.distributed.update({(d.source, d.reader): symbol for d in crossing})
     return True
 
 

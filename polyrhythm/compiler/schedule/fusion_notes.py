@@ -66,16 +66,23 @@ def distribution_notes(
     graph: Graph, blocks: Mapping[str, Block], items: Sequence[Item], tiling: Tiling | None
 ) -> tuple[Note, ...]:
     """A note for each value that passes between a recurrence and a parallel loop beside it: what it takes to store."""
-    loops = {name: number for number, item in enumerate(items) if isinstance(item, Loop) for name in item.members}
     found = []
-    for source, reader in tiling.distributed if tiling is not None else ():
-        if loops.get(source) != loops.get(reader):
+    for (source, reader), symbol in tiling.distributed.items() if tiling is not None else ():
+        if symbol.name not in _loops_around(items, {source, reader}):
             node = graph[blocks[source].node]
             what = f"stays out of the recurrence beside {described(graph[blocks[reader].node])}, all steps at once"
             found.append(
                 Note("distribute", "loop", node.at, what, 0, -bytes_of(node), launches=blocks[source].launches)
             )
     return tuple(dict.fromkeys(found))
+
+
+def _loops_around(items: Sequence[Item], names: set[str]) -> set[str]:
+    """The dims of the loops that some blocks share."""
+    for item in items:
+        if isinstance(item, Loop) and names <= item.members.keys():
+            return {item.counter.name} | _loops_around(item.body, names)
+    return set()
 
 
 def _at_the_point(node: Node, reader: Node, access: Access) -> bool:

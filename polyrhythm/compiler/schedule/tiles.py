@@ -48,7 +48,8 @@ class Tiling:
 
     `widths` has the bytes of the widest value of each block at one step; blocks of unknown width are not in it. `held`
     has the bytes that inputs and outputs over some dims take at each step of them; empty where memory comes first.
-    `distributes` allows loops beside recurrences (`distribution.py`); `distributed` are the reads between those found.
+    `distributes` allows loops beside recurrences (`distribution.py`); `distributed` has the dims of those that were
+    found, by the blocks at both ends of what passes.
     """
 
     stored: frozenset[str]
@@ -56,7 +57,7 @@ class Tiling:
     widths: Mapping[str, int]
     held: Mapping[frozenset[Symbol], int]
     distributes: bool = True
-    distributed: dict[tuple[str, str], None] = field(default_factory=dict)
+    distributed: dict[tuple[str, str], Symbol] = field(default_factory=dict)
 
     def is_affordable(self, blocks: Iterable[Block], beside: Iterable[Block] = ()) -> bool:
         """Whether all steps of what some blocks make take little beside what a call holds anyway.
