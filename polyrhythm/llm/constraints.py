@@ -54,7 +54,10 @@ class Constraint:
         consumed, step = list(begun), 0
         while True:
             if step > max(begun) and max(map(len, written)) < step:
-                raise AssertionError("a mask was asked for before the token that it depends on was there")
+                raise UnsupportedError(
+                    "json_schema in a program that chooses several tokens at a time",
+                    fix="leave processors that read other steps out",
+                )
             allowed = np.ones((len(begun), self._vocabulary), bool)
             for row, (matcher, start) in enumerate(zip(matchers, begun, strict=True)):
                 for token in written[row][consumed[row] :]:

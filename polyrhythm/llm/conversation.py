@@ -90,13 +90,13 @@ class Conversation:
         if self._run is not None:
             rest = self._run.rest(text, tokenizer)
             if rest is not None:
-                added = tokenizer.encode(rest, add_special_tokens=False).ids
+                added = self.model.reader.encoded(rest)
                 total = len(self._run.tokens) + len(added) + count
                 if added and self._run.waits and total <= self._run.room:
                     self._check(total)
                     self._run.add(added)
                     return self._run
-        tokens = tokenizer.encode(text, add_special_tokens=False).ids
+        tokens = self.model.reader.encoded(text)
         self._check(len(tokens) + count)
         self._ended()
         self._run = _Run(self.model, self._how, tokens, count)

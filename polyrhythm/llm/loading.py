@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.extras import needs
+from polyrhythm.language.functions.support import as_dtype
 from polyrhythm.llm.adapters import Adapted
 from polyrhythm.llm.chat import ChatTemplate, template_of, template_of_metadata
 from polyrhythm.llm.checkpoint import Checkpoint, Weights
@@ -22,6 +24,7 @@ from polyrhythm.llm.gguf_file import GGUFFile
 from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.naming import Tensors, tensors_of
+from polyrhythm.llm.parts import Attention
 from polyrhythm.llm.patterns import Pattern
 from polyrhythm.llm.quantised import Quantised, matrices, per_channel, stacked
 from polyrhythm.llm.read_config import as_weights_dtype, config_of, read_config, read_json
@@ -45,8 +48,8 @@ def load(
     they are. With `dtype="int8"` matrices are quantised, with one scale for each row, and the rest is float32.
     `attention` is a pattern (see `polyrhythm.llm.patterns`) instead of the model's own. `adapter` is the folder of a
     LoRA adapter, which is merged into the weights. Keys and values are stored in `kv_dtype`, bfloat16 for
-    example, where that is not the dtype of the model. `mesh`, made by `jax.make_mesh`, spreads the
-    model over devices: weights over its axis `model`, the sequences of a batch over its axis `data` (see
+    example, where that is not the dtype of the model; in int8 each vector has a scale. `mesh`, made by `jax.make_mesh`,
+    spreads the model over devices: weights over its axis `model`, the sequences of a batch over its axis `data` (see
     `polyrhythm.llm.sharding`).
     """
     to_int8 = isinstance(dtype, str) and dtype == "int8"
@@ -59,11 +62,22 @@ def load(
             weights.update({key: _placed(array, backend) for key, array in weight.named(name)})
         else:
             weights[name] = _placed(weight, backend)
-    config = replace(source.config, formats=formats, kv_dtype=None if kv_dtype is None else as_weights_dtype(kv_dtype))
+    config = replace(source.config, formats=formats, kv_dtype=_kv_dtype(source.config, kv_dtype))
     specs = {} if mesh is None else weight_specs(config, {name: w.shape for name, w in weights.items()}, mesh)
     if mesh is not None:
         weights = spread_weights(weights, specs, mesh)
     return Model(config, weights, source.tokenizer, attention, backend, source.template, mesh, specs)
+
+
+def _kv_dtype(config: Config, asked: Any) -> np.dtype | None:
+    """What keys and values are stored in, if not in the dtype of the model."""
+    if asked is None:
+        return None
+    if not any(isinstance(part, Attention) for _, part in blank_decoder(config).parts()):
+        raise UnsupportedError(
+            f"kv_dtype for a model of the family {config.family}, which stores no keys and values", fix="leave it out"
+        )
+    return as_dtype("int8") if as_dtype(asked).name == "int8" else as_weights_dtype(asked)
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:

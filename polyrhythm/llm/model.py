@@ -167,7 +167,7 @@ class Model:
     def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
         """The tokens of a conversation. The template itself writes what a text begins with."""
         text = self.apply_chat_template(messages, **variables)
-        return list(self.reader.needed_tokenizer().encode(text, add_special_tokens=False).ids)
+        return self.reader.encoded(text)
 
     def conversation(self, messages: Sequence[Message] = (), **options: Unpack[Options]) -> Conversation:
         """A conversation that goes on without being read again: `send` what the user says, and it returns the answer.

@@ -24,7 +24,7 @@ from polyrhythm.language.functions import (
 from polyrhythm.language.index import Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config, Kind
-from polyrhythm.llm.patterns import Pattern, Restriction, attend, causal, window
+from polyrhythm.llm.patterns import Coded, Past, Pattern, Restriction, attend, causal, window
 from polyrhythm.nn import Embedding, LayerNorm, Linear, Module, RMSNorm
 from polyrhythm.nn.initialisers import ones, zeros
 from polyrhythm.nn.module import Weight
@@ -37,13 +37,17 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+Before = Callable[[Tensor, Tensor, Kind], Past | None]
+"""What is there before the first step, if anything, for a layer with these keys and values."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Where a layer is called: the step, the user's own pattern of attention, and which steps are given.
 
     `given` is the condition on t under which the tokens of all steps are known, so that they are computed together.
     `restricted` says what the rows of a batch see of a pattern, where that differs. `positions` are those of the rows
-    in their texts, where they are not the step.
+    in their texts, where they are not the step. `past` says what is there before the first one.
     """
 
     t: Dim
@@ -51,6 +55,7 @@ class Step:
     given: Any = None
     restricted: Restriction | None = None
     positions: Tensor | None = None
+    past: Before | None = None
 
     def attending(self, kind: Kind) -> Pattern:
         """The pattern of a layer: the user's, or its own, as far as the rows see it."""
@@ -170,8 +175,14 @@ class Attention(Module):
         if kind.rotary is not None:
             q, k = kind.rotary.turned(q, step.position), kind.rotary.turned(k, step.position)
         kind_of, stored = q.dtype, config.kv_dtype or q.dtype
-        q, k, v = q.cast(stored), k.cast(stored), v.cast(stored)
-        found = attend(q, k, v, step.t, step.attending(kind), config.scale, config.softcap, **options).cast(kind_of)
+        coded = stored == np.dtype("int8")
+        if not coded:
+            q, k, v = q.cast(stored), k.cast(stored), v.cast(stored)
+        if step.past is not None:
+            options["past"] = step.past(k, v, kind)
+        keys, values = (Coded.of(k), Coded.of(v)) if coded else (k, v)
+        found = attend(q, keys, values, step.t, step.attending(kind), config.scale, config.softcap, **options)
+        found = found.cast(kind_of)
         return reshape(found, *found.shape[: q.rank - 3], config.heads * int(v.shape[-1]))
 
 

@@ -13,8 +13,11 @@ from typing import Any
 from polyrhythm.language.functions import (
     TensorLike,
     as_tensor,
+    clip,
+    dequantize,
     einsum,
     exp,
+    floor,
     maximum,
     reshape,
     softmax,
@@ -22,6 +25,7 @@ from polyrhythm.language.functions import (
     value,
     where,
 )
+from polyrhythm.language.functions import abs as absolute
 from polyrhythm.language.index import Dim, index_max
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.arguments import whole
@@ -75,6 +79,34 @@ def window(size: int) -> Pattern:
     return lambda t: slice(index_max(0, t - steps + 1), t + 1)
 
 
+@dataclass(frozen=True)
+class Coded:
+    """Keys or values as int8, with one float16 scale for each vector: what is stored if int8 is asked for."""
+
+    codes: Tensor
+    scales: Tensor
+    dtype: Any
+
+    @classmethod
+    def of(cls, x: Tensor) -> Coded:
+        """Vectors along the last axis, rounded to steps of 1/127 of their largest element."""
+        wide = x.cast("float32")
+        scales = (absolute(wide).max(-1, keepdims=True) / 127.0).cast("float16")
+        step = scales.cast("float32")
+        nearest = floor(wide / where(step > 0, step, 1.0) + 0.5)
+        codes = clip(where(step > 0, nearest, 0.0), -127.0, 127.0).cast("int8")
+        return cls(codes, scales, x.dtype)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Keys and values that are there before the first step, (count, heads, size), and which of them a step sees."""
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor
+
+
 def masked(mask: Callable[[Any], Tensor], context: int | None = None) -> Restriction:
     """Patterns of which only what a mask keeps is seen, and of that the last `context` steps."""
 
@@ -104,23 +136,28 @@ def seen(pattern: Pattern, t: Dim) -> tuple[tuple[Any, ...], Seen]:
 
 def attend(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | Coded,
+    v: Tensor | Coded,
     t: Dim,
     pattern: Pattern,
     scale: float | None = None,
     softcap: float | None = None,
     position_bias: Callable[[Tensor], Tensor] | None = None,
     sinks: Tensor | None = None,
+    past: Past | None = None,
 ) -> Tensor:
     """What the queries find: q is (..., heads of keys, group, size), k and v are (..., heads of keys, size) over t.
 
     The scores of several slices share one softmax; keys and values are read where they lie. Softmax is computed in
     float32, as transformers do. `scale` is one over the root of the size by default; `softcap` bounds the scores
     smoothly; `position_bias` gives a bias (heads, 1) for the position of a step, float32; `sinks` is a score for each
-    head that takes a share of the softmax and leads nowhere (Xiao et al., 2023).
+    head that takes a share of the softmax and leads nowhere (Xiao et al., 2023). `past` is seen beside the slices.
     """
-    k.name, v.name = "k_cache", "v_cache"
+    for name, stored in (("k_cache", k), ("v_cache", v)):
+        if isinstance(stored, Coded):
+            stored.codes.name, stored.scales.name = name, f"{name}_scales"
+        else:
+            stored.name = name
     slices, entry = seen(pattern, t)
     bias = entry.bias
     batch = "b" * (q.rank - 3)
@@ -153,9 +190,15 @@ def attend(
         shapes.append((rows, score.shape))
         scores.append(score if rows == batch else reshape(score, *score.shape[:-2], score.shape[-2] * score.shape[-1]))
         start = start + length
+    if past is not None:
+        score = einsum(f"{head}d,skd->{head}s", queries, past.keys).cast("float32") * factor
+        score = score if softcap is None else tanh(score / softcap) * softcap
+        scores.append(where(past.mask, score, float("-inf")))
     sink = None if sinks is None else reshape(sinks.cast("float32"), *((kv_heads,) if alone else (kv_heads, group)), 1)
-    parts = []
-    for steps, weights, (rows, shape) in zip(slices, _weights(scores, sink), shapes, strict=True):
+    parts, shares = [], _weights(scores, sink)
+    if past is not None:
+        parts.append(einsum(f"{head}s,skd->{head}d", shares.pop().cast(v.dtype), past.values))
+    for steps, weights, (rows, shape) in zip(slices, shares, shapes, strict=True):
         across = rows if rows != batch else ""
         given = reshape(weights.cast(v.dtype), *shape) if across else weights.cast(v.dtype)
         parts.append(einsum(f"{batch}{head}s{across},s{rows}kd->{batch}{head}d", given, _read(v, t, steps)))
@@ -165,8 +208,10 @@ def attend(
     return mixed
 
 
-def _read(x: Tensor, t: Dim, steps: Any) -> Tensor:
+def _read(x: Tensor | Coded, t: Dim, steps: Any) -> Tensor:
     """Keys or values of some steps, along one axis."""
+    if isinstance(x, Coded):
+        return dequantize(_read(x.codes, t, steps), _read(x.scales, t, steps), None, x.dtype)
     if isinstance(steps, slice):
         return x[{t: steps}]
     found = x[dict(steps)]

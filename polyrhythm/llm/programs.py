@@ -17,18 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.language.functions import any as any_of
-from polyrhythm.language.functions import argmax, gather, log_softmax, one_hot, sqrt, squeeze, topk, value, where
-from polyrhythm.language.index import Bound, Dim, Index, dim, size
+from polyrhythm.language.functions import gather, log_softmax, one_hot, sqrt, squeeze, topk, value, where
+from polyrhythm.language.index import Bound, Dim, dim, size
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.config import Config, stacks
 from polyrhythm.llm.families import blank_decoder
 from polyrhythm.llm.naming import layer_number
-from polyrhythm.llm.parts import Attention, Decoder, FusedAttention, Step
-from polyrhythm.llm.patterns import Pattern, Restriction, since
+from polyrhythm.llm.parts import Attention, Before, Decoder, FusedAttention, Step
+from polyrhythm.llm.patterns import Pattern, Restriction
 from polyrhythm.llm.sampling import Choice, chosen, penalised
 from polyrhythm.runtime.program import Program, compile
 
@@ -52,14 +51,15 @@ def decoded(
     restricted: Restriction | None = None,
     positions: Tensor | None = None,
     prefix: str = "",
+    past: Before | None = None,
 ) -> tuple[Decoder, Tensor, dict[Bound, int]]:
     """The decoder, what its last layer makes of each token, and the sizes of the loops over layers.
 
     The weights are inputs under their names.
 
     `given` is the condition on t under which tokens are known, if there is one. `adapted` may change the decoder: it is
-    called with it and with the dim of layers of each entry in its list. `restricted` and `positions` are those of
-    `Step`. `prefix` comes before the names of the weights, where there are two models.
+    called with it and with the dim of layers of each entry in its list. `restricted`, `positions` and `past` are
+    those of `Step`. `prefix` comes before the names of the weights, where there are two models.
     """
     decoder, loops = blank_decoder(config), stacks(config.kinds)
     names = ["l"] if len(loops) == 1 else [f"l{number}" for number in range(len(loops))]
@@ -73,7 +73,7 @@ def decoded(
         own = config.formats.get(name)
         declared = input if own is None else own.declared
         weights[name] = declared(prefix + name, blank.shape, over, config.dtype)
-    model, step = decoder.using(weights), Step(t, pattern, given, restricted, positions)
+    model, step = decoder.using(weights), Step(t, pattern, given, restricted, positions, past)
     if adapted is not None:
         model = adapted(model, [l for l, _ in loop_of])
     others = tuple(own for own in token.dims if own.symbol is not t.symbol)
@@ -164,25 +164,19 @@ def _adjusted(scores: Tensor, how: Choice, token: Tensor, lengths: Tensor, t: Di
     seen = written = None
     if how.repetition:
         there = one_hot(token, vocabulary, "bool")
-        seen = _so_far((*rows, vocabulary), t, "bool", "seen", lambda before: before | there)
+        seen = recurrent((*rows, vocabulary), (t,), "bool", name="seen")
+        seen[t < 1] = there
+        seen[t >= 1] = seen[t - 1] | there
     if how.counted:
         new = one_hot(token, vocabulary) * (value(t) >= lengths).unsqueeze(-1).cast("float32")
         first = (value(t) == lengths).unsqueeze(-1)
-        written = _so_far((*rows, vocabulary), t, "float32", "written", lambda before: where(first, 0.0, before) + new)
+        written = recurrent((*rows, vocabulary), (t,), "float32", name="written")
+        written[t < 1] = new
+        written[t >= 1] = where(first, 0.0, written[t - 1]) + new
     scores = penalised(scores, how, seen, written)
     for processor in how.processors:
         scores = processor(scores, token, t)
     return scores
-
-
-def _so_far(shape: Any, t: Dim, dtype: str, name: str, added: Callable[[Tensor], Tensor]) -> Tensor:
-    """What is known after each step, from nothing: the state before step 0 is one more, so that all steps are alike."""
-    bound = t.symbol.bound
-    assert bound is not None
-    state = recurrent(shape, ((t, Index(Term.of(bound)) + 1),), dtype, name=name)
-    state[0] = False if dtype == "bool" else 0.0
-    state[t + 1] = added(state)
-    return state[t + 1]
 
 
 def _logprobs(scores: Tensor, token: Tensor, count: int, t: Dim, P: Bound) -> dict[str, Tensor]:
@@ -232,25 +226,6 @@ def embedding(config: Config, pattern: Pattern | None, backend: str, **devices: 
     model, h, sizes = decoded(config, input("tokens", (), (t,), "int32"), t, pattern)
     mean = model.final(h).cast("float32")[0:T].mean(0)
     return compile(mean / sqrt((mean * mean).sum() + 1e-12), bounds=sizes, backend=backend, progress=False, **devices)
-
-
-def slotted(config: Config, slots: int, context: int, backend: str) -> Generating:
-    """The program of a server: slots in which texts begin and end at steps of their own, each at most `context` long.
-
-    Inputs over t: `given`, the token of each slot or -1 where the model writes, and `begin`, where a text begins. The
-    output is the tokens, the likeliest where nothing was given. What an earlier text left in a slot is not seen.
-    """
-    t, T = dim("t")
-    given, begin = input("given", (slots,), (t,), "int32"), input("begin", (slots,), (t,), "bool")
-    token = recurrent((slots,), (t,), "int32", name="token")
-    begun = recurrent((slots,), (t,), "int32", name="begun")
-    begun[0] = 0
-    begun[t + 1] = where(begin[t + 1], value(t) + 1, begun)
-    seen = since(begun, t, context)
-    model, h, sizes = decoded(config, token, t, None, restricted=seen, positions=value(t) - begun)
-    token[0] = given[0]
-    token[t + 1] = where(given[t + 1] >= 0, given[t + 1], argmax(model.scores(h), -1).cast("int32"))
-    return Generating(compile(token, bounds=sizes, backend=backend, progress=False), t, T)
 
 
 def has_slots(config: Config) -> bool:

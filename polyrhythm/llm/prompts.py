@@ -50,14 +50,14 @@ class Reader:
                 raise PromptError("a list of batches of prompts", fix="give one batch at a time")
             return rows[0]
         if isinstance(prompt, str):
-            prompt = self.needed_tokenizer().encode(prompt).ids
+            prompt = self.encoded(prompt, True)
             prompt = prompt if len(prompt) or self.begin is None else [self.begin]
         try:
             tokens = np.asarray(prompt)
         except ValueError:  # lists of different lengths within each other
             raise _no_prompt() from None
         if not tokens.size:
-            raise PromptError("an empty prompt, and the model has no token to begin with", fix="give a token at least")
+            raise PromptError("an empty prompt", fix="give a token at least")
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
             raise _no_prompt()
         outside = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
@@ -67,6 +67,17 @@ class Reader:
                 fix="give the tokens of the model's own tokenizer",
             )
         return tokens.astype(np.int32)
+
+    def encoded(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of a text, perhaps with those that the tokenizer begins a text with."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # half of a surrogate pair
+            raise PromptError(
+                f"a text with {text[error.start : error.end]!r}, which is no character",
+                fix='decode it with errors="replace"',
+            ) from None
+        return list(self.needed_tokenizer().encode(text, add_special_tokens=special).ids)
 
     def needed_tokenizer(self) -> Any:
         """The tokenizer, which must be there."""

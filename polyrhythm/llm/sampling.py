@@ -7,7 +7,7 @@ the numbers are inputs, so that other numbers need no other program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypedDict, Unpack
@@ -160,7 +160,7 @@ def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -
         biased=bool(options.get("logit_bias")),
         ends=len(stops),
         logprobs=_alternatives(options, vocabulary),
-        processors=tuple(options.get("processors") or ()),
+        processors=_processors(options.get("processors") or ()),
         constrained=options.get("json_schema") is not None,
     )
     inputs |= {"repetition_penalty": repetition} if choice.repetition else {}
@@ -169,7 +169,7 @@ def sampling(vocabulary: int, ends: Sequence[int], **options: Unpack[Options]) -
     inputs |= {"ends": np.array(stops, np.int32)} if stops else {}
     n = whole(options.get("n", 1), 1, f"{options.get('n')!r} samples", "give n=1 or more, an integer")
     seed = options.get("seed", 0)
-    seed = integer(seed, f"a seed of {seed!r}", "give an integer")
+    seed = integer(seed, f"a seed of {seed!r}", "give an integer from -2**63 to 2**64 - 1")
     found = Sampling(choice, inputs, stops, _strings(options.get("stop")), n, seed, options.get("json_schema"))
     return _searched(found, options)
 
@@ -262,7 +262,10 @@ def _real(options: Mapping[str, Any], key: str, default: float, low: float, high
 
 def _ends(ends: Sequence[int], vocabulary: int, options: Mapping[str, Any]) -> tuple[int, ...]:
     """The tokens that end a text: those of the model, unless they are ignored, and those of the call."""
-    given = options.get("stop_token_ids") or ()
+    given = options.get("stop_token_ids")
+    given = () if given is None else given
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise PromptError(f"stop tokens {given!r}", fix="give a list of integers")
     own = [whole(token, 0, f"a stop token {token!r}", f"give integers from 0 to {vocabulary - 1}") for token in given]
     if any(token >= vocabulary for token in own):
         raise PromptError(f"a stop token {max(own)}", fix=f"give integers from 0 to {vocabulary - 1}")
@@ -277,7 +280,9 @@ def _alternatives(options: Mapping[str, Any], vocabulary: int) -> int | None:
     return min(number, vocabulary)
 
 
-def _bias(given: Mapping[int, float], vocabulary: int) -> np.ndarray:
+def _bias(given: Any, vocabulary: int) -> np.ndarray:
+    if not isinstance(given, Mapping):
+        raise PromptError(f"a logit bias {given!r}", fix="give a dict from tokens to numbers")
     bias = np.zeros(vocabulary, np.float32)
     for token, value in given.items():
         number = whole(token, 0, f"a bias for the token {token!r}", "give tokens as integers")
@@ -287,6 +292,13 @@ def _bias(given: Mapping[int, float], vocabulary: int) -> np.ndarray:
             )
         bias[number] = value
     return bias
+
+
+def _processors(given: Any) -> tuple[Processor, ...]:
+    listed = (given,) if callable(given) else tuple(given) if isinstance(given, Sequence) else (given,)
+    if not all(map(callable, listed)):
+        raise PromptError(f"processors {given!r}", fix="give a list of functions of the logits, the tokens and t")
+    return listed
 
 
 def _strings(stop: Any) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.feeding import Fed, Window
 from polyrhythm.compiler.loops.ir import output_shapes
+from polyrhythm.compiler.loops.replacing import arranged, in_slots, together
 from polyrhythm.compiler.loops.units import needed_marks
 from polyrhythm.compiler.pipeline import Compiled
 from polyrhythm.errors import MissingBoundError, UnknownDimError, UnsupportedError
@@ -319,7 +320,30 @@ class Caller:
                 numbers.close()  # type: ignore[attr-defined]
                 reporter.close()
 
-        return Stream(values_of(), lambda: self.returned(kind, self.cut(run.outputs, {**known, **run.found}), known))
+        def finish() -> Any:
+            return self.returned(kind, self.cut(run.outputs, {**known, **run.found}), known)
+
+        return Stream(values_of(), finish, partial(self._replace, run))
+
+    def _replace(self, run: Any, name: str, index: Sequence[Any], values: Any) -> None:
+        """Write to what a run has stored of a tensor."""
+        places = [p for p in self.loops.places.values() if p.label == name and p.kind == "buffer"]
+        if len(places) != 1:
+            stored = sorted({p.label for p in self.loops.places.values() if p.label and p.kind == "buffer"})
+            raise UnsupportedError(
+                f"{len(places) or 'no'} tensors named {name!r} are stored",
+                fix=f"give one its own name; stored are: {', '.join(stored) or 'none'}",
+            )
+        (place,) = places
+        storage = self.compiled.storage[place.name]
+        rank = len(storage.slots) + len(place.type.shape)
+        entries = [*index, *(slice(None),) * (rank - len(index))]
+        where, own = in_slots(storage, *together(entries, np.asarray(values, place.type.dtype)))
+        if self.library == "jax":
+            run.replace(self.backend.program, place.name, where, own)
+        else:
+            slots = tuple(slice(None) if entry is None else entry for entry in where)
+            run.kept()[place.name][slots] = given(self.library, arranged(where, own), place.type.dtype)
 
     def start(
         self,

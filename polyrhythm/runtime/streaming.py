@@ -17,6 +17,7 @@ from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram
 from polyrhythm.compiler.loops.units import Marks, frontier, frontier_marks, needed, stops, units
+from polyrhythm.errors import UnsupportedError
 from polyrhythm.runtime.feeding import Items
 
 Positions = Iterator[tuple[int, int]]
@@ -42,8 +43,10 @@ class Stream:
     6.0
     """
 
-    def __init__(self, steps: Iterator[Any], finish: Callable[[], Any]) -> None:
-        self._steps, self._finish = steps, finish
+    def __init__(
+        self, steps: Iterator[Any], finish: Callable[[], Any], replace: Callable[[str, Any, Any], None] | None = None
+    ) -> None:
+        self._steps, self._finish, self._replace = steps, finish, replace
         self._done = False
         self._result: Any = None
 
@@ -65,6 +68,30 @@ class Stream:
         while not self._done:
             next(self, None)
         return self._result
+
+    def replace(self, name: str, index: Sequence[Any], values: Any) -> None:
+        """Replace stored values of a tensor by some that were computed elsewhere; the steps that follow read those.
+
+        The tensor must be stored (see `program.memory`) and have been given a name. The index has an entry for each
+        of its dims, then perhaps for its axes: an integer, a slice, or an array of integers. Steps are those of the
+        tensor, whatever part of them is stored; which are still stored is the caller's to know.
+
+        >>> import numpy as np
+        >>> import polyrhythm as pr
+        >>> t, T = pr.dim("t")
+        >>> x = pr.input("x", (), (t,))
+        >>> y = x * 1.0
+        >>> y.name = "y"
+        >>> stream = pr.compile(y[pr.max(0, t - 2) : t + 1].sum(0), backend="numpy").stream(over=t, x=[1.0] * 5)
+        >>> float(next(stream)), float(next(stream))
+        (1.0, 2.0)
+        >>> stream.replace("y", [np.array([0, 1])], np.array([10.0, 20.0]))
+        >>> float(next(stream))
+        31.0
+        """
+        if self._replace is None:
+            raise UnsupportedError("this stream has no stored values", fix="stream a compiled program")
+        self._replace(name, index, values)
 
     def close(self) -> None:
         """End the run here. Iterators that feed it are not asked again."""

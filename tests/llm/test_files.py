@@ -221,6 +221,7 @@ def test_text_needs_a_tokenizer(folder: Path) -> None:
         ([1, [2, 3]], {}, "neither text nor a list of tokens"),
         (["a", 5], {}, "neither text nor a list of tokens"),
         ([True], {}, "neither text nor a list of tokens"),
+        ("a\ud800", {}, "which is no character"),
     ],
 )
 def test_prompts_that_cannot_be_gone_on_from(folder: Path, prompts: Any, options: dict[str, Any], message: str) -> None:

@@ -12,6 +12,8 @@ import transformers
 
 import polyrhythm as pr
 from polyrhythm import llm
+from polyrhythm.errors import UnsupportedError
+from polyrhythm.llm.patterns import Coded, attend
 from polyrhythm.llm.sampling import Choice, chosen, sampling
 from tests.llm.references import PROMPTS, Reference
 
@@ -208,6 +210,51 @@ def test_vectors_are_means_of_the_last_hidden_states(tmp_path: Path, family: str
         mean = states.mean(0)
         np.testing.assert_allclose(model.embed(row), mean / np.linalg.norm(mean), atol=1e-4)
     assert model.embed([[1, 2, 3], [4]]).shape == (2, model.config.width)
+
+
+def test_keys_and_values_in_eight_bits(tmp_path: Path) -> None:
+    """The plan shows it, and a text is that of the same rounding by hand."""
+    folder = llm.write_random(tmp_path, eos_token_id=None)
+    model, coded = (llm.load(folder, kv_dtype=kind) for kind in (None, "int8"))
+    lines = [line.split() for line in str(coded.generating().program.memory).splitlines()]
+    stored = {name: shape for what, name, shape, *_ in lines if what == "buffer" and "_cache" in name}
+    assert {"k_cache", "v_cache", "k_cache_scales", "v_cache_scales"} <= stored.keys()
+    for name, shape in stored.items():
+        assert shape.split("[")[0] == ("float16" if "scales" in name else "int8")
+    text = np.random.default_rng(0).integers(0, 256, 60).tolist()
+    assert coded.perplexity(text) == pytest.approx(model.perplexity(text), rel=0.02)
+    assert coded.perplexity(text) != model.perplexity(text)
+    assert len(coded.generate([text[:20], text[:3]], 5)[1].tokens) == 5
+    mamba = llm.write_random(tmp_path / "mamba", "mamba")
+    with pytest.raises(UnsupportedError, match="which stores no keys and values"):
+        llm.load(mamba, kv_dtype="int8")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("group", [1, 2])
+def test_attention_over_codes_is_that_of_the_rounded_vectors(backend: str, group: int) -> None:
+    rng, heads, size, steps = np.random.default_rng(0), 2, 8, 7
+    q = rng.normal(size=(steps, heads, group, size)).astype("float32")
+    k, v = (rng.normal(size=(steps, heads, size)).astype("float32") * 10.0 ** rng.integers(-2, 3) for _ in "kv")
+    k[3, 1] = 0
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        scale = (np.abs(x).max(-1, keepdims=True) / 127).astype("float16").astype("float32")
+        return np.clip(np.floor(x / np.where(scale > 0, scale, 1) + 0.5), -127, 127) * scale
+
+    t, _ = pr.dim("t")
+    queries = pr.input("q", (heads, group, size), (t,))
+    keys, values = (pr.input(name, (heads, size), (t,)) for name in "kv")
+    found = attend(queries, Coded.of(keys), Coded.of(values), t, llm.window(4))
+    given: Any = {"q": q, "k": k, "v": v}
+    wanted: Any = np.zeros((steps, heads, group, size))
+    for n in range(steps):
+        own, seen = rounded(k)[max(0, n - 3) : n + 1], rounded(v)[max(0, n - 3) : n + 1]
+        scores = np.einsum("hgd,shd->hgs", q[n], own) * size**-0.5
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted[n] = np.einsum("hgs,shd->hgd", shares / shares.sum(-1, keepdims=True), seen)
+    np.testing.assert_allclose(pr.compile(found, backend=backend)(**given), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(pr.evaluate(found, **given), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_keys_and_values_in_half_the_bytes(tmp_path: Path) -> None:

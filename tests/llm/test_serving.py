@@ -97,6 +97,8 @@ def test_samples_by_their_seed(client: TestClient, model: llm.Model) -> None:
         ("chat/completions", {**HELLO, "n": 99}, "more than 16"),
         ("chat/completions", {**HELLO, "stream": "yes"}, "stream must be"),
         ("chat/completions", {**HELLO, "logit_bias": [1]}, "logit_bias must be"),
+        ("chat/completions", b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "which is no character"),
+        ("completions", b'{"prompt": "\\udc00"}', "which is no character"),
         ("completions", {}, "a prompt is needed"),
         ("completions", {"prompt": []}, "an empty prompt"),
         ("completions", {"prompt": {"a": 1}}, "a mapping"),

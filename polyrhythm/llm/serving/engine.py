@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.serving.requests import Busy, Request
 from polyrhythm.llm.serving.slots import Slots
@@ -25,7 +26,7 @@ CONTEXT = 512
 """The longest text that runs in a slot, prompt included: what is stored for each slot grows with it."""
 
 LONG = 64
-"""A prompt of more tokens that nobody waits behind is read all at once, by a program of its own."""
+"""A prompt of more tokens that nobody waits behind, and that slots cannot read in chunks yet, runs by itself."""
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Counts:
     rejected: int = 0
     failed: int = 0
     prompt_tokens: int = 0
+    reused_tokens: int = 0
     completion_tokens: int = 0
     batches: int = 0
     steps: int = 0
@@ -112,16 +114,34 @@ class Engine:
         return [] if self.slots is None else self.slots.requests
 
     def _fill(self) -> None:
-        """Let requests from the front of the queue into free slots; one that is not for slots waits until all end."""
+        """Let requests from the front of the queue into free slots; one that is not for slots waits until all end.
+
+        One with wrong options is told so at once: nobody waits for it.
+        """
         while self._queue and self.slots is not None:
-            if self._queue[0].late():
-                self._dropped(self._queue.popleft())
+            if self._dropped(self._queue[0]) or self._wrong(self._queue[0]):
+                self._queue.popleft()
                 continue
-            alone = len(self._queue) == 1 and not self.slots.requests and len(self._queue[0].tokens) > LONG
-            if not alone and self.slots.takes(self._queue[0]) and self.slots.begin(self._queue[0]):
-                self.counts.prompt_tokens += len(self._queue.popleft().tokens)
+            first = self._queue[0]
+            alone = len(self._queue) == 1 and not self.slots.requests and len(first.tokens) > LONG
+            alone = alone and not self.slots.reads(first)
+            if not alone and self.slots.takes(first) and self.slots.begin(first):
+                self._queue.popleft()
+                self.counts.prompt_tokens += len(first.tokens)
+                self.counts.reused_tokens += first.reused
             else:
                 return
+
+    def _wrong(self, request: Request) -> bool:
+        """Whether the options of a request make no sense, which it hears."""
+        assert self.slots is not None
+        try:
+            self.slots.how(request)
+        except PromptError as error:
+            self.counts.failed += 1
+            request.deliver(error)
+            return True
+        return False
 
     def _advance(self) -> None:
         """One step of the slots."""

@@ -31,6 +31,7 @@ class Request:
     work: Callable[[Model], Any] | None = None
     begun: float = field(default_factory=time.monotonic)
     sampling: Sampling | None = None
+    reused: int = 0  # tokens of the prompt that were not read again
 
     @property
     def batched(self) -> bool:

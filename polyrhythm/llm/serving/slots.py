@@ -1,29 +1,35 @@
 """Continuous batching: texts that begin and end at steps of their own, in the slots of one program that goes on.
 
-The program is `programs.slotted`: a recurrence over steps in which a slot is a row of every value. The host gives it a
-token for each slot and step, of a prompt while there is one, and says where a text begins; what earlier texts left in
-a slot is not seen, and positions count from where a text began, so a text gets the tokens that it gets alone. A prompt
-enters one token a step. What is stored of the past is a ring of `context` steps, whatever the number of texts that
-went through.
+The host gives the program (`programs.slotted`) a token for each slot and step, of a prompt while there is one, and says
+where a text begins; what earlier texts left in a slot is not seen, and positions count from where a text began, so a
+text gets the tokens that it gets alone. What is stored of the past is a ring of `context` steps, whatever the number of
+texts that went through.
+
+A short prompt enters its slot one token a step. A longer one is read in chunks by a program of its own, one chunk
+between two steps, so that texts beside it go on; what that stores is then written to where the slot stores it. What
+was read is kept for a while: a prompt that begins like an earlier one is read from where they differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.model import Model
-from polyrhythm.llm.programs import Generating, has_slots, slotted
+from polyrhythm.llm.programs import Generating, has_slots
 from polyrhythm.llm.sampling import Sampling, sampling
+from polyrhythm.llm.serving.programs import Layers, Reading, reading, slotted
 from polyrhythm.llm.serving.requests import Request
 from polyrhythm.llm.writing import Piece, Row
 
 STEPS = 4096
 """A stream of the program has so many steps; the next text begins another when it has too few left."""
+
+SHORT, CHUNK = 16, 64
+"""Prompts of at most so many tokens enter by steps; of longer ones so many are read between two steps."""
 
 
 @dataclass
@@ -33,6 +39,12 @@ class _Text:
     request: Request
     row: Row
     length: int = 0
+    read: Layers | None = None  # what layers store of the prompt, as far as it was read; None if it enters by steps
+
+    @property
+    def waits(self) -> bool:
+        """Whether the prompt is still read."""
+        return self.read is not None and self.length < len(self.request.tokens) - 1
 
 
 class Slots:
@@ -40,9 +52,12 @@ class Slots:
 
     def __init__(self, model: Model, count: int, context: int) -> None:
         self.model, self.count, self.context = model, count, context
-        self.known = context > 0 and model.pattern is None and has_slots(model.config)
+        coded = model.config.kv_dtype == np.dtype("int8")
+        self.known = context > 0 and model.pattern is None and has_slots(model.config) and not coded
+        self.prefixes = Prefixes()
         self._texts: list[_Text | None] = [None] * count
         self._program: Generating | None = None
+        self._reading: Reading | None = None
         self._stream: Any = None
         self._step = 0
 
@@ -55,33 +70,39 @@ class Slots:
         """Whether a request is for slots: greedy, without options that look at other tokens, and not too long."""
         if not self.known or request.work is not None:
             return False
-        how = self._how(request)
-        if how is None or how.n > 1 or not replace(how, stop=()).plain:
+        how = self.how(request)
+        if how.n > 1 or how.num_beams > 1 or how.draft_model is not None or not replace(how, stop=()).plain:
             return False
         return len(request.tokens) + request.max_new_tokens <= min(self.context, STEPS)
 
     def begin(self, request: Request) -> bool:
         """Put a request into a slot; False if none is free, or the stream has too few steps left."""
-        if not self.requests and self._step:
+        if not self.requests and len(request.tokens) + request.max_new_tokens > STEPS - self._step:
             self._ended()
         left = STEPS - self._step
         free = next((n for n, text in enumerate(self._texts) if text is None), None)
         if free is None or len(request.tokens) + request.max_new_tokens > left:
             return False
-        how = self._how(request)
-        assert how is not None, "it was taken"
+        how = self.how(request)
         row = Row(self.model.tokenizer, request.tokens, request.max_new_tokens, how.ends, how.stop)
-        self._texts[free] = _Text(request, row)
+        self._texts[free] = text = _Text(request, row)
+        if self.reads(request):
+            if self._reading is None:
+                self._reading = reading(self.model.config, self.context, self.model.backend)
+            text.read = self.prefixes.longest(request.tokens[:-1]) or self._reading.nothing()
+            text.length = _length(text.read)
+            request.reused = text.length
         return True
 
-    def _how(self, request: Request) -> Sampling | None:
-        """The options of a request, read once; None if they are wrong, which whoever asked is told when it is run."""
+    def reads(self, request: Request) -> bool:
+        """Whether a prompt is read in chunks. What it stores is written to steps that the stream has had."""
+        return SHORT < len(request.tokens) <= self._step + 1
+
+    def how(self, request: Request) -> Sampling:
+        """The options of a request, read once; `PromptError` if they are wrong."""
         if request.sampling is None:
             options: Any = dict(request.options)
-            try:
-                request.sampling = sampling(self.model.config.vocabulary, self.model.config.ends, **options)
-            except PromptError:
-                return None
+            request.sampling = sampling(self.model.config.vocabulary, self.model.config.ends, **options)
         return request.sampling
 
     def drop(self, request: Request) -> None:
@@ -94,28 +115,60 @@ class Slots:
         self._ended()
 
     def step(self) -> list[tuple[Request, Piece]]:
-        """One step of all slots: the new token of each text whose prompt has been read."""
+        """A chunk of a prompt, if one is to be read, and one step of the slots: the new token of each text there."""
+        self._read()
+        if all(text is None or text.waits for text in self._texts):
+            return []
         if self._stream is None:
             self._stream = self._begun()
         tokens = np.asarray(next(self._stream))
-        self._step += 1
         pieces = []
         for number, text in enumerate(self._texts):
-            if text is None:
+            if text is None or text.waits:
                 continue
             text.length += 1
+            if text.read is not None:
+                self._write(number, text.read)
+                text.read = None
             if text.length > len(text.request.tokens):
                 piece = text.row.add(int(tokens[number]))
                 pieces.append((text.request, piece))
                 if piece.finish_reason is not None:
                     self._texts[number] = None
+        self._step += 1
         return pieces
+
+    def _read(self) -> None:
+        """The next chunk of the prompt that is nearest to its end."""
+        waiting = [text for text in self._texts if text is not None and text.waits]
+        if not waiting:
+            return
+        text = min(waiting, key=lambda text: len(text.request.tokens) - text.length)
+        tokens = text.request.tokens[:-1]
+        assert self._reading is not None
+        assert text.read is not None
+        text.read = self._reading(tokens[: text.length + CHUNK], text.read, self.model.weights)
+        text.length = _length(text.read)
+        if not text.waits:
+            self.prefixes.keep(tokens, text.read)
+
+    def _write(self, slot: int, read: Layers) -> None:
+        """Let a slot have read the tokens of a prompt before this step."""
+        length = _length(read)
+        room = 1 << (length - 1).bit_length()
+        if room > min(self._step, self.context):
+            room = length
+        # Steps before the text are not seen, so it does no harm to write there too: lengths are then few.
+        steps = np.arange(self._step - room, self._step)
+        for name, own in read.items():
+            padded = np.pad(own, ((0, 0), (room - length, 0), (0, 0), (0, 0)))
+            self._stream.replace(name, [slice(None), steps, slot], padded)
 
     def _begun(self) -> Any:
         if self._program is None:
             self._program = slotted(self.model.config, self.count, self.context, self.model.backend)
         program, weights = self._program, self.model.weights
-        inputs: dict[str, Any] = {"given": self._given(), "begin": self._begin()}
+        inputs: dict[str, Any] = {"given": self._given(), "read": self._known()}
         steps = program.program.stream(
             over=program.t, library="numpy", bounds={program.given: STEPS}, **inputs, **weights
         )
@@ -131,11 +184,48 @@ class Slots:
         while True:
             row = np.zeros(self.count, np.int32)
             for number, text in enumerate(self._texts):
-                if text is not None:
+                if text is not None and not text.waits:
                     prompt = text.request.tokens
                     row[number] = prompt[text.length] if text.length < len(prompt) else -1
             yield row
 
-    def _begin(self) -> Iterator[np.ndarray]:
+    def _known(self) -> Iterator[np.ndarray]:
+        """How many tokens of a text are there where it begins; -1 where it goes on."""
         while True:
-            yield np.array([text is None or text.length == 0 for text in self._texts])
+            row = np.zeros(self.count, np.int32)
+            for number, text in enumerate(self._texts):
+                if text is not None and not text.waits and (text.length or text.read):
+                    row[number] = text.length if text.read else -1
+            yield row
+
+
+@dataclass
+class Prefixes:
+    """What layers stored of prompts that were read lately, `most` bytes of it."""
+
+    most: int = 128 << 20
+    _kept: dict[tuple[int, ...], Layers] = field(default_factory=dict)
+
+    def longest(self, tokens: Sequence[int]) -> Layers | None:
+        """What is known of the beginning of a text."""
+        found, length = None, SHORT
+        for own in self._kept:
+            same = np.flatnonzero(np.array(own[: len(tokens)]) != np.array(tokens[: len(own)]))
+            shared = int(same[0]) if same.size else min(len(own), len(tokens))
+            if shared > length:
+                found, length = own, shared
+        if found is None:
+            return None
+        self._kept[found] = self._kept.pop(found)  # used last
+        return {name: array[:, :length] for name, array in self._kept[found].items()}
+
+    def keep(self, tokens: Sequence[int], read: Layers) -> None:
+        """Keep what was read; what was not used for the longest time is dropped."""
+        self._kept.pop(tuple(tokens), None)
+        self._kept[tuple(tokens)] = read
+        while sum(array.nbytes for own in self._kept.values() for array in own.values()) > self.most:
+            del self._kept[next(iter(self._kept))]
+
+
+def _length(read: Layers) -> int:
+    return next(iter(read.values())).shape[1]

@@ -26,6 +26,7 @@ from polyrhythm.compiler.backends.jax.run.growing import begin_at, items_of, res
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
 from polyrhythm.compiler.backends.jax.run.mesh import spread
 from polyrhythm.compiler.backends.jax.run.placing import aligned_zeros, capacity, cut, padded, precision, stacked
+from polyrhythm.compiler.backends.jax.run.replacing import replaced, share
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
 from polyrhythm.compiler.backends.python.emit import START, Begin, Position
@@ -33,6 +34,7 @@ from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.feeding import Fed
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram
 from polyrhythm.compiler.loops.liveness import live_before
+from polyrhythm.compiler.loops.replacing import Index
 from polyrhythm.compiler.loops.units import Unit, units
 
 if TYPE_CHECKING:
@@ -116,6 +118,15 @@ class SteppedRun:
             whole: self.state[whole] if names == [whole] else stacked([self.state[n] for n in names])
             for whole, names in parts.items()
         }
+
+    def replace(self, program: LoopProgram, name: str, index: Index, values: np.ndarray) -> None:
+        """Write to a place, or to its slots that are arrays of their own."""
+        parts = [part for part in self.state if self.wholes.get(part, part) == name]
+        shares = {part: share(program.places[part], index, values) for part in parts}
+        with precision(self.wide):
+            arrays = {part: self.state[part] for part in parts}
+            own = next(index for index, _ in shares.values())
+            self.state |= replaced(arrays, own, {part: values for part, (_, values) in shares.items()})
 
     def feed(self, name: str, step: int, items: np.ndarray) -> None:
         """Write consecutive steps of an input."""
