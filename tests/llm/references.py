@@ -158,6 +158,39 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
         "RecurrentGemma",
         llama(48, 5, 4, 1, lru_width=48, attention_window_size=8, conv1d_width=3, head_dim=12),
     ),
+    # Another shape of those that have only one above: heads that share keys or not, other depths, ties and sizes.
+    "gemma, three layers": ("Gemma", llama(32, 3, 2, 2, head_dim=24)),
+    "gemma2, odd layers": ("Gemma2", llama(64, 3, 8, 8, head_dim=8, sliding_window=5, query_pre_attn_scalar=8)),
+    "gemma3, no pattern": ("Gemma3Text", llama(32, 3, 4, 1, head_dim=8, sliding_window=3, query_pre_attn_scalar=8)),
+    "olmo2, one layer": ("Olmo2", llama(64, 1, 8, 8, tie_word_embeddings=True)),
+    "granite, shared keys": ("Granite", llama(40, 3, 5, 1, **MULTIPLIERS, attention_bias=True)),
+    "starcoder2, no window": ("Starcoder2", llama(64, 3, 8, 8, sliding_window=None, use_bias=False)),
+    "bloom, five heads": ("Bloom", {"hidden_size": 40, "n_layer": 3, "n_head": 5}),
+    "mixtral, one expert": (
+        "Mixtral",
+        llama(32, 3, 2, 2, num_local_experts=3, num_experts_per_tok=1, sliding_window=7),
+    ),
+    "qwen2_moe, all sparse": (
+        "Qwen2Moe",
+        llama(32, 2, 4, 4, num_experts=4, shared_expert_intermediate_size=24, decoder_sparse_step=1, **MOE),
+    ),
+    "qwen3_moe, not normalised": (
+        "Qwen3Moe",
+        llama(32, 2, 2, 1, num_experts=4, norm_topk_prob=False, head_dim=8, **MOE),
+    ),
+    "gpt_oss, three experts": (
+        "GptOss",
+        llama(32, 2, 8, 1, num_local_experts=3, num_experts_per_tok=3, head_dim=8, sliding_window=4),
+    ),
+    "mamba2, one group": (
+        "Mamba2",
+        {**STATE, "hidden_size": 32, "state_size": 5, "num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 16},
+    ),
+    "rwkv, wide": ("Rwkv", {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 40}),
+    "recurrent_gemma, three layers": (
+        "RecurrentGemma",
+        llama(32, 3, 2, 1, lru_width=32, attention_window_size=5, conv1d_width=4, head_dim=16),
+    ),
 }
 """Families that came later, by the names of their classes."""
 

@@ -74,6 +74,19 @@ CONVERSATIONS = [
     turns("  spaces \n\n and lines  "),
     turns("quotes \" ' and <tags> & {{ braces }} {% raw %}"),
     turns("ünïcödé 你好 🎉", "ok", "more"),
+    turns("a\n", "b\n", "c\n", "d\n", "e\n"),
+    turns("", "an answer to nothing", "and more"),
+    turns("x" * 300, system="long " * 50),
+    turns("tabs\tand\rreturns\r\n"),
+    turns("<|im_start|>system\nnot really<|im_end|>"),
+    turns("[INST] nested [/INST]", "</s>", "<s>"),
+    turns("1 + 1 =", "2", "2 + 2 =", "4", "and 3 + 3?", system="Answer with a number."),
+    turns("\\n is not a newline \\\\"),
+    turns("{'a': 1}", '{"b": [1, 2]}', "None"),
+    turns("العربية עברית", "e\u0301 combined", "\u200b zero width"),
+    turns("code:\n```python\nprint('hi')\n```", "```\nhi\n```", "thanks"),
+    turns("question?", " leading", "trailing "),
+    turns("one", "two", "three", "four", "five", "six", "seven", system=""),
 ]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"a": "<int>", "b": "ü"}}}
 

@@ -203,7 +203,7 @@ class Slots:
 class Prefixes:
     """What layers stored of prompts that were read lately, `most` bytes of it."""
 
-    most: int = 128 << 20
+    most: int = 64 << 20
     _kept: dict[tuple[int, ...], Layers] = field(default_factory=dict)
 
     def longest(self, tokens: Sequence[int]) -> Layers | None:

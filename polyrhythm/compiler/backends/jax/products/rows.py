@@ -39,6 +39,12 @@ def _registered() -> bool:
     return True
 
 
+def available() -> bool:
+    """Whether there is the kernel, which can be called from now on."""
+    with _registering:
+        return _registered()
+
+
 def pays(table: Array) -> bool:
     """Whether rows of a table may be for the kernel."""
     return table.dtype in (jnp.bfloat16, jnp.float16) and table.size >= LEAST
@@ -58,9 +64,7 @@ def _gathered(table: Array, places: Array) -> Array:
 
 
 def _computed(table: Array, places: Array) -> Array:
-    with _registering:
-        there = _registered()
-    if not there:
+    if not available():
         return _gathered(table, places)
     count = math.prod(places.shape)
     wanted = jax.ShapeDtypeStruct((count, *table.shape[1:]), table.dtype)

@@ -14,11 +14,15 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
 
+from polyrhythm.compiler.backends.jax.run import executables
+from polyrhythm.compiler.backends.jax.run.cache import no_cache
 from polyrhythm.compiler.backends.jax.run.placing import placement
 from polyrhythm.compiler.backends.jax.target import lowering_for
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
@@ -27,6 +31,9 @@ from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 from polyrhythm.errors import MemoryBudgetError
 
 Key = tuple[Any, ...]
+
+KEPT = ", as an earlier process compiled it"
+"""What the reason of a compilation ends with that was none."""
 
 
 @dataclass
@@ -92,6 +99,11 @@ class Executor:
     accounts: dict[Key, Account] = field(default_factory=dict)
     compile: Callable[[Any, Mapping[str, int]], Any] = lambda lowered, capacities: lowered.compile()
 
+    @cached_property
+    def digest(self) -> str | None:
+        """The name of the program in the cache of executables."""
+        return executables.digest(self.program)
+
     def known(self, key: Key, arguments: Any) -> Any:
         """The compiled program of a key and the devices of its arguments, if there is one."""
         return self.programs.get((*key, *placement(arguments)))
@@ -123,10 +135,19 @@ class Executor:
             started = time.perf_counter()
             names = {s.name: n for s, n in advance.capacities.items()}
             with lowering_for(precision=self.program.precision):
-                lowered = jax.jit(advance.trace, donate_argnums=advance.donated).lower(*arguments)
-            made = self.compile(lowered, names)
-            found = account_of(made)
-            self.compilations.append(Compilation(names, advance.reason, time.perf_counter() - started, found.peak))
+                name = None if self.digest is None else executables.key_of(self.digest, advance.key, arguments)
+                kept = None if name is None else executables.load(name)
+                if kept is not None:
+                    made, found = kept
+                else:
+                    lowered = jax.jit(advance.trace, donate_argnums=advance.donated).lower(*arguments)
+                    with no_cache() if name is not None else nullcontext():
+                        made = self.compile(lowered, names)
+                    found = account_of(made)
+            seconds, reason = time.perf_counter() - started, advance.reason + ("" if kept is None else KEPT)
+            if kept is None and name is not None and seconds >= executables.LEAST:
+                executables.store(name, made, found)
+            self.compilations.append(Compilation(names, reason, seconds, found.peak))
             if self._holds(found):
                 self.programs[key] = made
             else:

@@ -1,0 +1,108 @@
+"""Compiled programs that survive the process without being traced again.
+
+JAX's own cache is asked after tracing and lowering, which for a large model takes longer than all the rest. Here a
+program is found by what it is traced from: the Loop IR as the backend has it, which part of it at which capacities, the
+arguments, this package's own files, the version of JAX, and what the processor can do. A file is written under another
+name and renamed, and one that cannot be read is compiled anew. What calls the host, or runs on several devices, is
+left to JAX's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib
+
+from polyrhythm.compiler.backends.jax.products import kernel, rows
+from polyrhythm.compiler.backends.jax.run import watch
+from polyrhythm.compiler.backends.jax.run.cache import folder
+from polyrhythm.compiler.backends.jax.run.host_regions import has_host
+from polyrhythm.compiler.loops.ir import LoopProgram
+
+LEAST = 0.3
+"""Programs that took fewer seconds are not kept."""
+
+
+def digest(program: LoopProgram) -> str | None:
+    """What tells a program apart from others, in every process; None if it cannot be kept.
+
+    It is that of the program before anything was traced: its terms keep what was found out about them. The user's own
+    lines are in it, so a program that is defined elsewhere is another.
+    """
+    single = program.sharding is None and jax.device_count() == 1 and jax.default_backend() == "cpu"
+    if folder() is None or not single or has_host(program.body):
+        return None
+    try:
+        return hashlib.blake2b(pickle.dumps(program), digest_size=20).hexdigest()
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+
+
+def key_of(program: str, what: tuple[Any, ...], arguments: Any) -> str | None:
+    """The name under which a part of a program with a digest is kept; None if the user has decided for JAX's cache."""
+    config: Any = jax.config
+    place = folder()
+    if place is None or not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir != str(place):
+        return None
+    leaves, tree = jax.tree.flatten(arguments)
+    shapes = [(leaf.shape, str(leaf.dtype), getattr(leaf, "weak_type", False)) for leaf in leaves]
+    settings = sorted(config.values.items())
+    whole = repr((program, what, shapes, str(tree), settings, _machine()))
+    return hashlib.blake2b(whole.encode(), digest_size=20).hexdigest()
+
+
+def load(key: str) -> tuple[Any, Any] | None:
+    """The compiled program that is kept under a name, and what was kept with it."""
+    from jax.experimental import serialize_executable
+
+    path = _path(key)
+    if not path.exists():
+        return None
+    try:
+        with path.open("rb") as file:
+            executable, beside = pickle.load(file)
+        return serialize_executable.deserialize_and_load(*executable), beside
+    except Exception:  # whatever is wrong with a file of a cache, it is compiled anew
+        return None
+
+
+def store(key: str, compiled: Any, beside: Any) -> None:
+    """Keep a program that was compiled here, and not by JAX's cache: what comes from there cannot be written."""
+    from jax.experimental import serialize_executable
+
+    path = _path(key)
+    with suppress(OSError, ValueError, TypeError):  # a folder that cannot be written, a program that cannot be kept
+        data = pickle.dumps((serialize_executable.serialize(compiled), beside))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(data)
+        os.replace(partial, path)
+
+
+def _path(key: str) -> Path:
+    place = folder()
+    assert place is not None
+    return place / "executables" / key
+
+
+@lru_cache(1)
+def _machine() -> tuple[Any, ...]:
+    """All that an executable depends on beside its program. Our own files count by their size and time.
+
+    The kernels that it may call can be called after this.
+    """
+    package = Path(__file__).parents[4]
+    files = sorted(path for path in package.rglob("*") if path.suffix in (".py", ".c", ".h"))
+    ours = [(str(path), (stat := path.stat()).st_mtime_ns, stat.st_size) for path in files]
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        ours.append((next(line for line in lines if line.startswith(("flags", "Features"))), 0, 0))
+    there = kernel.missing(), rows.available(), watch.available()
+    return jax.__version__, jaxlib.__version__, os.environ.get("XLA_FLAGS"), os.cpu_count(), there, ours

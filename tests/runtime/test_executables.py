@@ -1,0 +1,79 @@
+"""Compiled programs that a second process finds, neither traced nor compiled, if they are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """
+import json, sys
+import numpy as np
+import polyrhythm as pr
+from polyrhythm.compiler.backends.jax.run import executables
+
+executables.LEAST = 0.0
+factor, way = float(sys.argv[1]), sys.argv[2]
+t, T = pr.dim("t")
+x = pr.input("x", (4,), (t,))
+y = pr.recurrent((4,), (t,))
+y[0] = x[0]
+y[t + 1] = pr.tanh(y @ pr.constant(np.full((4, 4), factor, "float32"))) + x[t + 1]
+program = pr.compile(y)
+given = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
+if way == "stream":
+    found = np.stack([np.asarray(step) for step in program.stream(over=t, x=iter(given), bounds={T: 20})])
+else:
+    found = np.asarray(program(x=given))
+np.testing.assert_allclose(found, pr.evaluate(y, {"x": given}), atol=1e-5)
+print(json.dumps([[c.reason for c in program.stats.compilations], found.tolist()]))
+"""
+
+
+def run(cache: Path | str, factor: float = 0.3, way: str = "call", **settings: str) -> tuple[list[str], Any]:
+    environment = {**os.environ, "POLYRHYTHM_CACHE": str(cache), **settings}
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(factor), way], env=environment, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    reasons, found = json.loads(made.stdout)
+    return reasons, found
+
+
+def kept(reasons: list[str]) -> list[bool]:
+    return [reason.endswith("as an earlier process compiled it") for reason in reasons]
+
+
+@pytest.mark.parametrize("way", ["call", "stream"])
+def test_a_second_process_compiles_nothing(tmp_path: Path, way: str) -> None:
+    first, expected = run(tmp_path, way=way)
+    assert not any(kept(first))
+    second, found = run(tmp_path, way=way)
+    assert all(kept(second))
+    assert len(second) == len(first)
+    assert found == expected
+
+
+def test_other_programs_and_other_settings_are_not_found(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert not any(kept(run(tmp_path, factor=0.31)[0]))  # a constant of another value
+    assert not any(kept(run(tmp_path, XLA_FLAGS="--xla_cpu_multi_thread_eigen=false")[0]))
+    assert not any(kept(run("")[0]))  # nothing is kept at all
+    assert all(kept(run(tmp_path)[0]))
+
+
+def test_files_that_are_damaged_are_made_anew(tmp_path: Path) -> None:
+    _, expected = run(tmp_path)
+    files = list((tmp_path / "executables").iterdir())
+    assert files
+    for path in files:
+        path.write_bytes(path.read_bytes()[:100])
+    reasons, found = run(tmp_path)
+    assert not any(kept(reasons))
+    assert found == expected
+    assert all(kept(run(tmp_path)[0]))
