@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, Unpack
@@ -253,6 +254,7 @@ class Model:
         if not any(counts):
             return None
         lengths = np.array([len(row) for row in rows], np.int32)
+        self._warn_of(int(lengths.max()))
         total = max(len(row) + count for row, count in zip(rows, counts, strict=True))
         self.check_length(whole(total, 1, f"a text of {total} tokens", "ask for fewer, below 2**31 with the prompt"))
         # A run ends by its limits: room for more steps costs little.
@@ -306,6 +308,14 @@ class Model:
     def _room(self, total: int) -> int:
         """How many steps a text of so many tokens is given, so that short ones share one compiled program."""
         return max(total, LEAST_STEPS if self.config.limit is None else min(LEAST_STEPS, self.config.limit))
+
+    def _warn_of(self, length: int) -> None:
+        """Rotary positions go on beyond what a model was trained on, but it has not learnt what they mean."""
+        known, turned = self.config.positions, [kind.rotary for kind in self.config.kinds if kind.rotary is not None]
+        if length > known and self.pattern is None and any(rotary.kind != "dynamic" for rotary in turned):
+            warnings.warn(
+                f"a prompt of {length} tokens is longer than the {known} that the model was trained on", stacklevel=4
+            )
 
     def check_length(self, total: int) -> None:
         """Learnt positions end somewhere."""

@@ -252,6 +252,14 @@ def test_prompts_in_other_containers(folder: Path) -> None:
     assert tokens(np.array([[1, 2], [3, 4]])) == ([[1, 2], [3, 4]], False)
 
 
+def test_a_prompt_beyond_the_trained_positions_is_warned_of(tmp_path: Path) -> None:
+    model = llm.load(llm.write_random(tmp_path, max_position_embeddings=16), backend="numpy")
+    with pytest.warns(UserWarning, match="a prompt of 17 tokens is longer than the 16 that the model was trained on"):
+        model.generate(list(range(17)), 2)
+    model.generate(list(range(16)), 2)
+    model.attending(llm.window(4)).generate(list(range(17)), 2)  # sees no more than it was trained on
+
+
 def test_learnt_positions_end(tmp_path: Path) -> None:
     model = llm.load(llm.write_random(tmp_path, "gpt2", n_positions=16))
     with pytest.raises(ContextLengthError, match="17 tokens, but the model has 16 positions"):

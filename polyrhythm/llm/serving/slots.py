@@ -87,9 +87,7 @@ class Slots:
         row = Row(self.model.tokenizer, request.tokens, request.max_new_tokens, how.ends, how.stop)
         self._texts[free] = text = _Text(request, row)
         if self.reads(request):
-            if self._reading is None:
-                self._reading = reading(self.model.config, self.context, self.model.backend)
-            text.read = self.prefixes.longest(request.tokens[:-1]) or self._reading.nothing()
+            text.read = self.prefixes.longest(request.tokens[:-1]) or {}
             text.length = _length(text.read)
             request.reused = text.length
         return True
@@ -145,9 +143,10 @@ class Slots:
             return
         text = min(waiting, key=lambda text: len(text.request.tokens) - text.length)
         tokens = text.request.tokens[:-1]
-        assert self._reading is not None
-        assert text.read is not None
-        text.read = self._reading(tokens[: text.length + CHUNK], text.read, self.model.weights)
+        if self._reading is None:
+            self._reading = reading(self.model.config, self.context, self.model.backend)
+        past = text.read or self._reading.nothing()
+        text.read = self._reading(tokens[: text.length + CHUNK], past, self.model.weights)
         text.length = _length(text.read)
         if not text.waits:
             self.prefixes.keep(tokens, text.read)
@@ -228,4 +227,4 @@ class Prefixes:
 
 
 def _length(read: Layers) -> int:
-    return next(iter(read.values())).shape[1]
+    return next(iter(read.values())).shape[1] if read else 0

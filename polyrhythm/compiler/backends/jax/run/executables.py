@@ -23,8 +23,7 @@ import jaxlib
 from polyrhythm.compiler.backends.jax.products import kernel, rows
 from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.run.cache import folder
-from polyrhythm.compiler.backends.jax.run.host_regions import has_host
-from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 
 LEAST = 0.3
 """Programs that took fewer seconds are not kept."""
@@ -37,7 +36,7 @@ def digest(program: LoopProgram) -> str | None:
     lines are in it, so a program that is defined elsewhere is another.
     """
     single = program.sharding is None and jax.device_count() == 1 and jax.default_backend() == "cpu"
-    if folder() is None or not single or has_host(program.body):
+    if folder() is None or not single or any(block.host for block in blocks_of(program.body)):
         return None
     try:
         return hashlib.blake2b(pickle.dumps(program), digest_size=20).hexdigest()
