@@ -71,6 +71,7 @@ class Asking:
                 text += json.loads(line[6:])["choices"][0]["text"]
                 if leaves and len(times) == 3:
                     break
+        assert times, "a text without a token"
         with self.lock:
             self.tokens += len(times)
             self.gaps += np.diff(times).tolist()

@@ -248,6 +248,20 @@ def test_an_error_of_one_batch_is_told_to_it_alone(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_a_failure_inside_is_an_event_of_the_stream(model: llm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(slots: Slots) -> Any:
+        raise RuntimeError("a secret path")
+
+    with TestClient(application(model, "tiny", rows=2)) as client:
+        body = {"prompt": "ab", "max_tokens": 3, "temperature": 0, "stream": True}
+        with monkeypatch.context() as patched:
+            patched.setattr(Slots, "step", failing)
+            with client.stream("POST", "/v1/completions", json=body) as response:
+                (line,) = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+        assert json.loads(line)["error"]["message"] == "the server failed to answer"
+        assert len(events(client, "/v1/completions", body)) == 3
+
+
 def test_closing_refuses_those_that_wait(model: llm.Model) -> None:
     slow = Slow(model)
     engine = Engine(slow, rows=1, context=0)  # type: ignore[arg-type]

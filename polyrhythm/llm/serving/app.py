@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hmac
 import json
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -227,8 +228,12 @@ async def _events(run: _Run, form: _Form) -> AsyncIterator[str]:
             async for number, piece in run:
                 count += 1
                 yield _event(form.chunk(number, piece))
-        except (bodies.Refused, PolyrhythmError, Busy) as error:
-            yield _event({"error": {"message": str(error), "type": "server_error", "param": None, "code": None}})
+        except Exception as error:  # whatever it is, who waits for the stream hears of it in the stream
+            known = isinstance(error, (bodies.Refused, PolyrhythmError, Busy))
+            if not known:
+                logging.getLogger(__name__).exception("a request failed")
+            message = str(error) if known else "the server failed to answer"
+            yield _event({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
             return
         if form.asked.usage:
             yield _event(form.closing(count))
