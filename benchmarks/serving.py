@@ -186,6 +186,7 @@ def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int
     generated = time.perf_counter() - began
     different = [number for number in stay if not many.texts[number] == one.texts[number] == texts[number]]
     rates = many.tokens / seconds, one.tokens / alone, one.tokens / generated
+    kept = int(re.search(r"prefix_bytes (\d+)", metrics)[1])  # type: ignore[index]
     fields = {
         "model": path.stem,
         "requests": f"{requests}, {clients} at a time, {rows} slots",
@@ -205,6 +206,7 @@ def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int
         "ms to the first token, median / p99": f"{_ms(many.firsts, 0.5)} / {_ms(many.firsts, 0.99)}",
         "ms to the first token of a lone request, median": _ms(one.firsts, 0.5),
         "MB before / after": f"{before:.0f} / {after:.0f}",
+        "MB of prompts that are kept": round(kept / 1e6),
         "cores, for the server and those who ask": len(os.sched_getaffinity(0)),
     }
     if different:
@@ -239,7 +241,7 @@ def main() -> None:
     kept_apart.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=1))
     made = [json.loads(path.read_text()) for path in sorted(OUT.glob("serving_*.json"), reverse=True)]
-    rows = [{"": key, **{one["model"]: str(one[key]) for one in made}} for key in made[0] if key != "model"]
+    rows = [{"": key, **{one["model"]: str(one.get(key, "")) for one in made}} for key in made[0] if key != "model"]
     command = "python -m benchmarks.serving` and with `--real"
     target = OUT / "serving.json"
     target.write_text(json.dumps({"command": command, "results": rows}, indent=1) + "\n", encoding="utf-8")

@@ -89,7 +89,9 @@ class _Server:
         """What Prometheus reads."""
         counts = vars(self.engine.counts)
         lines = [f"# TYPE polyrhythm_{name}_total counter\npolyrhythm_{name}_total {n}" for name, n in counts.items()]
-        for name, value in (("queued", self.engine.queued), ("running", self.engine.running)):
+        prefixes = 0 if self.engine.slots is None else self.engine.slots.prefixes.nbytes
+        gauges = {"queued": self.engine.queued, "running": self.engine.running, "prefix_bytes": prefixes}
+        for name, value in gauges.items():
             lines.append(f"# TYPE polyrhythm_{name} gauge\npolyrhythm_{name} {value}")
         return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 

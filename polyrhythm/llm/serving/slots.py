@@ -222,8 +222,13 @@ class Prefixes:
         """Keep what was read; what was not used for the longest time is dropped."""
         self._kept.pop(tuple(tokens), None)
         self._kept[tuple(tokens)] = read
-        while sum(array.nbytes for own in self._kept.values() for array in own.values()) > self.most:
+        while self.nbytes > self.most:
             del self._kept[next(iter(self._kept))]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are kept."""
+        return sum(array.nbytes for own in list(self._kept.values()) for array in own.values())
 
 
 def _length(read: Layers) -> int:
