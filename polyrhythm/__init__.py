@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from polyrhythm import errors
 from polyrhythm.language import fft, linalg
+from polyrhythm.language.budget import Budget
 from polyrhythm.language.checkpoint import checkpoint
 from polyrhythm.language.chunks import chunk, loop, vector
 from polyrhythm.language.custom import custom_vjp
@@ -67,7 +68,7 @@ __version__ = "0.1.0"
 
 # fmt: off
 __all__ = [
-    "Bound", "Checkpoints", "Condition", "Dim", "Index", "Program", "Ragged", "Recurrent", "Tensor",
+    "Bound", "Budget", "Checkpoints", "Condition", "Dim", "Index", "Program", "Ragged", "Recurrent", "Tensor",
     "checkpoint", "chunk", "compile", "custom_vjp", "detach", "dim", "errors", "evaluate", "fft", "grad", "host",
     "input", "jax_function", "linalg", "load", "loop", "max", "min", "otherwise", "parameter", "recurrent", "shard",
     "size", "torch_function", "value_and_grad", "vector", "window",

@@ -39,7 +39,8 @@ from polyrhythm.compiler.schedule.storage import Storage, plan_storage
 from polyrhythm.compiler.schedule.tiles import Tiling, tiling
 from polyrhythm.compiler.trace import trace
 from polyrhythm.errors import DeclarationError, UnsupportedError
-from polyrhythm.language.chunks import Chunk, parsed_bytes
+from polyrhythm.language.budget import Budget
+from polyrhythm.language.chunks import Chunk
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.language.tensor import Tensor
 
@@ -188,7 +189,7 @@ def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
     return replace(variant, loops=with_growth(loops) if start.compiled_loops else loops, rows=start.rows)
 
 
-def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> Compiled:
+def limited(compiled: Compiled, budget: Budget | None, machine: Machine) -> Compiled:
     """The same program with a limit to its memory and the machine's rates."""
     chosen = dict(compiled.loops.chunks)
     if "vector" in compiled.without:
@@ -196,7 +197,7 @@ def limited(compiled: Compiled, budget: int | str | None, machine: Machine) -> C
         chosen = {**one_by_one, **chosen}
     if "grow" in compiled.without:
         machine = replace(machine, call=NO_GROWTH_CALL)
-    limit = None if budget is None else parsed_bytes(budget)
+    limit = None if budget is None else budget.bytes
     loops = replace(compiled.loops, budget=limit, chunks=chosen, machine=machine)
     return replace(compiled, loops=with_growth(loops) if compiled.compiled_loops else loops)
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from polyrhythm.errors import DeclarationError
 
-UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-
 
 @dataclass(frozen=True)
 class Chunk:
@@ -73,21 +71,3 @@ def chunk(steps: int) -> Chunk:
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise DeclarationError(f"a chunk of {steps} steps", fix="give a number of steps, as in pr.chunk(256)")
     return Chunk(steps)
-
-
-def parsed_bytes(budget: int | str) -> int:
-    """A number of bytes, as a number or with a unit.
-
-    >>> parsed_bytes("512MB"), parsed_bytes("1.5 KB"), parsed_bytes(100)
-    (536870912, 1536, 100)
-    """
-    if isinstance(budget, int):
-        return budget
-    digits = budget.rstrip("KMGB ")
-    unit = budget[len(digits) :].strip()
-    try:
-        return int(float(digits) * UNITS[unit or "B"])
-    except (ValueError, KeyError):
-        raise DeclarationError(
-            f"{budget!r} is no number of bytes", fix='write it as in memory_budget="512MB", or as a number'
-        ) from None

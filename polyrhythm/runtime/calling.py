@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +70,8 @@ class Caller:
         self._solved: dict[Any, dict[str, int]] = {}
         self._agreed = False
         self._short: set[tuple[int, ...]] = set()
+        filed = any(place.spill is not None for place in self.loops.places.values())
+        self.alone: Any = Lock() if filed else nullcontext()  # two runs would share the files
 
     def call(
         self,
@@ -122,6 +126,14 @@ class Caller:
                 self._solved.clear()
             self._solved[key] = named
         return dict(self._solved[key])
+
+    def known_bounds(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
+        """The value of every bound of a call."""
+        values = {**self.program.params, **inputs}
+        iterators = {n: v for n, v in values.items() if is_iterator(v) and n in self.graph.inputs}
+        if iterators:
+            return self.fed_bounds(values, iterators, bounds)[0]
+        return self._bounds(*self._rows(values, bounds))
 
     def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as the backend wants them."""

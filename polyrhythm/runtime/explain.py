@@ -25,11 +25,13 @@ def explain(
     tuned: Sequence[str] = (),
     level: int = 1,
     devices: Sequence[str] = (),
+    files: Sequence[str] = (),
 ) -> str:
     """Outputs, loops, storage and order, each with its reason, and the lines they come from.
 
     `compiled_loops` says that the backend compiles loops, and so may vectorise them; `kernels` what it does with code
-    of its own; `devices` what it spreads over them. Level 1 has the largest and the first of everything, level 2 all.
+    of its own; `devices` what it spreads over them; `files` what the last call moved to files. Level 1 has the
+    largest and the first of everything, level 2 all.
     """
     short = level < 2
     seconds = {phase: f"{phase} {seconds * 1000:.1f} ms" for phase, seconds in compiled.seconds.items()}
@@ -38,6 +40,7 @@ def explain(
         "needs": _needs(compiled, short),
         "loops": pseudo_code(compiled.loops, short).rstrip("\n").split("\n"),
         "storage": str(Memory(compiled.loops)).split("\n"),
+        "files": files,
         "passes": _passes(compiled, compiled_loops, MOST_LINES["passes"] if short else None),
         "order": list(_loops(compiled, compiled.schedule)),
         "kernels": kernels,

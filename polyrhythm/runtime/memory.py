@@ -59,12 +59,12 @@ class Memory:
     planned: Callable[[Mapping[str, int]], Any] | None = None  # what a backend that compiles loops allocates
 
     def bytes(self, bounds: Mapping[Any, int]) -> int:
-        """All bytes of the places at given bounds: inputs, outputs and what is kept in between."""
-        return sum(self.bytes_of(place, bounds) for place in self.program.places.values())
+        """All bytes of the places at given bounds: inputs, outputs and what is kept in between, not in files."""
+        return sum(self.bytes_of(p, bounds) for p in self.program.places.values() if p.spill is None)
 
     def kept(self, bounds: Mapping[Any, int]) -> int:
         """The bytes kept in between: variables and buffers."""
-        places = (p for p in self.program.places.values() if p.kind in ("variable", "buffer"))
+        places = (p for p in self.program.places.values() if p.kind in ("variable", "buffer") and p.spill is None)
         return sum(self.bytes_of(place, bounds) for place in places)
 
     def bytes_of(self, place: Place, bounds: Mapping[Any, int]) -> int:
@@ -179,11 +179,13 @@ def check_budget(program: LoopProgram, bounds: Mapping[Any, int], compiles: bool
     memory = Memory(program)
     needed = memory.bytes(bounds) if compiles else memory.peak(bounds)
     if needed > program.budget:
-        largest = max(program.places.values(), key=lambda place: memory.bytes_of(place, bounds))
+        here = (place for place in program.places.values() if place.spill is None)
+        largest = max(here, key=lambda place: memory.bytes_of(place, bounds))
         raise MemoryBudgetError(
             f"{needed:,} bytes are needed, but the budget is {program.budget:,}; {largest.kind} {largest.name} takes "
             f"{memory.bytes_of(largest, bounds):,} of them" + (f", {largest.why}" if largest.why else ""),
-            fix="raise memory_budget, use smaller bounds, or read fewer steps of it later",
+            fix="raise memory_budget, use smaller bounds, read fewer steps of it later, or let it lie in a file: "
+            'memory_budget=pr.Budget("4GB", spill="folder")',
             at=largest.at,
         )
 

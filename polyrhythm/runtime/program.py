@@ -15,15 +15,17 @@ from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.cost import Machine
 from polyrhythm.compiler.loops.pseudo_code import pseudo_code
 from polyrhythm.compiler.loops.sharding import aligned
+from polyrhythm.compiler.loops.spilling import Traffic
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors, gc_paused, limited, streamed
 from polyrhythm.compiler.ragged import Longest
 from polyrhythm.errors import DeclarationError, UnsupportedError
 from polyrhythm.extras import needs
+from polyrhythm.language.budget import Budget
 from polyrhythm.language.chunks import Chunk
 from polyrhythm.language.index import Bound, Dim, extent_of
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.language.trees import flattened, names_of
-from polyrhythm.runtime import calling, exporting, piecewise, probing
+from polyrhythm.runtime import calling, exporting, piecewise, probing, spilling
 from polyrhythm.runtime.arrays import Kind
 from polyrhythm.runtime.checkpoint_liveness import follows, hands_out
 from polyrhythm.runtime.checkpoints import Checkpoints
@@ -59,7 +61,7 @@ class Options:
     progress: bool = True
     without: tuple[str, ...] = ()
     torch_compile: str | None = None
-    memory_budget: int | str | None = None
+    memory_budget: Budget | None = None
     schedule: Mapping[Dim, Chunk] = field(default_factory=dict)
     tune: bool = False
     mesh: Any = None
@@ -77,7 +79,7 @@ def compile(
     check_nan: bool = False,
     progress: bool = True,
     without: Sequence[str] = (),
-    memory_budget: int | str | None = None,
+    memory_budget: Budget | int | str | None = None,
     schedule: Mapping[Dim, Chunk] | None = None,
     tune: bool = False,
     mesh: Any = None,
@@ -94,7 +96,8 @@ def compile(
     during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
     every pass keeps the meaning. `backend="torch:inductor"` runs the blocks of a program on torch through
     `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
-    what a run may take: fewer steps run at once, or the tensor that needs too much is named. `schedule` says how many
+    what a run may take: fewer steps run at once, or the tensor that needs too much is named; with
+    `pr.Budget("4GB", spill="folder")` tensors that do not fit lie in files. `schedule` says how many
     steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.chunk(256)`, and is refused where they depend on each
     other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
     bounds of a size, which then takes longer; what it finds is kept for later processes. `mesh`, a mesh of JAX,
@@ -128,7 +131,7 @@ def compile(
         progress,
         tuple(without),
         compiler or None,
-        memory_budget,
+        Budget.of(memory_budget),
         chunks,
         tune,
         mesh,
@@ -215,6 +218,9 @@ class Program:
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._streamers: dict[Symbol, calling.Caller] = {}
+        self._spilling: dict[tuple[calling.Caller, tuple[str, ...]], calling.Caller] = {}
+        self.spilled: Mapping[str, Traffic] = {}
+        """The places that lay in files in the last call, with the bytes that went there and back."""
         self._windowed: dict[tuple[calling.Caller, frozenset[str]], calling.Caller] = {}
         self._probes: dict[int, tuple[Tensor, Program]] = {}
         self.profiled: Profile | None = None
@@ -257,7 +263,15 @@ class Program:
         if checkpoint is not None:
             caller = self._outermost(self._caller.declared(checkpoint.over))
         caller = self._piecewise(caller, piecewise.names_of(caller, inputs, bounds, items=checkpoint is None))
+        budget = self.options.memory_budget
         with self.stats.timed("run"):
+            if (
+                budget is not None
+                and budget.spill
+                and checkpoint is None
+                and spilling.can_use_files(caller, inputs, seed)
+            ):
+                return spilling.call(caller, inputs, bounds, seed)
             return caller.call(inputs, bounds, seed, checkpoint)
 
     def stream(
@@ -304,6 +318,16 @@ class Program:
             compiled, found = piecewise.with_windows(caller.compiled, names)
             self._windowed[key] = calling.Caller(self, compiled, self._made(compiled), found)
         return self._windowed[key]
+
+    def spilling(self, caller: calling.Caller, names: tuple[str, ...]) -> calling.Caller:
+        """Calls of the same program with some places in files."""
+        budget = self.options.memory_budget
+        if not names or budget is None or budget.spill is None:
+            return caller
+        if (caller, names) not in self._spilling:
+            compiled = spilling.with_files(caller, names, budget.spill)
+            self._spilling[caller, names] = calling.Caller(self, compiled, self._made(compiled))
+        return self._spilling[caller, names]
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""
@@ -405,10 +429,14 @@ class Program:
 
     def explain(self, level: int = 1) -> str:
         """What the compiler made of the program, and why, as text: the most important of it, at level 2 all."""
+        budget = self.options.memory_budget
+        folder = budget.spill if budget is not None and budget.spill is not None else ""
+        files = spilling.lines(self.compiled.loops, self.spilled, folder)
         if self.options.backend != "jax":
-            return explain(self.compiled, False, level=level)
+            return explain(self.compiled, False, level=level, files=files)
         tuned = self.backend.explained() if self.options.tune else []
-        return explain(self.compiled, True, self.backend.kernels(), tuned, level, self.backend.devices())
+        kernels, devices = self.backend.kernels(), self.backend.devices()
+        return explain(self.compiled, True, kernels, tuned, level, devices, files)
 
     def profile(
         self, *, bounds: Mapping[Any, int] | None = None, seed: int = 0, trace: str | Path | None = None, **inputs: Any

@@ -427,4 +427,26 @@ BUGS: tuple[Bug, ...] = (
         "space.read(Access(done.name, before)))",
         "rows",
     ),
+    # Files.
+    Bug(
+        "files: rows of two dims are the same",
+        "polyrhythm.compiler.backends.jax.trace.spilled",
+        "row = row[..., None] * count + at if at.ndim else row * count + at",
+        "row = row[..., None] + at if at.ndim else row + at",
+        "jax",
+    ),
+    Bug(
+        "files: what a guard forbids is stored",
+        "polyrhythm.compiler.backends.jax.trace.spilled",
+        "row = jnp.where(mask, row, jnp.int32(-1))",
+        "row = jnp.where(mask, row, row)",
+        "jax",
+    ),
+    Bug(
+        "files: a fetch does not wait for the store before it",
+        "polyrhythm.compiler.backends.jax.trace.spilled",
+        "(before.array, *_file(place, unit), jnp.int32(ahead), rows)",
+        "(token(), *_file(place, unit), jnp.int32(ahead), rows)",
+        "jax",
+    ),
 )

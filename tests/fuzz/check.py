@@ -6,6 +6,7 @@ the oracle, and each backend with every pass on. Compiling runs the independent 
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
 from polyrhythm.compiler.backends.jax.trace import lowering, rows
 from polyrhythm.compiler.schedule import tiles
+from polyrhythm.runtime import spilling
 from tests.fuzz.brute_ops import Invalid
 from tests.fuzz.program import Program
 from tests.fuzz.programs import data
@@ -65,23 +67,39 @@ COUNTS: Counter[str] = Counter()
 
 
 def compiled(backend: str, share: int, without: Sequence[str] = ()) -> Evaluator:
-    """A backend as an evaluator, some passes left out; it takes one program in `share`, none if that is 0."""
+    """A backend as an evaluator, some passes left out; it takes one program in `share`, none if that is 0.
+
+    Of every third program all that can lie in files does.
+    """
 
     def evaluator(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, seed: int) -> Any:
         COUNTS[f"{backend} offered"] += 1
         if not share or COUNTS[f"{backend} offered"] % share:
             return None
+        limit = pr.Budget("1GB", tempfile.gettempdir()) if COUNTS[f"{backend} ran"] % 3 == 2 else None
         try:
             with patch.object(tiles, "STEPS", 2 + COUNTS[f"{backend} offered"] % 3):  # as if there were many
-                program = pr.compile(outputs, until=until, backend=backend, progress=False, without=without)
+                program = pr.compile(
+                    outputs, until=until, backend=backend, progress=False, without=without, memory_budget=limit
+                )
         except pr.errors.UnsupportedError:
             COUNTS[f"{backend} refused"] += 1
             return None
         COUNTS[f"{backend} ran"] += 1
-        with as_if_large() if backend == "jax" and COUNTS["jax ran"] % 2 == 0 else nullcontext():
-            return program(bounds=bounds, seed=seed, **inputs)
+        with as_if_large() if backend == "jax" and COUNTS["jax ran"] % 2 == 0 else nullcontext(), all_in_files():
+            results = program(bounds=bounds, seed=seed, **inputs)
+        COUNTS[f"{backend} files"] += len(program.spilled)
+        return results
 
     return evaluator
+
+
+@contextmanager
+def all_in_files() -> Iterator[None]:
+    """Random programs are small: under a budget with a folder, all that can lie in files does."""
+    every = lambda loops, bounds, compiles: spilling.candidates(loops, bounds)  # noqa: E731
+    with patch.object(spilling, "LEAST", 1), patch.object(spilling, "chosen", every):
+        yield
 
 
 @contextmanager

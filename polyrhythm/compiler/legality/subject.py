@@ -116,6 +116,7 @@ class Subject:
     def free(self) -> set[str]:
         """The nodes that may be made anew wherever they are read: by their point alone, or of what they read."""
         found: set[str] = set()
+        views: set[str] = set()
         for node in self.graph:
             if len(node.definitions) == 1 and not node.definitions[0].record.calls:
                 (definition,) = node.definitions
@@ -124,7 +125,9 @@ class Subject:
                 own = definition.record
                 if own.free or own.inlined or own.chooses or (operands and made):
                     found.add(node.name)
-        return found
+                elif own.view or own.identity:
+                    views.add(node.name)
+        return found | views
 
     def points(self, node: Node) -> Condition:
         """Where a node has values, in this scenario."""

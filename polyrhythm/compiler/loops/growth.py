@@ -122,7 +122,7 @@ def with_growth(program: LoopProgram) -> LoopProgram:
 
 def find_growth(program: LoopProgram) -> Growth | None:
     """The first loop of a program whose buffers can grow, if it pays."""
-    every = units(program.body)
+    every = units(program.body) if all(place.spill is None for place in program.places.values()) else ()
     for number in range(len(every)):
         for bound in program.bounds:
             found = _growth(program, every, number, bound)

@@ -25,6 +25,7 @@ from polyrhythm.source import Source
 if TYPE_CHECKING:
     from polyrhythm.compiler.loops.growth import Growth
     from polyrhythm.compiler.loops.sharding import Sharding
+    from polyrhythm.compiler.loops.spilling import SpillFile
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Place:
     multiplied: bool = False
     dims: tuple[str, ...] = ()  # the dim that each axis of slots keeps whole, by name; empty where it is folded
     label: str | None = field(default=None, compare=False)  # the user's name of the tensor, if it has one
+    spill: SpillFile | None = None  # the file that it lies in
 
     @property
     def whole(self) -> Shape:
@@ -81,7 +83,7 @@ class Load:
     """A read of a place: one slot index, or several slots, per axis of slots; `type` is what is read.
 
     What lies beyond the slots that are read is known to be `zeros`. A `held` load is of a slot whose value is at hand,
-    since this iteration or the one before has stored it (see `hold.py`).
+    since this iteration or the one before has stored it (see `hold.py`). A `spilled` one is fetched from a file.
     """
 
     place: str
@@ -89,6 +91,7 @@ class Load:
     type: TensorType
     zeros: bool = False
     held: bool = False
+    spilled: bool = False
 
     def __str__(self) -> str:
         entries = ", ".join(map(str, self.index)) + (" else 0" if self.zeros else "")

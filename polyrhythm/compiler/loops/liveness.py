@@ -16,8 +16,10 @@ from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Step
 
 
 def written(items: Sequence[Item]) -> set[str]:
-    """The places that some items store to."""
-    return {store.place for block in blocks_of(items) for store in block.stores}
+    """The places that some items store to; of those that lie in files, what they fetch is to be in order too."""
+    blocks = tuple(blocks_of(items))
+    fetched = {load.place for block in blocks for load in block.loads if load.spilled}
+    return fetched | {store.place for block in blocks for store in block.stores}
 
 
 def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgram) -> set[str]:
@@ -77,7 +79,7 @@ def _uses(loop: For) -> Iterator[_Use]:
 def _fills(store: _Use, program: LoopProgram) -> bool:
     """Whether a store is done for all slots of a buffer: each loop around it counts the slots of an axis."""
     place = program.places[store.place]
-    if place.kind != "buffer" or not store.always or len(store.loops) != len(store.index):
+    if place.kind != "buffer" or place.spill is not None or not store.always or len(store.loops) != len(store.index):
         return False
     ends: dict[Term | Steps, Term] = {Term.of(loop.counter): loop.end for loop in store.loops if loop.first is ZERO}
     axes = zip(store.index, place.slots, strict=True)

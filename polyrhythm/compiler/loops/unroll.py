@@ -81,12 +81,15 @@ def marked(program: LoopProgram) -> LoopProgram:
     """The program with the loops marked that are better written out, and the places that then have separate slots."""
     uses = list(_uses(program.body))
     short = _short(program)
-    chosen = {id(loop) for loop in _paying(program, short)}
+    by_place: dict[str, list[_Use]] = {}
+    for use in uses:
+        by_place.setdefault(use.place, []).append(use)
+    chosen = {id(loop) for loop in _paying(program, by_place, short)}
     if not chosen:
         return program
     separate: dict[str, tuple[int, ...]] = {}
     for name, place in program.places.items():
-        own = [use for use in uses if use.place == name]
+        own = by_place.get(name, [])
         axes = [axis for axis in range(len(place.slots)) if _separates(place, own, axis, chosen, short)]
         if place.kind != "output" and axes:
             separate[name] = tuple(axes)
@@ -129,8 +132,8 @@ def _can_unroll(loop: For, short: set[Symbol]) -> bool:
     return loop.counter in short and little and not host
 
 
-def _paying(program: LoopProgram, short: set[Symbol]) -> Iterator[For]:
-    """The loops inside longer ones whose iterations take large slices by their counter."""
+def _paying(program: LoopProgram, uses: Mapping[str, Sequence[_Use]], short: set[Symbol]) -> Iterator[For]:
+    """The loops inside longer ones whose iterations take large slices by their counter, of what can be separate."""
 
     def visit(items: Sequence[Item], around: bool, fresh: frozenset[str]) -> Iterator[For]:
         """`fresh` are the places that the iteration around has written as a whole before these items."""
@@ -141,8 +144,9 @@ def _paying(program: LoopProgram, short: set[Symbol]) -> Iterator[For]:
             if isinstance(item, For):
                 known = item.known
                 if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item, short):
-                    uses = [use for use in _uses((item,)) if _follows(use, item.counter) and use.place not in fresh]
-                    slices = {(u.place, u.index) for u in uses} - {(u.place, u.index) for u in uses if u.written}
+                    own = [use for use in _uses((item,)) if _follows(use, item.counter) and use.place not in fresh]
+                    kept = (u for u in own if _can_separate(program, u, item.counter, uses, short))
+                    slices = {(u.place, u.index) for u in kept} - {(u.place, u.index) for u in own if u.written}
                     if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
                         yield item
                 yield from visit(item.body, around or known is None, fresh if known is not None else frozenset())
@@ -176,14 +180,29 @@ def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int], 
 
     An input is not written, so it may be there as a whole as well, for those who index it otherwise.
     """
-    if not place.slots[axis].is_constant:
-        return False
     found = [use.loops_of(axis) for use in uses]
     if not any(id(loop) in chosen for loops in found for loop in loops or ()):
         return False
+    return _can_be_arrays(place, uses, axis, short)
+
+
+def _can_be_arrays(place: Place, uses: Sequence[_Use], axis: int, short: set[Symbol]) -> bool:
+    """Whether every index along an axis is made of counters of loops that can be written out."""
+    if not place.slots[axis].is_constant:
+        return False
+    found = (use.loops_of(axis) for use in uses)
     return place.kind == "input" or all(
         loops is not None and all(_can_unroll(loop, short) for loop in loops) for loops in found
     )
+
+
+def _can_separate(
+    program: LoopProgram, use: _Use, counter: Symbol, uses: Mapping[str, Sequence[_Use]], short: set[Symbol]
+) -> bool:
+    """Whether a read or write by a counter can become one of an array of its own."""
+    place = program.places[use.place]
+    axes = (axis for axis, entry in enumerate(use.index) if isinstance(entry, Term) and counter in entry.symbols)
+    return place.kind == "output" or any(_can_be_arrays(place, uses[use.place], axis, short) for axis in axes)
 
 
 def _operations(items: Sequence[Item]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.sets import simplified
@@ -70,7 +71,7 @@ def _carried(graph: Graph) -> Iterator[_Carried]:
         if node.name in kept or len(node.dims) < 2 or any(d.op in ("input", "host") for d in node.definitions):
             continue
         for outer in range(1, len(node.dims)):
-            if all(dim.extent.is_constant for dim in node.dims[outer:]):
+            if all(dim.extent.is_constant and dim.extent.constant <= FEW_STEPS for dim in node.dims[outer:]):
                 continue
             found = _read_back(graph, node, outer, places.get(node.name, []))
             if found is not None:

@@ -5,7 +5,8 @@ blocks keep scheduling fast. A plain node joins the block of its readers when th
 dims and domain, and read it at the current point; nothing can come between, so no order is lost. Values without
 operands (constants, index values) are made anew in every block that reads them, and so are choices between two reads.
 So is what is computed from those alone, element by element, if its size grows with the step: kept for all steps, a
-bias for the distance of every earlier one would take as much room as there are pairs of steps.
+bias for the distance of every earlier one would take as much room as there are pairs of steps. Views of stored values
+(a reshape, a transpose, a cast to a wider type) are read through: the value is stored, its views are not.
 
 Contractions that a recurrence reads but does not feed, or that read but do not feed it, stay out of its block
 (`hoisting.py`), so that the scheduler can give them a loop of their own, in which all steps are one contraction.
@@ -14,7 +15,7 @@ So does what makes little of much, if its reader comes after a loop over all ste
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +25,7 @@ from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.reads import components, roots
 from polyrhythm.compiler.ir.sets import points, simplified
 from polyrhythm.compiler.ir.terms import ONE, Symbol, Term, ordered
-from polyrhythm.compiler.schedule.hoisting import hoisted
+from polyrhythm.compiler.schedule.hoisting import hoisted, narrowing
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Block:
 
     `node` is the tensor that the block is about, `piece_of` the same if the block is one definition of a recurrent
     tensor; `host` marks a call of a host function.
-    `apart` are the dims along which the block should run before or after a recurrence, all steps at once. A `wide`
-    block makes values whose size no constant limits, such as a weight for each earlier step. `launches` counts the
-    operations that XLA does not compute together with their readers.
+    `apart` are the dims along which the block should run before or after a recurrence, all steps at once; `early` those
+    along which it should run with what it reads. A `wide` block makes values whose size no constant limits, such as a
+    weight for each earlier step. `launches` counts the operations that XLA does not compute with their readers.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Block:
     node: str = ""
     wide: bool = False
     launches: int = 0
+    early: frozenset[Symbol] = frozenset()
 
     @property
     def current(self) -> tuple[Term, ...]:
@@ -114,7 +116,8 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True, distribute:
     remade = _remade(graph)
     apart = hoisted(graph) if hoist else {}
     circular = _circular(graph) if distribute else frozenset()
-    home = _homes(graph, domains, apart, fuse, circular)
+    early = narrowing(graph, apart)
+    home = _homes(graph, domains, {**early, **apart}, fuse, circular)
     members: dict[tuple[str, int], list[Statement]] = {}
     for node in graph:  # the order of the graph is an order of evaluation within a block
         for number, definition in enumerate(node.definitions):
@@ -133,7 +136,8 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True, distribute:
         piece = name if node.recurrent else None
         own = apart.get(name, frozenset())
         launches = sum(_is_launched(graph[s.node].definitions[s.number]) for s in statements)
-        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, own, name, _is_wide(node), launches)
+        more = _is_wide(node), launches, early.get(name, frozenset())
+        blocks[label] = Block(label, node.symbols, domain, computed, piece, host, own, name, *more)
     return blocks
 
 
@@ -157,6 +161,7 @@ def _remade(graph: Graph) -> set[str]:
     pieces = [(node, definition) for node in graph for definition in node.definitions]
     guarded = {access.source for _, d in pieces if d.record.chooses for access in d.operands}
     cheap |= {node.name for node, d in pieces if d.record.chooses} - guarded - stored
+    cheap |= _views(graph, stored) - guarded - stored
     of_nothing: set[str] = set()
     for node in graph:
         known = bool(node.sources) and all(source in cheap or source in of_nothing for source in node.sources)
@@ -168,6 +173,37 @@ def _remade(graph: Graph) -> set[str]:
         cheap.add(name)
         waiting += [source for source in graph[name].sources if source not in cheap]
     return cheap
+
+
+def _views(graph: Graph, stored: Collection[str]) -> set[str]:
+    """The views that are made where they are read: they take no fewer bytes than what they are views of.
+
+    A transpose or a cast takes time, so no reader may make it more often than once at each step.
+    """
+    found = {node.name for node in graph if _is_view(graph, node, stored)}
+    for reader in graph:
+        for access in reader.accesses:
+            source = graph[access.source]
+            costs = source.only is not None and source.only.op != "reshape"
+            if costs and set(reader.symbols) != _dims(access):
+                found.discard(source.name)
+    return found
+
+
+def _is_view(graph: Graph, node: Node, stored: Collection[str]) -> bool:
+    """Whether a node has the elements of one stored value, in another shape or a wider type."""
+    definition = node.only
+    if definition is None or definition.op not in ("reshape", "transpose", "cast"):
+        return False
+    (access,) = definition.operands
+    source = graph[access.source]
+    kept = source.only is None or source.external or bool(access.ranges) or source.name in stored
+    return kept and bool(_dims(access)) and source.dtype.itemsize <= node.dtype.itemsize
+
+
+def _dims(access: Access) -> set[Symbol]:
+    """The dims that a read follows."""
+    return {symbol for symbol in access.symbols if symbol.kind == "dim"}
 
 
 def _elementwise(graph: Graph, node: Node) -> bool:
@@ -194,7 +230,7 @@ def _homes(
     fuse: bool,
     circular: frozenset[str],
 ) -> dict[tuple[str, int], tuple[str, int]]:
-    """For each definition, the one that names its block. What is apart joins only what is apart along the same dims.
+    """For each definition, the one that names its block. What is apart, or early, joins only what is so too.
 
     What has to be launched does not join the blocks of `circular` nodes, unless it is one.
     """

@@ -6,13 +6,14 @@ whom is known, so that one moves only behind what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.reads import reaches
 from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependences import Dependence
 from polyrhythm.compiler.schedule.shifts import Ranking
 
@@ -44,6 +45,16 @@ class Group:
     @property
     def is_loop(self) -> bool:
         return bool(self.ways)
+
+
+def is_apart(group: Group, blocks: Mapping[str, Block], symbol: Symbol) -> bool:
+    """Whether a loop has what should run before or after a recurrence."""
+    return any(symbol in blocks[name].apart for name in group.members)
+
+
+def is_early(group: Group, blocks: Mapping[str, Block], symbol: Symbol) -> bool:
+    """Whether a loop has what should run with what it reads."""
+    return any(symbol in blocks[name].early for name in group.members)
 
 
 @dataclass(frozen=True)

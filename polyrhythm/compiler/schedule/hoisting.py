@@ -12,11 +12,15 @@ for all steps. So it must also pay, by the figures below, which were measured (`
 more room than what is kept in any case.
 
 A loop that ends early does not know its steps before, so nothing leaves it.
+
+Work between recurrences of opposite directions that could be done in the loop of either *narrows* if what it makes is
+smaller than what it reads, and would have to be stored for it: the value of an image that a rollout has led to, for
+its advantages. Such work stays with what it reads, so that its result is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,6 +57,15 @@ def hoisted(graph: Graph) -> dict[str, frozenset[Symbol]]:
         if symbol not in graph.until:
             for name in _Along(graph, symbol).hoisted():
                 found.setdefault(name, set()).add(symbol)
+    return {name: frozenset(dims) for name, dims in found.items()}
+
+
+def narrowing(graph: Graph, apart: Collection[str]) -> dict[str, frozenset[Symbol]]:
+    """The nodes that are made in the loop of what they read, none of it `apart`, and the dims of those loops."""
+    found: dict[str, set[Symbol]] = {}
+    for symbol in dict.fromkeys(s for node in graph if node.recurrent for s in node.symbols):
+        for name in _Along(graph, symbol).narrowing(apart):
+            found.setdefault(name, set()).add(symbol)
     return {name: frozenset(dims) for name, dims in found.items()}
 
 
@@ -120,11 +133,11 @@ class _Along(Along):
         """The nodes that stand apart."""
         if not self.circles:
             return
-        ready = set(self.ready)
+        ready = set(self.ready) - set(self.narrowing(()))
         seen: set[str] = set()
         for name in reversed(self.ready):
-            if not (self.behind[name] or self.ahead[name]):
-                continue  # it is in a loop without recurrences already
+            if name not in ready or not (self.behind[name] or self.ahead[name]):
+                continue  # it narrows, or is in a loop without recurrences already
             leaving = name in seen
             if not leaving and self._is_exit(name, ready):
                 leaving = self._pays(name, ready)
@@ -165,6 +178,51 @@ class _Along(Along):
         ):
             return False
         return kept <= self._room(self.graph[name]) * (4 if few else 1)
+
+    def narrowing(self, apart: Collection[str]) -> Iterator[str]:
+        """The nodes that are made before the steps turn round, since what they make is less than what they read."""
+        if len(set(self.circles.values())) < 2:
+            return
+        late: set[str] = set()  # what waits for all steps
+        fed: set[str] = set()  # what is made of large values that nothing else stores for all steps
+        able: set[str] = set()
+        for name in (name for part in self.parts for name in part):
+            sources = {a.source for a in self.reads[name] if self.symbol in a.symbols}
+            if name in apart or sources & late:
+                late.add(name)
+            elif self._is_between(name):
+                able.add(name)
+                if sources & fed or any(self._is_large(source) for source in sources - able):
+                    fed.add(name)
+        for name in fed:
+            if all(reader in fed for reader in self.readers[name]):
+                continue
+            cone, crossing, waiting = {name}, set(), [name]
+            while waiting:
+                for source in (a.source for a in self.reads[waiting.pop()]):
+                    if source in fed and source not in cone:
+                        cone.add(source)
+                        waiting.append(source)
+                    elif source not in able and self._is_large(source):
+                        crossing.add(source)
+            read, made = _most(self.graph[c].shape for c in crossing), _most([self.graph[name].shape])
+            if read is not None and made is not None and 2 * made <= read:
+                yield from cone
+
+    def _is_large(self, name: str) -> bool:
+        """Whether a value leaves the cache with its steps, and nothing has to store them all in any case."""
+        size = _most([self.graph[name].shape])
+        along = self.symbol in self.graph[name].symbols and name not in self.whole
+        return along and size is not None and size > MAX_STEP_ELEMENTS
+
+    def _is_between(self, name: str) -> bool:
+        """Whether a node may be made in the loop of what it reads as well as in one that goes the other way."""
+        node, behind, ahead = self.graph[name], self.behind[name], self.ahead[name]
+        if self.symbol not in node.symbols or name in self.circles or not _plain(node) or 0 in behind | ahead:
+            return False
+        here = Term.of(self.symbol)
+        near = all(self.graph[a.source].steps(a).get(self.symbol, here) is here for a in self.reads[name])
+        return near and len(behind) == 1 and any(-way in ahead for way in behind)
 
     def _room(self, node: Node) -> int:
         """How many numbers of the same dims are kept at every step in any case."""

@@ -40,7 +40,7 @@ from polyrhythm.compiler.schedule.distribution import (
     most_steps_of,
     reads_without_limit,
 )
-from polyrhythm.compiler.schedule.groups import Group, Joint, Order, Way, old_before_new
+from polyrhythm.compiler.schedule.groups import Group, Joint, Order, Way, is_apart, is_early, old_before_new
 from polyrhythm.compiler.schedule.shifts import Ranking, Ranks, Shifts, matched
 from polyrhythm.compiler.schedule.tiles import Tiling
 from polyrhythm.errors import PolyrhythmError
@@ -422,20 +422,26 @@ class _Scheduler:
         already and this one has no more steps than are kept there; or if both loops are parallel and an outer loop
         keeps values for all steps in any case. In that case two parallel loops stay apart too unless they have the same
         steps: one would be cut into pieces. Contractions that are much faster for all steps at once stay out of the
-        loop of a recurrence that reads them, or that they read (`hoisting.py`). What reads ranges without a limit of
-        values made before stays out too: those are kept whole, and its own take no more. For the rest of what a loop
-        may be better without see `distribution.py`.
+        loop of a recurrence that reads them, or that they read (`hoisting.py`); what narrows stays with what it reads.
+        What reads ranges without a limit of values made before stays out too: those are kept whole. For the rest of
+        what a loop may be better without see `distribution.py`.
         """
         if self.first is not None:
             return True
+        early = is_early(target, self.blocks, symbol)
+        if (
+            is_apart(fresh, self.blocks, symbol)
+            if early
+            else joint.early.parallel and is_early(fresh, self.blocks, symbol)
+        ):
+            return False
         if not joint.early.parallel:
-            if not joint.late.parallel:
+            if early or not joint.late.parallel:
                 return True
-            apart = any(symbol in self.blocks[name].apart for name in target.members)
             stored = is_kept(self.blocks, target, dims, joint.both.ranks, crossing)
             left = left_by_others(self.blocks, fresh, joint.both.ranks, dims, dependences)
             pays = is_cheap_to_keep(self.blocks, self.tiling, target, dependences, crossing, left)
-            return not (apart or stored or pays)
+            return not (is_apart(target, self.blocks, symbol) or stored or pays)
         steps = self._most_steps(fresh, symbol)
         if joint.both.parallel and symbol in self.inside:  # members of one loop over a tile begin where the tile does
             ranks = joint.both.ranks
@@ -451,7 +457,7 @@ class _Scheduler:
             return not joint.late.parallel and steps in (0, 1)
         if steps in (0, 1):
             return True
-        if any(symbol in self.blocks[name].apart for name in fresh.members):
+        if is_apart(fresh, self.blocks, symbol):
             return False
         if steps is not None and self._tensors(fresh) & self._tensors(target):
             return False

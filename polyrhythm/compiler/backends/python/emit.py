@@ -188,6 +188,8 @@ def _new(source: Source, place: Place) -> str:
     if place.kind == "variable":
         return "None"
     sizes = "".join(f"{source.term(n)}, " for n in place.whole)
+    if place.spill is not None:
+        return f"runtime.filed({source.constant(place.spill, place.name)}, ({sizes}), {str(place.type.dtype)!r})"
     return f"new(({sizes}), {str(place.type.dtype)!r})"
 
 

@@ -25,6 +25,7 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.graph import HostFunction
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.spilling import SpillFile
 from polyrhythm.errors import HostError
 
 
@@ -65,6 +66,10 @@ class _Runtime:
     @staticmethod
     def new(shape: Sequence[int], dtype: str) -> np.ndarray:
         return np.zeros([max(0, n) for n in shape], dtypes.parse(dtype))
+
+    @staticmethod
+    def filed(file: SpillFile, shape: Sequence[int], dtype: str) -> np.ndarray:
+        return file.array(tuple(max(0, n) for n in shape), dtypes.parse(dtype))
 
     @staticmethod
     def own(value: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES, placed
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.graph import HostFunction
 from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.spilling import SpillFile
 
 Tensor = torch.Tensor
 
@@ -108,6 +109,10 @@ class _Runtime:
     @staticmethod
     def new(shape: Sequence[int], dtype: str) -> Tensor:
         return torch.zeros([max(0, n) for n in shape], dtype=TORCH_DTYPES[dtypes.parse(dtype)])
+
+    @staticmethod
+    def filed(file: SpillFile, shape: Sequence[int], dtype: str) -> Tensor:
+        return from_numpy(file.array(tuple(max(0, n) for n in shape), dtypes.parse(dtype)))
 
     @staticmethod
     def own(value: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ class Executor:
         what, at, largest = "", None, 0
         for place in self.program.places.values():
             held = math.prod(sizes.room(place)) * place.type.dtype.itemsize
-            if held > largest and place.kind != "variable":
+            if held > largest and place.kind != "variable" and place.spill is None:
                 what, at, largest = f"{place.kind} {place.name} takes {held:,} of them", place.at, held
         computes = {compute.result: compute for block in blocks_of(self.program.body) for compute in block.body}
         for size, path in found.largest:

@@ -22,10 +22,11 @@ from polyrhythm.compiler.backends.jax.ops.opaque import called
 from polyrhythm.compiler.backends.jax.ops.padded import Result, Start, is_one
 from polyrhythm.compiler.backends.jax.ops.quantised import only_multiplied, packed
 from polyrhythm.compiler.backends.jax.run import watch
+from polyrhythm.compiler.backends.jax.trace import spilled
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
-from polyrhythm.compiler.backends.jax.trace.places import Places, State
+from polyrhythm.compiler.backends.jax.trace.places import Places, State, fitted
 from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
 from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
 from polyrhythm.compiler.backends.jax.trace.rows import is_summed, is_tiled, row_sum, run_rows
@@ -47,8 +48,9 @@ from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import map_attribute
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, blocks_of, walk
+from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, Steps, blocks_of, walk
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
+from polyrhythm.compiler.loops.spilling import Rows, only_for_rows, rows_taken
 from polyrhythm.compiler.loops.units import units
 
 Calls = dict[Any, tuple[Any, ...]]
@@ -80,7 +82,7 @@ class Lowering(Places):
                     state[name] = Padded(inputs[name], self.lengths(place.whole))
             elif place.kind != "variable":
                 state[name] = self.empty(place)
-        live = set(self.program.outputs)
+        live = {n for n, place in self.program.places.items() if place.spill is not None} | set(self.program.outputs)
         self.items(self.program.body, state, live, None)
         places = self.program.places
         outputs = [spread_place(self, places[name], state[name].array) for name in self.program.outputs]
@@ -329,7 +331,14 @@ class Lowering(Places):
     def computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
         """Add what some computations of a block make to its values."""
         calls: Calls = {}
+        taken = rows_taken(block)
+        skipped = only_for_rows(block, taken) if taken else ()
         for compute in some:
+            if compute.result in skipped:
+                continue
+            if compute.result in taken:
+                values[compute.result] = self._taken(compute, taken[compute.result], values, state)
+                continue
             sources = gathered_from(compute) if self.looping and not self.lanes else ()
             for name in self.replay.stored.intersection(sources):
                 self.replay.stored.discard(name)
@@ -341,6 +350,22 @@ class Lowering(Places):
                 values[compute.result] = row_sum(self, compute, operands, state, made) if summed else made()
             for name in sources:
                 self.replay.gathered.setdefault(name, []).append(values[compute.result].array)
+
+    def _taken(self, compute: Compute, rows: Rows, values: Mapping[str, Padded], state: State) -> Padded:
+        """Rows of a range that lies in a file."""
+        indices = compute.operands[1]
+        chosen = values[indices.name] if isinstance(indices, Local) else self.load(indices, state)
+        shape, steps = compute.type.shape, rows.load.index[-1]
+        assert isinstance(steps, Steps)
+        rank = chosen.array.ndim
+        picked = fitted(chosen.array, tuple(self.capacity(n) for n in shape[:rank]))
+        length = self.scalar(steps.length) * rows.per_slot
+        picked = jnp.clip(picked.astype(jnp.int32), 0, jnp.maximum(length - 1, 0))
+        room = tuple(self.capacity(n) for n in shape)
+        array = spilled.take(self, self.program.places[rows.load.place], rows, picked, room, state)
+        if not isinstance(length, int):
+            array = jnp.where(length > 0, array, jnp.zeros((), array.dtype))
+        return Padded(array, self.lengths(shape))
 
     def _switched(self, between: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
         """The same for computations that read buffers kept apart: once for each remainder, of which one is chosen."""

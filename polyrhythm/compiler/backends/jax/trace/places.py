@@ -8,7 +8,7 @@ side, and as a gather where nothing better is known. A store updates a slot; XLA
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import Length, Start, fit, fit_axis, is_static, moved
+from polyrhythm.compiler.backends.jax.trace import spilled
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
 from polyrhythm.compiler.backends.jax.trace.scope import Scope
@@ -58,6 +59,8 @@ class Places(Scope):
             shared = self.all_finite if self._is_shared(place, load, ()) else None
             lengths = self.lengths(load.type.shape)
             return Padded(_cut(known.array, lengths, ()), lengths, False, shared)
+        if place.spill is not None:
+            return spilled.load(self, place, load, state)
         array = state[load.place].array if apart is None else apart.arrays[self.remainder]
         fresh = load.zeros
         axes = list(self.order(place))  # the axes of the place that the array still has
@@ -172,6 +175,10 @@ class Places(Scope):
         index = [self.scalar(term) for term in store.index]
         if mask is None:
             self.held[store.place, store.index] = Padded(new, value.lengths)
+        if place.spill is not None:
+            row, before = spilled.row_of(self, place, tuple(index)), state[store.place]
+            state[store.place] = replace(before, array=spilled.store(self, place, row, new, mask, before.array))
+            return
         order, count = self.order(place), len(index)
         start = [jnp.int32(index[axis]) if axis < count else jnp.int32(0) for axis in order]
         slot = _gathered(lax.expand_dims(new, range(count)), order)
@@ -218,6 +225,8 @@ class Places(Scope):
         return _gathered(array, self.order(place))
 
     def empty(self, place: Place) -> Padded:
+        if place.spill is not None:
+            return Padded(spilled.token(), ())
         zeros = jnp.zeros(self.room(place), place.type.dtype)
         return Padded(spread_place(self, place, zeros), self.lengths(place.whole))
 

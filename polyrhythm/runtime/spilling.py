@@ -1,0 +1,94 @@
+"""Calls that hold a memory budget by moving tensors to files (`loops/spilling.py`).
+
+What has to go is known at a call. The plan of the places at the bounds says which: the largest go first, until the rest
+fits. What XLA needs beside the places is known when it has compiled the program: where that is still too much, the next
+largest place goes too. If nothing is left that could, the call is refused as one without files is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from polyrhythm.compiler.loops.ir import LoopProgram
+from polyrhythm.compiler.loops.spilling import SpillFile, Traffic, can_be_spilled, spilled, traffic
+from polyrhythm.errors import MemoryBudgetError
+from polyrhythm.runtime.arrays import is_traced
+from polyrhythm.runtime.feeding import is_iterator
+from polyrhythm.runtime.memory import Memory
+
+if TYPE_CHECKING:
+    from polyrhythm.runtime.calling import Caller
+
+LEAST = 1 << 12
+"""Bytes of the smallest place that is worth a file."""
+
+
+def candidates(loops: LoopProgram, bounds: Mapping[str, int]) -> list[str]:
+    """The places that could go to files, the largest first."""
+    memory = Memory(loops)
+    sizes = {p.name: memory.bytes_of(p, bounds) for p in loops.places.values() if can_be_spilled(loops, p)}
+    return sorted((name for name, size in sizes.items() if size >= LEAST), key=lambda name: (-sizes[name], name))
+
+
+def chosen(loops: LoopProgram, bounds: Mapping[str, int], compiles: bool) -> list[str]:
+    """The places that go to files so that the others fit."""
+    memory, found = Memory(loops), []
+    if loops.budget is None:
+        return []
+    needed = memory.bytes(bounds) if compiles else memory.peak(bounds)
+    for name in candidates(loops, bounds):
+        if needed <= loops.budget:
+            break
+        found.append(name)
+        needed -= memory.bytes_of(loops.places[name], bounds)
+    return found
+
+
+def can_use_files(caller: Caller, inputs: Mapping[str, Any], seed: Any) -> bool:
+    """Whether a call is one of those that may: a whole run by itself, of rows of one length, as it was compiled."""
+    options = caller.program.options
+    plain = not (caller.windows or options.check_nan or options.tune) and caller.compiled.rows is None
+    return plain and not is_traced(seed) and not any(map(is_traced, inputs.values()))
+
+
+def call(caller: Caller, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, seed: int) -> Any:
+    """The results of a call that may use files."""
+    program, compiles = caller.program, caller.library == "jax"
+    known = caller.known_bounds(inputs, bounds)
+    names = chosen(caller.loops, known, compiles)
+    left = [name for name in candidates(caller.loops, known) if name not in names]
+    again = not any(is_iterator(value) for value in inputs.values())
+    while True:
+        own = program.spilling(caller, tuple(sorted(names)))
+        try:
+            with own.alone:
+                results = own.call(inputs, bounds, seed, None)
+        except MemoryBudgetError:
+            if not (left and again and compiles):
+                raise
+            names.append(left.pop(0))
+            continue
+        program.spilled = {n: traffic(own.loops, n, lambda s: known[s.name]) for n in sorted(names)}
+        return results
+
+
+def with_files(caller: Caller, names: tuple[str, ...], folder: str) -> Any:
+    """What the compiler made of a program, with some places in files."""
+    files = {name: SpillFile(folder) for name in names}
+    loops = spilled(caller.loops, files, caller.compiled.compiled_loops)
+    return replace(caller.compiled, loops=loops)
+
+
+def lines(program: LoopProgram, moved: Mapping[str, Traffic], folder: str) -> list[str]:
+    """What the last call moved to files, for `explain`."""
+    found = []
+    for name, one in moved.items():
+        place = program.places[name]
+        at = f" ({place.at.shown})" if place.at is not None else ""
+        found.append(
+            f"{name}{at} lies in a file in {folder}: {one.stored:,} bytes are stored and {one.fetched:,} fetched, "
+            f"about {one.seconds:.3g} s"
+        )
+    return found

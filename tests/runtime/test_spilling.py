@@ -1,0 +1,169 @@
+"""Under a budget with a folder, tensors that do not fit lie in files: the results are the same, and the rest fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyrhythm as pr
+from polyrhythm import rl
+from polyrhythm.compiler.legality import check_program
+from polyrhythm.compiler.legality.failure import IllegalProgramError
+from polyrhythm.compiler.loops.ir import For, LoopProgram
+from polyrhythm.compiler.loops.spilling import SpillFile, spilled
+from polyrhythm.errors import MemoryBudgetError
+
+BACKENDS = ("numpy", "torch", "jax")
+WIDTH = 500
+
+
+def there_and_back() -> Any:
+    """What a pass forwards leaves for one backwards."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,))
+    y, z = pr.recurrent((WIDTH,), (t,), name="y"), pr.recurrent((WIDTH,), (t,))
+    y[0] = x[0]
+    y[t + 1] = pr.tanh(y + x[t + 1])
+    z[T - 1] = y[T - 1]
+    z[t - 1] = 0.5 * z + y[t - 1]
+    return z[0]
+
+
+def gradient() -> Any:
+    """States that the gradient of a recurrence reads again."""
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (WIDTH,), (t,)), pr.input("w", (WIDTH,))
+    h = pr.recurrent((WIDTH,), (t,), name="h")
+    h[0] = x[0]
+    h[t + 1] = pr.tanh(h * w + x[t + 1])
+    return pr.grad((h[T - 1] ** 2).sum(), w)
+
+
+def iterations() -> Any:
+    """A rollout in each iteration, stored over that of the one before, of which rows are taken at random."""
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,))
+    s = pr.recurrent((2, WIDTH // 2), (i, (t, T + 1)), name="s")
+    s[0, 0] = pr.ones((2, WIDTH // 2))
+    s[i + 1, 0] = s[i, T]
+    s[i, t + 1] = 0.9 * s + pr.reshape(x[t], (2, WIDTH // 2))
+    flat = pr.reshape(s[i, 0:T], (2 * T, WIDTH // 2))
+    rows = pr.take(flat, pr.constant(np.array([0, 5, 1, 200, -3], np.int32)), 0)
+    return rows.sum(1), s[I - 1, T]
+
+
+def reversed_ranges() -> Any:
+    """Ranges and rings of what a pass forwards leaves."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (WIDTH,), (t,))
+    y, z = pr.recurrent((WIDTH,), (t,), name="y"), pr.recurrent((WIDTH,), (t,))
+    y[0] = x[0]
+    y[t + 1] = pr.where(x[t + 1] > 0.0, y + x[t + 1], 0.5 * y)
+    z[T - 1] = y[T - 1]
+    z[t - 1] = 0.5 * z + y[pr.max(0, t - 3) : t].sum(0)
+    return z[0]
+
+
+PROGRAMS = {f.__name__: f for f in (there_and_back, gradient, iterations, reversed_ranges)}
+
+
+def given(name: str) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    found: dict[str, Any] = {"x": random.normal(size=(60, WIDTH)).astype("float32") * 0.1}
+    if name == "gradient":
+        found["w"] = random.normal(size=WIDTH).astype("float32")
+    if name == "iterations":
+        found["bounds"] = {"I": 3}
+    return found
+
+
+LIMITS = {"there_and_back": "200KB", "gradient": "390KB", "iterations": "200KB", "reversed_ranges": "200KB"}
+"""On JAX, where x takes 128 KB; the gradient of w is a product of two ranges, which are fetched whole."""
+
+
+def parts(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_those_without_files(name: str, backend: str, tmp_path: Path) -> None:
+    inputs = given(name)
+    expected = pr.compile(PROGRAMS[name](), backend=backend, progress=False)(**inputs)
+    limit = pr.Budget(LIMITS[name] if backend == "jax" else "160KB", spill=str(tmp_path))
+    program = pr.compile(PROGRAMS[name](), backend=backend, memory_budget=limit, progress=False)
+    for _ in range(2):
+        found = program(**inputs)
+        for one, other in zip(parts(found), parts(expected), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert program.spilled, "nothing was moved to a file"
+    assert "lies in a file" in program.explain()
+    assert not list(tmp_path.iterdir())  # the files have no names
+
+
+def test_what_moves_is_counted(tmp_path: Path) -> None:
+    limit = pr.Budget("160KB", spill=str(tmp_path))
+    program = pr.compile(there_and_back(), backend="numpy", memory_budget=limit)
+    program(**given("there_and_back"))
+    (moved,) = program.spilled.values()
+    assert moved.stored == 60 * WIDTH * 4
+    assert 59 * WIDTH * 4 <= moved.fetched <= 2 * 60 * WIDTH * 4
+    assert moved.seconds > 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_cannot_fit_is_refused_by_name(backend: str, tmp_path: Path) -> None:
+    limit = pr.Budget("100KB", spill=str(tmp_path))  # the input alone takes 120 KB
+    program = pr.compile(there_and_back(), backend=backend, memory_budget=limit, progress=False)
+    with pytest.raises(MemoryBudgetError, match="input x takes 120,000 of them"):
+        program(**given("there_and_back"))
+
+
+def test_what_fits_stays_in_memory(tmp_path: Path) -> None:
+    limit = pr.Budget("10MB", spill=str(tmp_path))
+    program = pr.compile(there_and_back(), backend="numpy", memory_budget=limit)
+    program(**given("there_and_back"))
+    assert not program.spilled
+
+
+def moved_back(loops: LoopProgram, place: str) -> LoopProgram:
+    """The loop that fetches a place before the one that stores it."""
+    loops_of = [item for item in loops.body if isinstance(item, For)]
+    fetching = next(
+        item
+        for item in loops_of
+        if any(l.place == place and l.spilled for s in item.sites for l in s.block.loads)
+        and not any(st.place == place for s in item.sites for st in s.block.stores)
+    )
+    return replace(loops, body=(fetching, *(item for item in loops.body if item is not fetching)))
+
+
+def test_fetches_before_their_stores_are_illegal(tmp_path: Path) -> None:
+    compiled = pr.compile(there_and_back(), backend="numpy").compiled
+    name = next(n for n, place in compiled.loops.places.items() if place.kind == "buffer")
+    loops = spilled(compiled.loops, {name: SpillFile(str(tmp_path))}, False)
+    check_program(compiled.graph, loops)
+    with pytest.raises(IllegalProgramError):
+        check_program(compiled.graph, moved_back(loops, name))
+
+
+def test_ppo_within_a_budget(tmp_path: Path) -> None:
+    lamps = rl.Arrays(rl.Synthetic((3, 32), length=7), 16)
+    model = rl.ActorCritic(lamps.observations, lamps.actions, (4,), np.random.default_rng(0))
+    training = rl.ppo(lamps, model, rl.PPOSettings(steps=48, epochs=2, minibatches=8))
+    bounds = {training.iterations: 3}
+    free = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    expected = free(bounds=bounds)
+    limit = pr.Budget(free.memory.bytes(bounds) - 16 * 48 * 96 * 4 // 2, spill=str(tmp_path))
+    tight = pr.compile(training.outputs, bounds=training.bounds, memory_budget=limit, progress=False)
+    found = tight(bounds=bounds)
+    assert "lights" in tight.spilled
+    for name in ("policy_loss", "value_loss", "return"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-6)
+    for name, weight in expected["weights"].items():
+        np.testing.assert_allclose(found["weights"][name], weight, rtol=1e-3, atol=1e-5)
