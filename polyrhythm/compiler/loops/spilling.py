@@ -110,14 +110,15 @@ def spilled(program: LoopProgram, files: Mapping[str, SpillFile], compiled_loops
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that are taken from a range of slots: the range, and how many rows a slot has."""
+    """Rows that are taken from a range of slots: the range, how many rows a slot has, and if it was reshaped for it."""
 
     load: Load
     per_slot: int
+    reshaped: bool
 
 
 def rows_taken(block: Block) -> dict[str, Rows]:
-    """The computations of a block, by their results, that take rows of a range in a file, perhaps reshaped."""
+    """The computations of a block, by their results, that take rows of a range of slots, perhaps reshaped."""
     made = {compute.result: compute for compute in block.body}
     found: dict[str, Rows] = {}
     for compute in block.body:
@@ -136,7 +137,7 @@ def rows_taken(block: Block) -> dict[str, Rows]:
 
 def _rows(load: Load, shape: tuple[Term, ...] | None) -> Rows | None:
     *before, last = load.index or (None,)
-    if not load.spilled or not isinstance(last, Steps) or any(isinstance(entry, Steps) for entry in before):
+    if not isinstance(last, Steps) or any(isinstance(entry, Steps) for entry in before):
         return None
     if last.ring is not None or last.step != 1:
         return None
@@ -145,7 +146,7 @@ def _rows(load: Load, shape: tuple[Term, ...] | None) -> Rows | None:
     if not all(length.is_constant for length in (*inner, *row)):
         return None
     whole, part = (prod(length.constant for length in lengths) for lengths in (inner, row))
-    return Rows(load, whole // part) if part and whole % part == 0 else None
+    return Rows(load, whole // part, shape is not None) if part and whole % part == 0 else None
 
 
 def only_for_rows(block: Block, taken: Collection[str]) -> set[str]:

@@ -331,7 +331,7 @@ class Lowering(Places):
     def computed(self, some: Sequence[Compute], block: Block, values: dict[str, Padded], state: State) -> None:
         """Add what some computations of a block make to its values."""
         calls: Calls = {}
-        taken = rows_taken(block)
+        taken = {name: rows for name, rows in rows_taken(block).items() if self._is_taken(rows)}
         skipped = only_for_rows(block, taken) if taken else ()
         for compute in some:
             if compute.result in skipped:
@@ -351,8 +351,17 @@ class Lowering(Places):
             for name in sources:
                 self.replay.gathered.setdefault(name, []).append(values[compute.result].array)
 
+    def _is_taken(self, rows: Rows) -> bool:
+        """Whether rows are taken where they lie: in a file, or in a buffer that need not be cut and copied for it."""
+        place = self.program.places[rows.load.place]
+        if place.spill is not None:
+            return True
+        plain = rows.reshaped and place.kind == "buffer" and not (self.lanes or self.program.sharding)
+        known = all(length.is_constant for length in place.type.shape) and place.name not in self.apart
+        return plain and known and self.order(place) == tuple(range(len(place.whole)))
+
     def _taken(self, compute: Compute, rows: Rows, values: Mapping[str, Padded], state: State) -> Padded:
-        """Rows of a range that lies in a file."""
+        """Rows of a range of slots."""
         indices = compute.operands[1]
         chosen = values[indices.name] if isinstance(indices, Local) else self.load(indices, state)
         shape, steps = compute.type.shape, rows.load.index[-1]
@@ -361,8 +370,19 @@ class Lowering(Places):
         picked = fitted(chosen.array, tuple(self.capacity(n) for n in shape[:rank]))
         length = self.scalar(steps.length) * rows.per_slot
         picked = jnp.clip(picked.astype(jnp.int32), 0, jnp.maximum(length - 1, 0))
-        room = tuple(self.capacity(n) for n in shape)
-        array = spilled.take(self, self.program.places[rows.load.place], rows, picked, room, state)
+        room, place = tuple(self.capacity(n) for n in shape), self.program.places[rows.load.place]
+        if place.spill is not None:
+            array = spilled.take(self, place, rows, picked, room, state)
+        else:
+            if place.name not in state:
+                state[place.name] = self.empty(place)
+            kept = state[place.name].array
+            if not kept.size:
+                return Padded(jnp.zeros(room, place.type.dtype), self.lengths(shape))
+            flat = kept.reshape(-1, *room[rank:])
+            at = Padded(spilled.rows_of(self, place, rows, picked), chosen.lengths)
+            whole = Padded(flat, (flat.shape[0], *room[rank:]))
+            array = ops.apply("take", [whole, at], {"axis": 0}, room, self.lengths(shape), place.type.dtype).array
         if not isinstance(length, int):
             array = jnp.where(length > 0, array, jnp.zeros((), array.dtype))
         return Padded(array, self.lengths(shape))

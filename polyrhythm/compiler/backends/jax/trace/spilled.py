@@ -89,12 +89,17 @@ def load(lowering: Places, place: Place, load: Load, state: State) -> Padded:
 
 def take(lowering: Places, place: Place, rows: Rows, chosen: jax.Array, shape: tuple[int, ...], state: State) -> Any:
     """Fetch rows of a range of slots, which are given by their numbers in it."""
+    at = rows_of(lowering, place, rows, chosen)
+    return _fetched(place, state, at, shape, slot_bytes(place) // rows.per_slot, 0)
+
+
+def rows_of(lowering: Places, place: Place, rows: Rows, chosen: jax.Array) -> jax.Array:
+    """The numbers of rows among those of all slots, given those in a range of slots."""
     *before, steps = rows.load.index
     assert not isinstance(steps, Term)
     first = row_of(lowering, place, (*(lowering.scalar(e) for e in before if isinstance(e, Term)), 0))
     start = (first + jnp.int32(lowering.scalar(steps.start))) * rows.per_slot
-    whole = (chosen + start).astype(jnp.int32)
-    return _fetched(place, state, whole, shape, slot_bytes(place) // rows.per_slot, 0)
+    return (chosen + start).astype(jnp.int32)
 
 
 def _fetched(place: Place, state: State, rows: jax.Array, shape: tuple[int, ...], unit: int, ahead: int) -> jax.Array:
@@ -122,4 +127,4 @@ def _file(place: Place, unit: int) -> tuple[jax.Array, jax.Array]:
     return jnp.int32(place.spill.file.fileno()), jnp.int32(unit)  # type: ignore[union-attr]
 
 
-__all__ = ["check_available", "load", "row_of", "store", "take", "token"]
+__all__ = ["check_available", "load", "row_of", "rows_of", "store", "take", "token"]
