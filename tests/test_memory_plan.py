@@ -91,8 +91,8 @@ def test_numpy_allocates_what_is_planned(name: str) -> None:
 def check(program: pr.Program, bounds: Mapping[str, int]) -> None:
     """The plan is what XLA says of the programs that a call compiles, or what moving its state needs.
 
-    That both are of the same programs is what this can refute; that XLA says what is so, the process below. The plan is asked for first. What it compiled of several programs is forgotten, so that the call compiles all of
-    them by itself.
+    That both are of the same programs is what this can refute; that XLA says what is so, the process below. The plan is
+    asked for first. What it compiled of several programs is forgotten, so that the call compiles all of them by itself.
     """
     peak, executor = program.memory.peak(bounds), program.backend.executor
     if program.backend.growing is not None:
