@@ -1,6 +1,6 @@
 """Gradients: from a graph with `grad` nodes to an ordinary graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from polyrhythm.compiler.analysis.check import checked
@@ -84,6 +84,19 @@ def _shown(node: Node) -> str:
     return node.label or node.name
 
 
+def recomputed(graph: Graph, segments: Mapping[str, int]) -> Graph:
+    """A traced graph with checkpoints of all recurrent tensors over some dims, as a user may ask for them."""
+    marked = {checkpoint.node for checkpoint in graph.checkpoints}
+    more = tuple(
+        Checkpoint(node.name, symbol, segments[symbol.name])
+        for node in graph
+        if node.recurrent and node.name not in marked
+        for symbol in node.symbols
+        if symbol.name in segments
+    )
+    return replace(graph, checkpoints=(*graph.checkpoints, *more)) if more else graph
+
+
 def _recomputed(graph: Graph) -> tuple[Graph, list[Region]]:
     """The graph made ready for its checkpoints, and what they cover."""
     regions: list[Region] = []
@@ -124,4 +137,4 @@ def _uncut(graph: Graph, checkpoint: Checkpoint) -> RecomputeError:
     )
 
 
-__all__ = ["completed"]
+__all__ = ["completed", "recomputed"]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from polyrhythm.compiler.front_end import completed
+from polyrhythm.compiler.front_end import completed, recomputed
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality import check_growth, check_holds, check_program, check_rows, check_splits
@@ -99,15 +99,18 @@ def compile_tensors(
     chunks: Mapping[Dim, Chunk] | None = None,
     names: Sequence[str | None] = (),
     tight: bool = False,
+    segments: Mapping[str, int] | None = None,
 ) -> Compiled:
     """Trace, check and lower some outputs; `bounds` given here are fixed for good, passes in `without` left out.
 
     `compiled_loops` tells the passes that the backend compiles loops. `chunks` is what the user chose to vectorise,
     `names` are the names of the outputs. `tight` says that there is a memory budget.
+    Gradients compute recurrent tensors over the dims named in `segments` again, in segments of so many steps.
     """
     seconds: dict[str, float] = {}
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()}, names)
+        traced = recomputed(traced, segments or {})
     first = Notes(compiled_loops=compiled_loops)
 
     def prepared(graph: Graph) -> Graph:
@@ -132,7 +135,7 @@ def compile_tensors(
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
     lifted = any(note.by == "lift" and not note.refused for note in notes)
-    options = (*without, "lift"), compiled_loops, None, names, tight
+    options = (*without, "lift"), compiled_loops, None, names, tight, segments
     unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
     tiles = tiling(graph, blocks, one_by_one, tight, distribute) if tiled else None
@@ -142,7 +145,7 @@ def compile_tensors(
         if set(NAMES) <= set(without):
             raise
         # The reads as they were checked have an order, by the very rankings that the check has found.
-        return compile_tensors(outputs, effects, until, bounds, NAMES, compiled_loops, chunks, names, tight)
+        return compile_tensors(outputs, effects, until, bounds, NAMES, compiled_loops, chunks, names, tight, segments)
     notes += distribution_notes(graph, blocks, ordered.schedule, tiles)
     for dim in at_once:
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, chosen[dim])

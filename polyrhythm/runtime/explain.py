@@ -30,7 +30,7 @@ def explain(
     """Outputs, loops, storage and order, each with its reason, and the lines they come from.
 
     `compiled_loops` says that the backend compiles loops, and so may vectorise them; `kernels` what it does with code
-    of its own; `devices` what it spreads over them; `files` what the last call moved to files. Level 1 has the
+    of its own; `devices` what it spreads over them; `files` what the last call did for its budget. Level 1 has the
     largest and the first of everything, level 2 all.
     """
     short = level < 2
@@ -40,7 +40,7 @@ def explain(
         "needs": _needs(compiled, short),
         "loops": pseudo_code(compiled.loops, short).rstrip("\n").split("\n"),
         "storage": str(Memory(compiled.loops)).split("\n"),
-        "files": files,
+        "budget": files,
         "passes": _passes(compiled, compiled_loops, MOST_LINES["passes"] if short else None),
         "order": list(_loops(compiled, compiled.schedule)),
         "kernels": kernels,

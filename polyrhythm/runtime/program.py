@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -18,7 +19,7 @@ from polyrhythm.compiler.loops.sharding import aligned
 from polyrhythm.compiler.loops.spilling import Traffic
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors, gc_paused, limited, streamed
 from polyrhythm.compiler.ragged import Longest
-from polyrhythm.errors import DeclarationError, UnsupportedError
+from polyrhythm.errors import DeclarationError, PolyrhythmError, UnsupportedError
 from polyrhythm.extras import needs
 from polyrhythm.language.budget import Budget
 from polyrhythm.language.chunks import Chunk
@@ -96,7 +97,8 @@ def compile(
     during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
     every pass keeps the meaning. `backend="torch:inductor"` runs the blocks of a program on torch through
     `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
-    what a run may take: fewer steps run at once, or the tensor that needs too much is named; with
+    what a run may take: fewer steps run at once, gradients compute values again, or the tensor that needs too much is
+    named; with
     `pr.Budget("4GB", spill="folder")` tensors that do not fit lie in files. `schedule` says how many
     steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.chunk(256)`, and is refused where they depend on each
     other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
@@ -218,6 +220,9 @@ class Program:
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._streamers: dict[Symbol, calling.Caller] = {}
+        self._recomputing: dict[tuple[str, int], calling.Caller | None] = {}
+        self.recomputed = ""
+        """What the last call that did not fit computed again, in words."""
         self._spilling: dict[tuple[calling.Caller, tuple[str, ...]], calling.Caller] = {}
         self.spilled: Mapping[str, Traffic] = {}
         """The places that lay in files in the last call, with the bytes that went there and back."""
@@ -265,6 +270,8 @@ class Program:
         caller = self._piecewise(caller, piecewise.names_of(caller, inputs, bounds, items=checkpoint is None))
         budget = self.options.memory_budget
         with self.stats.timed("run"):
+            if budget is not None and checkpoint is None and spilling.can_use_files(caller, inputs, seed):
+                caller = spilling.recomputing(caller, inputs, bounds)
             if (
                 budget is not None
                 and budget.spill
@@ -318,6 +325,19 @@ class Program:
             compiled, found = piecewise.with_windows(caller.compiled, names)
             self._windowed[key] = calling.Caller(self, compiled, self._made(compiled), found)
         return self._windowed[key]
+
+    def recomputing(self, dim: str, every: int) -> calling.Caller | None:
+        """Calls of the same program in which gradients compute what varies along a dim again; None if it cannot be."""
+        key, options, wanted = (dim, every), self.options, self.wanted
+        if key not in self._recomputing:
+            asked = wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without
+            more = options.backend == "jax", options.schedule, wanted.names, True, {dim: every}
+            self._recomputing[key] = None
+            if options.mesh is None and options.precision == "float32" and not wanted.until:
+                with suppress(PolyrhythmError), gc_paused():
+                    compiled = limited(compile_tensors(*asked, *more), options.memory_budget, machine_of(options))
+                    self._recomputing[key] = calling.Caller(self, compiled, self._made(compiled))
+        return self._recomputing[key]
 
     def spilling(self, caller: calling.Caller, names: tuple[str, ...]) -> calling.Caller:
         """Calls of the same program with some places in files."""
@@ -431,7 +451,8 @@ class Program:
         """What the compiler made of the program, and why, as text: the most important of it, at level 2 all."""
         budget = self.options.memory_budget
         folder = budget.spill if budget is not None and budget.spill is not None else ""
-        files = spilling.lines(self.compiled.loops, self.spilled, folder)
+        files = [self.recomputed] * bool(self.recomputed)
+        files += spilling.lines(self.compiled.loops, self.spilled, folder)
         if self.options.backend != "jax":
             return explain(self.compiled, False, level=level, files=files)
         tuned = self.backend.explained() if self.options.tune else []

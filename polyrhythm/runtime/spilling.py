@@ -1,4 +1,8 @@
-"""Calls that hold a memory budget by moving tensors to files (`loops/spilling.py`).
+"""Calls that hold a memory budget by computing values again, and by moving tensors to files (`loops/spilling.py`).
+
+Where the places do not fit at the bounds of a call, gradients first compute recurrent tensors again in segments of
+about the square root of the steps, as `pr.checkpoint(over=t)` asks for by hand, if that is enough or at least halves
+what is stored. What still does not fit goes to files, if there is a folder for them.
 
 What has to go is known at a call. The plan of the places at the bounds says which: the largest go first, until the rest
 fits. What XLA needs beside the places is known when it has compiled the program: where that is still too much, the next
@@ -9,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from polyrhythm.compiler.loops.ir import LoopProgram
@@ -20,6 +25,9 @@ from polyrhythm.runtime.memory import Memory
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.calling import Caller
+
+MANY = 16
+"""So many steps are worth segments."""
 
 LEAST = 1 << 12
 """Bytes of the smallest place that is worth a file."""
@@ -37,7 +45,7 @@ def chosen(loops: LoopProgram, bounds: Mapping[str, int], compiles: bool) -> lis
     memory, found = Memory(loops), []
     if loops.budget is None:
         return []
-    needed = memory.bytes(bounds) if compiles else memory.peak(bounds)
+    needed = _needed(loops, bounds, compiles)
     for name in candidates(loops, bounds):
         if needed <= loops.budget:
             break
@@ -51,6 +59,33 @@ def can_use_files(caller: Caller, inputs: Mapping[str, Any], seed: Any) -> bool:
     options = caller.program.options
     plain = not (caller.windows or options.check_nan or options.tune) and caller.compiled.rows is None
     return plain and not is_traced(seed) and not any(map(is_traced, inputs.values()))
+
+
+def recomputing(caller: Caller, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> Caller:
+    """Calls that fit better since gradients compute values again; the same where they fit, or would not by that."""
+    loops, compiles = caller.loops, caller.library == "jax"
+    known = caller.known_bounds(inputs, bounds)
+    before = _needed(loops, known, compiles)
+    if loops.budget is None or before <= loops.budget:
+        return caller
+    dims = {s.name: known.get(s.bound.name, 0) for n in caller.graph if n.recurrent for s in n.symbols if s.bound}
+    best, least = caller, before // 2
+    for name, steps in sorted(dims.items(), key=lambda item: -item[1]):
+        own = caller.program.recomputing(name, isqrt(steps)) if steps >= MANY else None
+        needed = before if own is None else _needed(own.loops, known, compiles)
+        if own is not None and (needed <= loops.budget or needed < least):
+            best, least = own, needed
+            if needed <= loops.budget:
+                break
+    if best is not caller:
+        caller.program.recomputed = f"gradients compute recurrent tensors again: {least:,} bytes instead of {before:,}"
+    return best
+
+
+def _needed(loops: LoopProgram, bounds: Mapping[str, int], compiles: bool) -> int:
+    """What a call takes by the plan of its places, where the backend `compiles`; the rest is known when it has."""
+    memory = Memory(loops)
+    return memory.bytes(bounds) if compiles else memory.peak(bounds)
 
 
 def call(caller: Caller, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None, seed: int) -> Any:
@@ -85,8 +120,8 @@ def lines(program: LoopProgram, moved: Mapping[str, Traffic], folder: str) -> li
     """What the last call moved to files, for `explain`."""
     found = []
     for name, one in moved.items():
-        place = program.places[name]
-        at = f" ({place.at.shown})" if place.at is not None else ""
+        place = program.places.get(name)
+        at = f" ({place.at.shown})" if place is not None and place.at is not None else ""
         found.append(
             f"{name}{at} lies in a file in {folder}: {one.stored:,} bytes are stored and {one.fetched:,} fetched, "
             f"about {one.seconds:.3g} s"

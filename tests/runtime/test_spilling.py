@@ -131,6 +131,23 @@ def test_what_fits_stays_in_memory(tmp_path: Path) -> None:
     assert not program.spilled
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_compute_values_again_where_they_do_not_fit(backend: str) -> None:
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (), (t,)), pr.input("w", (50,))
+    h = pr.recurrent((50,), ((t, T + 1),))
+    h[0] = pr.ones((50,))
+    h[t + 1] = pr.tanh(h * w + x)
+    slope = pr.grad((h[T] ** 2).sum(), w)
+    inputs = {"x": np.sin(np.arange(400, dtype="float32")), "w": np.linspace(0.1, 1, 50, dtype="float32")}
+    free = pr.compile(slope, backend=backend, progress=False)
+    tight = pr.compile(slope, backend=backend, memory_budget="120KB", progress=False)
+    assert free.memory.peak({T: 400}) > 120 << 10
+    np.testing.assert_allclose(tight(**inputs), free(**inputs), rtol=1e-5, atol=1e-6)
+    assert "again" in tight.recomputed
+    assert tight.recomputed in tight.explain()
+
+
 def moved_back(loops: LoopProgram, place: str) -> LoopProgram:
     """The loop that fetches a place before the one that stores it."""
     loops_of = [item for item in loops.body if isinstance(item, For)]
