@@ -179,7 +179,8 @@ class Lowering(Places):
             own = self.inside(loop, inner, set(names), own)
             return self._end(inner, names), own
 
-        start = self._carry(loop, names, state), self.starts(loop, first, state)
+        passed = self.starts(loop, first, state)  # fetched before the loop stores anything
+        start = self._carry(loop, names, state), passed
         results, _ = self._counted(loop, first, end, body, start)
         self._finish(state, names, results, kept)
 
@@ -284,7 +285,8 @@ class Lowering(Places):
             done = self.load(stop.done, inner).array
             return counter + jnp.int32(1), done, self._end(inner, names), own
 
-        start = self._carry(loop, names, state), self.starts(loop, first, state)
+        passed = self.starts(loop, first, state)  # fetched before the loop stores anything
+        start = self._carry(loop, names, state), passed
         begun = (jnp.int32(first), jnp.bool_(False), *start)
         counter, done, results, _ = self._until(loop, end, body, begun)
         self._finish(state, names, results, kept)
