@@ -20,6 +20,7 @@ GROUPS: dict[str, str] = {
     "polyrhythm.language.gradient": "Gradients",
     "polyrhythm.language.checkpoint": "Gradients",
     "polyrhythm.language.custom": "Gradients",
+    "polyrhythm.language.budget": "Compiling",
     "polyrhythm.language.chunks": "Compiling",
     "polyrhythm.language.sharding": "Compiling",
     "polyrhythm.runtime.exporting": "Compiling",
