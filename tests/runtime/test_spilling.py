@@ -141,7 +141,10 @@ def test_gradients_compute_values_again_where_they_do_not_fit(backend: str) -> N
     h[0] = pr.ones((50,))
     h[t + 1] = pr.tanh(h * w + x)
     slope = pr.grad((h[T] ** 2).sum(), w)
-    inputs = {"x": np.sin(np.arange(400, dtype="float32")), "w": np.linspace(0.1, 1, 50, dtype="float32")}
+    inputs: dict[str, Any] = {
+        "x": np.sin(np.arange(400, dtype="float32")),
+        "w": np.linspace(0.1, 1, 50, dtype="float32"),
+    }
     free = pr.compile(slope, backend=backend, progress=False)
     tight = pr.compile(slope, backend=backend, memory_budget="120KB", progress=False)
     assert free.memory.peak({T: 400}) > 120 << 10
