@@ -113,7 +113,7 @@ pythons: .venv/base.stamp  ## a part of the tests in each of PYTHONS that this m
 	    $$python -m venv $$env && \
 	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt hatchling editables && \
 	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-build-isolation -c constraints.txt \
-	        -e '.[torch,llm,rl,optax,export,stream,dev]' && \
+	        -e '.[torch,llm,rl,optax,stream,dev]' && \
 	    $$env/bin/python --version && $$env/bin/python -m pytest -q -n 2 $(PYTHONS_TESTS) || exit 1; \
 	done
 

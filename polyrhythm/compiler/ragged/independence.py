@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -378,7 +379,7 @@ class Independence:
             return element.node.dtype.type(values[0])
         if definition.record.elementwise and not definition.attributes:
             with np.errstate(all="ignore"):
-                made: np.generic = np.asarray(definition.record.numpy(*(np.asarray(v) for v in values)))[()]
+                made: Any = np.asarray(definition.record.numpy(*(np.asarray(v) for v in values)))[()]
                 return made
         return None
 

@@ -196,8 +196,8 @@ class Places(Scope):
         if far and whole.array.size:  # all of an axis that is spread, changed at one position
             sizes = [n if at in dict(far) else slot.shape[at] for at, n in enumerate(whole.array.shape)]
             start = [jnp.int32(0) if at in dict(far) else begin for at, begin in enumerate(start)]
-            old = lax.dynamic_slice(whole.array, start, sizes, allow_negative_indices=False)
-            slot = chosen(old, slot, far)
+            there = lax.dynamic_slice(whole.array, start, sizes, allow_negative_indices=False)
+            slot = chosen(there, slot, far)
         state[store.place] = Padded(_put(whole.array, slot, start, mask), whole.lengths)
 
     def from_zero(self, value: Padded, shape: Sequence[Term]) -> jax.Array:

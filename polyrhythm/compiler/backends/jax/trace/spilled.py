@@ -50,7 +50,8 @@ def check_available() -> None:
 
 def token() -> jax.Array:
     """Of a file that was not used yet."""
-    return jnp.int32(0)
+    unused: jax.Array = jnp.int32(0)
+    return unused
 
 
 def store(lowering: Places, place: Place, row: jax.Array, value: jax.Array, mask: Any, before: jax.Array) -> jax.Array:
@@ -64,7 +65,7 @@ def store(lowering: Places, place: Place, row: jax.Array, value: jax.Array, mask
 
 def row_of(lowering: Places, place: Place, index: tuple[Any, ...]) -> jax.Array:
     """The number of a slot, or of several."""
-    row = jnp.int32(0)
+    row: jax.Array = jnp.int32(0)
     for length, entry in zip(place.slots, index, strict=True):
         count = lowering.capacity(length)
         at = jnp.clip(jnp.asarray(entry, jnp.int32), 0, max(0, count - 1))
@@ -99,7 +100,8 @@ def rows_of(lowering: Places, place: Place, rows: Rows, chosen: jax.Array) -> ja
     assert not isinstance(steps, Term)
     first = row_of(lowering, place, (*(lowering.scalar(e) for e in before if isinstance(e, Term)), 0))
     start = (first + jnp.int32(lowering.scalar(steps.start))) * rows.per_slot
-    return (chosen + start).astype(jnp.int32)
+    found: jax.Array = (chosen + start).astype(jnp.int32)
+    return found
 
 
 def _fetched(place: Place, state: State, rows: jax.Array, shape: tuple[int, ...], unit: int, ahead: int) -> jax.Array:
