@@ -26,7 +26,7 @@ from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
 from tests.fuzz.special import aligned, attended, begun, hosted, paired, ragged, stopped, swept
-from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, subsets
+from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, pairs, subsets
 
 FOLDER = Path("build/fuzz")
 
@@ -146,6 +146,7 @@ def main() -> int:
         (programs("int"), session.program, EACH),
         (programs("float"), session.program, EACH),
         (st.tuples(st.one_of(programs("int"), programs("float")), subsets()), session.subset, EACH),
+        (st.tuples(programs("float"), pairs()), session.subset, EACH // 4),
         (mutants(), session.mutant, EACH // 2),
         (ragged(), session.program, EACH // 4),
         (stopped(), session.program, EACH // 4),

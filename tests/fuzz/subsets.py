@@ -56,6 +56,12 @@ def subsets() -> st.SearchStrategy[tuple[str, ...]]:
     return st.one_of(st.just(()), some, some)
 
 
+def pairs() -> st.SearchStrategy[tuple[str, ...]]:
+    """Passes to leave out: all but two, which then meet what no other has tidied up."""
+    two = st.lists(st.sampled_from(NAMES), min_size=2, max_size=2, unique=True)
+    return two.map(lambda kept: tuple(name for name in NAMES if name not in kept))
+
+
 def wide(node: Any) -> Any:
     """A program in float64 instead of float32."""
     if isinstance(node, tuple):
@@ -282,4 +288,4 @@ def _passed(program: Program, graph: Graph, without: Collection[str]) -> Graph:
     return changed
 
 
-__all__ = ["FIRED", "Case", "check_gradients", "check_lengths", "check_subset", "subsets"]
+__all__ = ["FIRED", "Case", "check_gradients", "check_lengths", "check_subset", "pairs", "subsets"]
