@@ -338,18 +338,21 @@ class Lowering(Places):
         for compute in some:
             if compute.result in skipped:
                 continue
-            if compute.result in taken:
-                values[compute.result] = self._taken(compute, taken[compute.result], values, state)
-                continue
-            sources = gathered_from(compute) if self.looping and not self.lanes else ()
+            rows = taken.get(compute.result)
+            found = gathered_from(compute) if rows is None else [rows.load.place]
+            filed = rows is not None and rows.load.spilled
+            sources = found if self.looping and not (self.lanes or filed) else ()
             for name in self.replay.stored.intersection(sources):
                 self.replay.stored.discard(name)
                 state[name] = replace(state[name], array=computed_once(state[name].array, self.symbols))
-            operands = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
             with jax.named_scope(compute.result):  # the memory plan tells lines by it
-                made = partial(self.compute, compute, operands, block, calls)
-                summed = compute.rows is not None and is_summed(self, compute, operands)
-                values[compute.result] = row_sum(self, compute, operands, state, made) if summed else made()
+                if rows is not None:
+                    values[compute.result] = self._taken(compute, rows, values, state)
+                else:
+                    loaded = [values[o.name] if isinstance(o, Local) else self.load(o, state) for o in compute.operands]
+                    made = partial(self.compute, compute, loaded, block, calls)
+                    summed = compute.rows is not None and is_summed(self, compute, loaded)
+                    values[compute.result] = row_sum(self, compute, loaded, state, made) if summed else made()
             for name in sources:
                 self.replay.gathered.setdefault(name, []).append(values[compute.result].array)
 
