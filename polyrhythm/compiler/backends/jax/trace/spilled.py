@@ -54,7 +54,7 @@ def token() -> jax.Array:
     return unused
 
 
-def store(lowering: Places, place: Place, row: jax.Array, value: jax.Array, mask: Any, before: jax.Array) -> jax.Array:
+def store(place: Place, row: jax.Array, value: jax.Array, mask: Any, before: jax.Array) -> jax.Array:
     """Write a slot; the token afterwards."""
     if mask is not None:
         row = jnp.where(mask, row, jnp.int32(-1))
