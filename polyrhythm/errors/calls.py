@@ -318,7 +318,8 @@ class MemoryBudgetError(PolyrhythmError):
     """A program needs more memory than it was given.
 
     `memory_budget` limits what a run may take: inputs, outputs, what is kept in between, and the values of the steps
-    that run at once. Fewer steps run at once where that is enough. What is kept is given by the program and the
+    that run at once. Fewer steps run at once, and gradients compute values again, where that is enough; with
+    `pr.Budget(bytes, spill=folder)` tensors over steps lie in files. What is kept is given by the program and the
     bounds of the call; if that alone is too much, the error names the largest.
 
     >>> import polyrhythm as pr

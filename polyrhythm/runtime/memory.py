@@ -181,11 +181,13 @@ def check_budget(program: LoopProgram, bounds: Mapping[Any, int], compiles: bool
     if needed > program.budget:
         here = (place for place in program.places.values() if place.spill is None)
         largest = max(here, key=lambda place: memory.bytes_of(place, bounds))
+        more = ", or read fewer steps of it later"
+        if largest.kind == "buffer":
+            more = ", read fewer steps of it later, or let it lie in a file, as with pr.Budget(bytes, spill=folder)"
         raise MemoryBudgetError(
             f"{needed:,} bytes are needed, but the budget is {program.budget:,}; {largest.kind} {largest.name} takes "
             f"{memory.bytes_of(largest, bounds):,} of them" + (f", {largest.why}" if largest.why else ""),
-            fix="raise memory_budget, use smaller bounds, read fewer steps of it later, or let it lie in a file: "
-            'memory_budget=pr.Budget("4GB", spill="folder")',
+            fix=f"raise memory_budget, use smaller bounds{more}",
             at=largest.at,
         )
 
