@@ -161,7 +161,6 @@ def _remade(graph: Graph) -> set[str]:
     pieces = [(node, definition) for node in graph for definition in node.definitions]
     guarded = {access.source for _, d in pieces if d.record.chooses for access in d.operands}
     cheap |= {node.name for node, d in pieces if d.record.chooses} - guarded - stored
-    cheap |= _views(graph, stored) - guarded - stored
     of_nothing: set[str] = set()
     for node in graph:
         known = bool(node.sources) and all(source in cheap or source in of_nothing for source in node.sources)
@@ -172,7 +171,7 @@ def _remade(graph: Graph) -> set[str]:
         name = waiting.pop()
         cheap.add(name)
         waiting += [source for source in graph[name].sources if source not in cheap]
-    return cheap
+    return cheap | (_views(graph, stored) - guarded - stored)
 
 
 def _views(graph: Graph, stored: Collection[str]) -> set[str]:
