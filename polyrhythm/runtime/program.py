@@ -351,7 +351,9 @@ class Program:
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""
-        caller = self._caller if follows(self.compiled.schedule, dim) else self._variant(dim)
+        # What runs for all steps at once beside a recurrence would have to know how many there will be.
+        beside = any(note.by == "distribute" and not note.refused for note in self.compiled.notes)
+        caller = self._caller if follows(self.compiled.schedule, dim) and not beside else self._variant(dim)
         if not follows(caller.compiled.schedule, dim):
             raise UnsupportedError(
                 f"no outermost loop of the program goes over {dim} step by step, so there is nowhere to stop",

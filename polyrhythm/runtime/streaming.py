@@ -72,7 +72,8 @@ class Stream:
     def replace(self, name: str, index: Sequence[Any], values: Any) -> None:
         """Replace stored values of a tensor by some that were computed elsewhere; the steps that follow read those.
 
-        The tensor must be stored (see `program.memory`) and have been given a name. The index has an entry for each
+        The tensor must be stored (see `program.memory`) and have been given a name. What the next step of a recurrence
+        takes over from the last one is not replaced. The index has an entry for each
         of its dims, then perhaps for its axes: an integer, a slice, or an array of integers. Steps are those of the
         tensor, whatever part of them is stored; which are still stored is the caller's to know.
 
@@ -80,7 +81,7 @@ class Stream:
         >>> import polyrhythm as pr
         >>> t, T = pr.dim("t")
         >>> x = pr.input("x", (), (t,))
-        >>> y = x * 1.0
+        >>> y = pr.sqrt(x)
         >>> y.name = "y"
         >>> stream = pr.compile(y[pr.max(0, t - 2) : t + 1].sum(0), backend="numpy").stream(over=t, x=[1.0] * 5)
         >>> float(next(stream)), float(next(stream))
