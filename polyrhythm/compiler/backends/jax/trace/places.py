@@ -176,8 +176,8 @@ class Places(Scope):
         if mask is None:
             self.held[store.place, store.index] = Padded(new, value.lengths)
         if place.spill is not None:
-            row, before = spilled.row_of(self, place, tuple(index)), state[store.place]
-            state[store.place] = replace(before, array=spilled.store(place, row, new, mask, before.array))
+            row, kept = spilled.row_of(self, place, tuple(index)), state[store.place]
+            state[store.place] = replace(kept, array=spilled.store(place, row, new, mask, kept.array))
             return
         order, count = self.order(place), len(index)
         start = [jnp.int32(index[axis]) if axis < count else jnp.int32(0) for axis in order]
