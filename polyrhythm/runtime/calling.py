@@ -129,11 +129,7 @@ class Caller:
 
     def known_bounds(self, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> dict[str, int]:
         """The value of every bound of a call."""
-        values = {**self.program.params, **inputs}
-        iterators = {n: v for n, v in values.items() if is_iterator(v) and n in self.graph.inputs}
-        if iterators:
-            return self.fed_bounds(values, iterators, bounds)[0]
-        return self._bounds(*self._rows(values, bounds))
+        return self._bounds(*self._rows({**self.program.params, **inputs}, bounds))
 
     def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as the backend wants them."""

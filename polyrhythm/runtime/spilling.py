@@ -58,7 +58,7 @@ def can_use_files(caller: Caller, inputs: Mapping[str, Any], seed: Any) -> bool:
     """Whether a call is one of those that may: a whole run by itself, of rows of one length, as it was compiled."""
     options = caller.program.options
     plain = not (caller.windows or options.check_nan or options.tune) and caller.compiled.rows is None
-    return plain and not is_traced(seed) and not any(map(is_traced, inputs.values()))
+    return plain and not any(is_traced(value) or is_iterator(value) for value in (seed, *inputs.values()))
 
 
 def recomputing(caller: Caller, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | None) -> Caller:
@@ -94,14 +94,13 @@ def call(caller: Caller, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | 
     known = caller.known_bounds(inputs, bounds)
     names = chosen(caller.loops, known, compiles)
     left = [name for name in candidates(caller.loops, known) if name not in names]
-    again = not any(is_iterator(value) for value in inputs.values())
     while True:
         own = program.spilling(caller, tuple(sorted(names)))
         try:
             with own.alone:
                 results = own.call(inputs, bounds, seed, None)
         except MemoryBudgetError:
-            if not (left and again and compiles):
+            if not (left and compiles):
                 raise
             names.append(left.pop(0))
             continue
