@@ -280,7 +280,7 @@ def most_lanes(lowering: Lowering, loop: For) -> int:
     largest, compute = _largest_value(lowering, loop)
     room = MOST_BYTES
     if lowering.program.budget is not None:
-        places = lowering.program.places.values()
+        places = (place for place in lowering.program.places.values() if place.spill is None)
         kept = sum(math.prod(lowering.room(place)) * place.type.dtype.itemsize for place in places)
         room = lowering.program.budget - kept
         if compute is not None and largest * VALUES_AT_ONCE > room:
