@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.compiler.backends import native
 from polyrhythm.compiler.backends.jax.products import build, kernel, packed
 from polyrhythm.compiler.ir.ops import TABLE
 from tests.compiler.backends.test_kernel import OTHERS
@@ -55,7 +56,7 @@ def test_the_kernel_equals_numpy(bits: int, outer: int, inner: int, block: int, 
 @pytest.mark.parametrize("which", OTHERS)
 def test_other_instructions(which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYRHYTHM_CACHE", str(tmp_path))
-    monkeypatch.setattr(build, "FLAGS", ("-O2", "-std=gnu11", "-fPIC", "-shared", *OTHERS[which]))
+    monkeypatch.setattr(native, "FLAGS", ("-O2", "-std=gnu11", "-fPIC", "-shared", *OTHERS[which]))
     library = build.built.__wrapped__("skinny.c").library
     assert library is not None
     name = f"packed {which}"
