@@ -37,7 +37,7 @@ PATIENCE = 20
 watching thread late."""
 
 WINDOW, SHARE = 0.003, 10
-"""Seconds that XLA records at a time; so many times as long passes between, at least, as recording took."""
+"""Seconds that XLA records at a time; between two times passes so many times as long as recording and reading took."""
 
 TICK = 0.001
 """Seconds between looks at generated code and at the memory."""
@@ -281,14 +281,19 @@ def _names_of_lines(text: str) -> dict[int, str]:
 class _XlaWatch(_Watch):
     """Lets XLA record its operations now and then."""
 
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._read: set[Any] = set()
+        self._found: dict[str, str] = {}
+
     def _follow(self) -> None:
         pause = WINDOW
         while not self._ended.wait(pause):
             started = time.perf_counter()
             at, recorded = self.now(), _recorded(WINDOW)
-            pause = max(0.02, SHARE * (time.perf_counter() - started))
             self.note_memory()
             self._take(recorded, at)
+            pause = max(0.02, SHARE * (time.perf_counter() - started))
             until = time.perf_counter() + pause
             while time.perf_counter() < until and not self._ended.wait(0.005):
                 self.note_memory()
@@ -309,11 +314,12 @@ class _XlaWatch(_Watch):
                     self.note(block, at + start, own)
 
     def _scopes(self) -> dict[str, str]:
-        """The scope of every operation of the compiled programs, by its name."""
-        found: dict[str, str] = {}
-        for made in list(self.program.backend.executor.programs.values()):
-            found.update(match.groups() for match in SCOPED.finditer(made.as_text()))  # type: ignore[misc]
-        return found
+        """The scope of every operation of the compiled programs, by its name; the text of a program is read once."""
+        for key, made in list(self.program.backend.executor.programs.items()):
+            if key not in self._read:
+                self._read.add(key)
+                self._found.update(match.groups() for match in SCOPED.finditer(made.as_text()))  # type: ignore[misc]
+        return self._found
 
 
 def _recorded(seconds: float) -> Any:
