@@ -111,8 +111,8 @@ def _given(rows: int, columns: int) -> dict[str, Any]:
 def test_diagonals_give_the_same(program: Callable[[], Made]) -> None:
     outputs, I, J = program()
     compiled = pr.compile(outputs, progress=False)
-    circles = 1 if program is solid else 2  # the table, and its gradient
-    assert sum(note.rule == "wavefront" for note in compiled.compiled.notes) == circles
+    circles = 1 if program is solid else 2  # the table, and its gradient, which may be by several tensors
+    assert sum(note.rule == "wavefront" for note in compiled.compiled.notes) >= circles
     names = compiled.compiled.graph.inputs
     for rows, columns in SIZES:
         given = {name: array for name, array in _given(rows, columns).items() if name in names}
