@@ -29,7 +29,7 @@ QUICK_XLA = (
 def pytest_configure(config: pytest.Config) -> None:
     """The quick lane asks XLA for simple code. Its passes, which change the program, run as ever.
 
-    The slow lane, `make fuzz`, `make docs`, benchmarks and `test_a_sample_runs_with_the_code_that_users_get` have
+    The slow lane, `make fuzz`, benchmarks and `test_a_sample_runs_with_the_code_that_users_get` have
     everything on.
     """
     if config.getoption("markexpr") == "not slow":

@@ -40,6 +40,17 @@ def follows(schedule: tuple[Item, ...], dim: Symbol) -> bool:
     return any(_steps(item, dim) for item in schedule)
 
 
+def runs_ahead(schedule: tuple[Item, ...], dim: Symbol) -> bool:
+    """Whether a loop does all steps of a dim at once before another goes through them step by step.
+
+    What it does then depends on how many there are, so that a run cannot go further from a step.
+    """
+    stepwise = [number for number, item in enumerate(schedule) if _steps(item, dim)]
+    before = schedule[: max(stepwise, default=0)]
+    loops = (item for item in before if isinstance(item, Loop) and item.parallel)
+    return any(member.dim is dim for loop in loops for member in loop.members.values())
+
+
 def hands_out(compiled: Compiled, dim: Symbol) -> bool:
     """Whether the outputs come out step by step along a dim, perhaps after a beginning that is done at once.
 

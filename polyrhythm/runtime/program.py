@@ -28,7 +28,7 @@ from polyrhythm.language.tensor import Tensor
 from polyrhythm.language.trees import flattened, names_of
 from polyrhythm.runtime import calling, exporting, piecewise, probing, spilling
 from polyrhythm.runtime.arrays import Kind
-from polyrhythm.runtime.checkpoint_liveness import follows, hands_out
+from polyrhythm.runtime.checkpoint_liveness import follows, hands_out, runs_ahead
 from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.explain import explain
 from polyrhythm.runtime.feeding import is_iterator
@@ -351,9 +351,9 @@ class Program:
 
     def _outermost(self, dim: Symbol) -> calling.Caller:
         """Calls of the program with outermost loops that follow a dim step by step."""
-        # What runs for all steps at once beside a recurrence would have to know how many there will be.
-        beside = any(note.by == "distribute" and not note.refused for note in self.compiled.notes)
-        caller = self._caller if follows(self.compiled.schedule, dim) and not beside else self._variant(dim)
+        plain = follows(self.compiled.schedule, dim)
+        caller = self._caller if plain and not runs_ahead(self.compiled.schedule, dim) else self._variant(dim)
+        caller = caller if follows(caller.compiled.schedule, dim) or not plain else self._caller
         if not follows(caller.compiled.schedule, dim):
             raise UnsupportedError(
                 f"no outermost loop of the program goes over {dim} step by step, so there is nowhere to stop",
