@@ -77,3 +77,19 @@ def test_files_that_are_damaged_are_made_anew(tmp_path: Path) -> None:
     assert not any(kept(reasons))
     assert found == expected
     assert all(kept(run(tmp_path)[0]))
+
+
+def test_files_that_others_may_have_written_are_not_opened(tmp_path: Path) -> None:
+    """What is unpickled may run anything."""
+    run(tmp_path)
+    programs = [path for path in (tmp_path / "executables").iterdir() if not path.suffix]
+    assert programs
+    for path in programs:
+        path.chmod(0o666)
+    assert not any(kept(run(tmp_path)[0]))
+    mark = tmp_path / "mark"
+    for path in programs:
+        path.chmod(0o600)
+        path.write_bytes(f"cbuiltins\nopen\n(V{mark}\nVw\ntR.".encode())  # a pickle that writes a file
+    assert not any(kept(run(tmp_path)[0]))
+    assert not mark.exists()

@@ -68,7 +68,7 @@ def _opened(compiler: Sequence[str], source: Path, header: bytes) -> ctypes.CDLL
     name, kept = f"{source.stem}-{_key(compiler, source, header)}.so", folder()
     if kept is not None:
         with contextlib.suppress(OSError):
-            if _is_ours(kept / name):
+            if is_ours(kept / name):
                 return ctypes.CDLL(str(kept / name))
     with tempfile.TemporaryDirectory(prefix="polyrhythm-") as place:
         fresh = Path(place, name)
@@ -76,12 +76,12 @@ def _opened(compiler: Sequence[str], source: Path, header: bytes) -> ctypes.CDLL
         library = ctypes.CDLL(str(fresh))  # a file may go once it is open
         if kept is not None:
             with contextlib.suppress(OSError):  # a folder that cannot be written is no reason to fail
-                _keep(fresh, kept / name)
+                keep(fresh.read_bytes(), kept / name)
         return library
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a kept library is whole, and only this user can have written it."""
+def is_ours(path: Path) -> bool:
+    """Whether a kept file is whole, and only this user can have written it."""
     about = path.stat()
     writable = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if writable or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
@@ -89,10 +89,9 @@ def _is_ours(path: Path) -> bool:
     return _digest_of(path).read_text(encoding="ascii", errors="replace") == _digest(path.read_bytes())
 
 
-def _keep(fresh: Path, path: Path) -> None:
-    """Copy a library to its place, and its digest beside it: other processes see all of a file or nothing."""
+def keep(content: bytes, path: Path) -> None:
+    """Write a file of the cache, and its digest beside it: other processes see all of a file or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = fresh.read_bytes()
     _written(path, content)
     _written(_digest_of(path), _digest(content).encode())
 

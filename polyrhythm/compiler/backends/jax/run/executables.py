@@ -2,9 +2,9 @@
 
 JAX's own cache is asked after tracing and lowering, which for a large model takes longer than all the rest. Here a
 program is found by what it is traced from: the Loop IR as the backend has it, which part of it at which capacities, the
-arguments, this package's own files, the version of JAX, and what the processor can do. A file is written under another
-name and renamed, and one that cannot be read is compiled anew. What calls the host, or runs on several devices, is
-left to JAX's cache.
+arguments, this package's own files, the version of JAX, and what the processor can do. A file that is damaged, or that
+another user may have written, is not opened: the program is compiled anew. What calls the host, or runs on several
+devices, is left to JAX's cache.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import jaxlib
 from polyrhythm.compiler.backends.jax.products import kernel, rows
 from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.run.cache import folder
+from polyrhythm.compiler.backends.native import is_ours, keep
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 
 LEAST = 0.3
@@ -62,11 +63,10 @@ def load(key: str) -> tuple[Any, Any] | None:
     from jax.experimental import serialize_executable
 
     path = _path(key)
-    if not path.exists():
-        return None
     try:
-        with path.open("rb") as file:
-            executable, beside = pickle.load(file)
+        if not path.exists() or not is_ours(path):
+            return None
+        executable, beside = pickle.loads(path.read_bytes())
         return serialize_executable.deserialize_and_load(*executable), beside
     except Exception:  # whatever is wrong with a file of a cache, it is compiled anew
         return None
@@ -76,13 +76,8 @@ def store(key: str, compiled: Any, beside: Any) -> None:
     """Keep a program that was compiled here, and not by JAX's cache: what comes from there cannot be written."""
     from jax.experimental import serialize_executable
 
-    path = _path(key)
     with suppress(OSError, ValueError, TypeError):  # a folder that cannot be written, a program that cannot be kept
-        data = pickle.dumps((serialize_executable.serialize(compiled), beside))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(data)
-        os.replace(partial, path)
+        keep(pickle.dumps((serialize_executable.serialize(compiled), beside)), _path(key))
 
 
 def _path(key: str) -> Path:
