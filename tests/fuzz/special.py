@@ -365,3 +365,25 @@ def aligned(draw: Callable[[Any], Any]) -> Program:
         outputs.append(("d", Apply("+", (Name("c"), Name("z")))))
     sizes = (("N", draws.pick([3, 1, 2, 4])), ("T", draws.pick([4, 1, 2, 5])), *((("B", 2),) if batched else ()))
     return Program(dims, inputs, (c,), (), tuple(outputs), sizes, draws.number(0, 3))
+
+
+@st.composite
+def running(draw: Callable[[Any], Any]) -> Program:
+    """What steps so far, or from here on, have together: where the greatest of few values is, sums about a centre."""
+    draws = Draws(draw)
+    whole = draws.chance(50)
+    dtype = "int32" if whole else "float32"
+    inputs = [InputDecl("x", (), (Span("t"),), dtype)]
+    seen = Read(Name("x"), (draws.pick([Slice(Int(0), add(T, 1)), Slice(T, Sym("T"))]),))
+    if whole:
+        few = Apply("%", (seen, Literal(3)))  # many are equal
+        found: Expr = Apply(draws.pick(["argmax", "argmin"]), (few,), (0,))
+    else:
+        centre = draws.pick([Apply("mean", (seen,), (0,)), Apply("max", (seen,), (0,)), Name("z"), Name("x")])
+        inputs += [InputDecl("z", (), (Span("t"),), dtype)] if centre == Name("z") else []
+        apart = Apply("-", (seen, centre) if draws.chance(70) else (centre, seen))
+        apart = apart if draws.chance(40) else Apply("*", (apart, apart))
+        found = Apply("sum", (apart,), (0,))
+    outputs: tuple[tuple[str, Expr], ...] = (("y", found),)
+    bounds = (("T", draws.pick([4, 1, 2, 3, 9])),)
+    return Program((DimDecl("t"),), tuple(inputs), (), (), outputs, bounds, draws.number(0, 3))

@@ -14,7 +14,7 @@ from tests.fuzz.check import COUNTS, check, drawn
 from tests.fuzz.features import features, table
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
-from tests.fuzz.special import aligned, begun, hosted, paired, ragged, stopped, swept
+from tests.fuzz.special import aligned, begun, hosted, paired, ragged, running, stopped, swept
 
 # Features that at least so many of 160 programs of a lane have; the numbers are about half of what is usual.
 OFTEN = {
@@ -152,6 +152,7 @@ def test_random_programs(lane: str) -> None:
         (paired, "point by another dim", 20),
         (swept, "clamped point", 20),
         (aligned, "index condition", 20),
+        (running, "prefix range", 40),
         pytest.param(begun, "until by a recurrence", 40, marks=pytest.mark.slow),
     ],
 )
