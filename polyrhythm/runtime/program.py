@@ -272,13 +272,8 @@ class Program:
         with self.stats.timed("run"):
             if budget is not None and checkpoint is None and spilling.can_use_files(caller, inputs, seed):
                 caller = spilling.recomputing(caller, inputs, bounds)
-            if (
-                budget is not None
-                and budget.spill
-                and checkpoint is None
-                and spilling.can_use_files(caller, inputs, seed)
-            ):
-                return spilling.call(caller, inputs, bounds, seed)
+                if budget.spill and spilling.can_use_files(caller, inputs, seed):
+                    return spilling.call(caller, inputs, bounds, seed)
             return caller.call(inputs, bounds, seed, checkpoint)
 
     def stream(
