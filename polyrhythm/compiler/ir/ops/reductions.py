@@ -225,7 +225,7 @@ def _reduce_vjp(s: Step) -> Gradients:
         equal = x.apply("eq", _spread(s.y, axes, x.shape))
         ties = equal.apply("cast", dtype=x.dtype)
         count = _spread(ties.apply("reduce", monoid="sum", axes=axes), axes, x.shape)
-        return [g * ties / count.where(count.zeros().apply("lt", count), 1)]
+        return [g * ties / count]
     return [g * _others(x, axes)]
 
 

@@ -109,6 +109,10 @@ def _cast(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Res
     x, dtype = aligned(operands[0], result.capacities), result.dtype
     if dtype == dtypes.BOOL:
         return x if x.dtype == dtype else lax.ne(x, _like(x, 0))
+    if x.dtype == dtypes.BOOL and dtype.kind not in "iu":
+        # XLA takes a product with a converted truth value for a choice, in which 0 * inf would be 0.
+        one = jnp.ones(x.shape, dtype)
+        return lax.select(x, one, lax.full_like(one, 0))
     if not (dtypes.is_float(x.dtype) and dtypes.kind(dtype) == "int"):
         return lax.convert_element_type(x, dtype)
     # float16 does not reach the limits of the wider integers.
