@@ -58,6 +58,20 @@ def case_weights_by_head() -> dict[str, int]:
     return {kind: sum(one.kind == kind for one in _talk(model)) for kind in kinds}
 
 
+def case_sequences_alone() -> dict[str, int]:
+    """Only whether all texts have ended is asked of all devices."""
+    mesh = jax.make_mesh((DEVICES,), ("data",))
+    plain, model = _models(mesh)
+    prompts = [np.arange(n + 1, n + 9) for n in range(2 * DEVICES)]
+    for count in (2 * DEVICES, DEVICES + 1):
+        expected, found = plain.generate(prompts[:count], 8), model.generate(prompts[:count], 8)
+        assert [f.tokens.tolist() for f in found] == [e.tokens.tolist() for e in expected]
+    for (batch, _), made in model._generating.items():
+        assert batch_of(made.program, batch) == -(-batch // DEVICES), "sequences are not spread"
+    assert all(one.kind == "all-reduce" and one.bytes <= 4 for one in _talk(model)), _talk(model)
+    return {"all-reduce": len(_talk(model))}
+
+
 def case_sequences_and_weights() -> dict[str, int]:
     if DEVICES < 4:
         return {}

@@ -2,6 +2,7 @@
 
 import tempfile
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import polyrhythm as pr
 from polyrhythm import nn, optim
 from polyrhythm.compiler.backends.jax.run.collectives import Collective, collectives
+from polyrhythm.compiler.loops import growth
 
 DEVICES = jax.device_count()
 RANDOM = np.random.default_rng(0)
@@ -205,11 +207,19 @@ def case_decode_by_sequence() -> dict[str, int]:
 
 
 def case_growing_buffers() -> dict[str, int]:
-    """So many steps that the cache of keys and values grows on the way."""
-    h, b, _, T, data = decoding()
-    program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
-    given = {**data, "start": data["start"][:DEVICES]}
-    _close(program(**given, bounds={T: 1100}), pr.compile(h)(**given, bounds={T: 1100}))
+    """So many steps that the cache of keys and values grows on the way; texts are an axis here."""
+    t, T = pr.dim("t")
+    w = {n: pr.input(n, (16, 4)) for n in ("k", "v")}
+    h = pr.recurrent((2 * DEVICES, 16), (t,))
+    k, v = (h @ w[n] for n in ("k", "v"))
+    weights = pr.softmax(pr.einsum("bi,sbi->bs", k, k[0 : t + 1]), axis=-1)
+    mixed = pr.einsum("bs,sbi->bi", weights, v[0 : t + 1])
+    h[0] = pr.input("start", (2 * DEVICES, 16))
+    h[t + 1] = pr.tanh(0.5 * h + pr.tile(mixed, (1, 4)))
+    with patch.object(growth, "worthwhile", lambda machine: 0):  # on any machine, however fast it copies
+        program = pr.compile(h[T - 1], mesh=_mesh("data"), shard={"start": ("data", None)})
+    given = {"start": _normal(2 * DEVICES, 16), "k": 0.3 * _normal(16, 4), "v": 0.3 * _normal(16, 4)}
+    _close(program(**given, bounds={T: 1100}), pr.compile(h[T - 1])(**given, bounds={T: 1100}))
     assert len(program.stats.compilations) > 1, "nothing grew"
     assert _kinds(program) == {}, _talk(program)
     return _kinds(program)
@@ -471,6 +481,16 @@ def case_check_nan() -> str:
     with pytest.raises(pr.errors.NotFiniteError) as found:
         program(x=data)
     assert found.value.point == {"b": 3}
+    return "ok"
+
+
+def case_outputs_stay_spread() -> str:
+    """40 rows on 8 devices are 5 each; arrays of NumPy come back whole."""
+    b, _ = pr.dim("b")
+    program = pr.compile(pr.tanh(pr.input("x", (4,), (b,))), mesh=_mesh("data"), shard={b: "data"})
+    found = program(x=jax.numpy.ones((40, 4)))
+    assert {part.data.shape for part in found.addressable_shards} == {(40 // DEVICES, 4)}, found.sharding
+    assert isinstance(program(x=np.ones((40, 4), "float32")), np.ndarray)
     return "ok"
 
 

@@ -12,6 +12,7 @@ from tests.devices.mesh_cases import (
     case_maxima,
     case_memory_is_per_device,
     case_optimiser_of_the_library,
+    case_outputs_stay_spread,
     case_probe,
     case_refusals,
     case_ring_attention,
@@ -36,6 +37,7 @@ CASES = [
     *(case_optimiser_of_the_library, case_fsdp, case_tensor_parallel_mlp, case_tensor_parallel_attention),
     *(case_decode_by_head, case_ring_attention, case_stencil_over_time, case_turned, case_maxima),
     *(case_axes_inside, case_streams, case_checkpoints, case_probe, case_check_nan, case_memory_is_per_device),
+    case_outputs_stay_spread,
     *(
         case_explain,
         case_refusals,

@@ -1,11 +1,13 @@
 """Attention along a sequence that is spread, as users write it: blocks go round, and scores are never whole."""
 
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import numpy as np
 
 import polyrhythm as pr
+from polyrhythm.compiler.backends.jax.ops import ring
 from tests.devices.mesh_cases import _attention, _close, _mesh, _talk
 
 DEVICES = jax.device_count()
@@ -83,4 +85,22 @@ def case_memory() -> dict[int, int]:
         found[devices] = program.lowered({"B": 1, "T": 64 * devices}).memory.temporaries
     sizes = [found[n] for n in found if n > 1]
     assert all(size <= 1.1 * sizes[0] for size in sizes), found
+    # Nor do they grow with the square of the steps that a device has.
+    mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
+    program = pr.compile(y, mesh=mesh, shard={t: "data"})
+    some, more = (program.lowered({"B": 1, "T": 2 * steps}).memory.temporaries for steps in (2048, 8192))
+    assert more <= 4.5 * some, (some, more)
     return found
+
+
+def case_a_few_lanes_at_a_time() -> str:
+    t, programs = _programs()
+    for most in (1, 6, 17):
+        with patch.object(ring, "MOST_PAIRS", most):
+            for name in ("past", "several queries", "variance"):
+                program = pr.compile(programs[name], mesh=_mesh("data"), shard={t: "data"})
+                shapes = {"q": (3 * DEVICES, 2, 3), "k": (3 * DEVICES, 3), "v": (3 * DEVICES, 5)}
+                known = program.compiled.graph.inputs
+                data: Any = {n: RANDOM.normal(size=s).astype("float32") for n, s in shapes.items() if n in known}
+                _close(program(**data), pr.evaluate(programs[name], data))
+    return "ok"

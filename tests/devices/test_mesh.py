@@ -39,6 +39,18 @@ def test_random_programs(devices: int) -> None:
     _check(run_cases("tests.devices.random_cases", devices))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 3, 8])
+def test_ordinary_programs(devices: int) -> None:
+    _check(run_cases("tests.devices.ordinary_cases", devices))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 3])
+def test_programs_of_the_corpus(devices: int) -> None:
+    _check(run_cases("tests.devices.corpus_cases", devices))
+
+
 def test_gradients_are_summed_once_per_step(quick: dict[str, Any]) -> None:
     """All gradients of a step travel in one collective; the text has the first iteration and the others."""
     assert quick["case_optimiser_of_the_library"] == {"all-reduce": 2}

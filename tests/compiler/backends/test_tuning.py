@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -109,3 +112,14 @@ def test_calibrating_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for junk in ({"unknown": 1}, {"near": 0}, {"far": None}, {"cache": "a"}, {"call": "1"}, {"launch": -1.0}):
         path.write_text(json.dumps({**kept, **junk}))
         assert calibration.known() == Machine()
+
+
+def test_each_kind_of_device_has_rates_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYRHYTHM_CACHE", str(tmp_path))
+    monkeypatch.setattr(calibration, "SIZES", (1 << 12, 1 << 14))
+    calibration.calibrate()
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(device_kind="NVIDIA A100-SXM4")])
+    assert calibration.known() == Machine()
+    faster = Machine(near=1e12, far=5e11, calibrated=True)
+    (tmp_path / "machine-nvidia_a100_sxm4.json").write_text(json.dumps(asdict(faster)))
+    assert calibration.known() == faster

@@ -23,6 +23,9 @@ from jax.sharding import PartitionSpec
 from polyrhythm.compiler.backends.jax.ops.monoids import COMBINE
 from polyrhythm.compiler.ir import dtypes
 
+MOST_PAIRS = 1 << 20
+"""So many pairs of a lane and a position of a block are there at a time."""
+
 Array = jax.Array
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -184,7 +187,7 @@ def folded_round(
 
             def made(turn: Array | int, blocks: list[Array]) -> list[Array]:
                 first = (here + turn) % ring.devices * length
-                return jax.vmap(lambda *own: piece(first, own, blocks), lanes)(*given)
+                return _in_chunks(lambda *own: piece(first, own, blocks), lanes, given, MOST_PAIRS // max(1, length))
 
             def step(turn: Array, carry: tuple[list[Array], list[Array]]) -> tuple[list[Array], list[Array]]:
                 blocks, totals = carry
@@ -210,4 +213,18 @@ def folded_round(
         return going(list(given), list(held)), out
 
     found: list[Array] = wrapped(list(given), list(held))
+    return found
+
+
+def _in_chunks(
+    one: Callable[..., list[Array]], lanes: Sequence[int | None], given: Sequence[Array], chunk: int
+) -> list[Array]:
+    """What lanes make, so many at a time: what they make on the way is there for these alone."""
+    own = [array for array, lane in zip(given, lanes, strict=True) if lane is not None]
+
+    def of(parts: list[Array]) -> list[Array]:
+        rest = iter(parts)
+        return one(*(next(rest) if lane is not None else array for array, lane in zip(given, lanes, strict=True)))
+
+    found: list[Array] = lax.map(of, own, batch_size=max(1, chunk)) if len(own[0]) > chunk else jax.vmap(of)(own)
     return found
