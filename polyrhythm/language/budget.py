@@ -32,7 +32,8 @@ class Budget:
     """A limit to the memory of a run; tensors that do not fit go, step by step, to files in the folder `spill`.
 
     Those files have no names and are gone with the program. What goes there is chosen at a call, when the bounds are
-    known: the largest tensors first, as many as it takes.
+    known: the largest tensors first, as many as it takes. With `spill="pinned_host"` they go to memory of the host
+    that the device can reach, where JAX's platform has it; a CPU, which has one memory, runs that and saves nothing.
 
     >>> import polyrhythm as pr, tempfile
     >>> t, T = pr.dim("t")

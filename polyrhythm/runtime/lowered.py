@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from polyrhythm.errors import MissingBoundError, UnsupportedError
+from polyrhythm.runtime import spilling
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.run.collectives import Collective
@@ -61,11 +62,12 @@ def lowered(program: Program, bounds: Mapping[str, int], platform: str | None) -
         raise UnsupportedError(
             f"a program with {why} is no XLA program", fix='use backend="jax", and no host functions'
         )
-    for symbol in program.backend.sizing:
+    backend = spilling.planned(program, bounds).backend
+    for symbol in backend.sizing:
         if symbol.name not in bounds:
             raise MissingBoundError(f"the bound {symbol} was not given", fix=f"pass bounds={{{symbol}: ...}}")
-    capacities = program.backend.capacities(bounds)
+    capacities = backend.capacities(bounds)
     if platform is not None:
-        return Lowered(program.backend.exported(capacities, [platform]).mlir_module(), None)
-    found = program.backend.lowered(capacities)
+        return Lowered(backend.exported(capacities, [platform]).mlir_module(), None)
+    found = backend.lowered(capacities)
     return Lowered(found.as_text(), found, 1 if options.mesh is None else options.mesh.size)

@@ -123,6 +123,7 @@ def compile(
     backend, _, compiler = backend.partition(":")
     check_mesh(mesh, shard or {}, backend)
     check_precision(precision)
+    spilling.check_spill(Budget.of(memory_budget), backend)
     check_device(device, mesh, backend)
     mesh = mesh if device is None or backend != "jax" else mesh_of(device)
     if mesh is not None:

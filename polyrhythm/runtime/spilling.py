@@ -17,20 +17,30 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from polyrhythm.compiler.loops.ir import LoopProgram
-from polyrhythm.compiler.loops.spilling import SpillFile, Traffic, can_be_spilled, spilled, traffic
-from polyrhythm.errors import MemoryBudgetError
+from polyrhythm.compiler.loops.spilling import PINNED_HOST, Traffic, can_be_spilled, spilled, target_of, traffic
+from polyrhythm.errors import MemoryBudgetError, UnsupportedError
+from polyrhythm.language.budget import Budget
 from polyrhythm.runtime.arrays import is_traced
 from polyrhythm.runtime.feeding import is_iterator
 from polyrhythm.runtime.memory import Memory
 
 if TYPE_CHECKING:
     from polyrhythm.runtime.calling import Caller
+    from polyrhythm.runtime.program import Program
 
 MANY = 16
 """So many steps are worth segments."""
 
 LEAST = 1 << 12
 """Bytes of the smallest place that is worth a file."""
+
+
+def check_spill(budget: Budget | None, backend: str) -> None:
+    """Refuse pinned memory of a host where there is no other memory."""
+    if budget is not None and budget.spill == PINNED_HOST and backend != "jax":
+        raise UnsupportedError(
+            f"the {backend} backend knows one memory, and no {PINNED_HOST}", fix='give a folder, or use backend="jax"'
+        )
 
 
 def candidates(loops: LoopProgram, bounds: Mapping[str, int]) -> list[str]:
@@ -108,21 +118,29 @@ def call(caller: Caller, inputs: Mapping[str, Any], bounds: Mapping[Any, int] | 
         return results
 
 
-def with_files(caller: Caller, names: tuple[str, ...], folder: str) -> Any:
-    """What the compiler made of a program, with some places in files."""
-    files = {name: SpillFile(folder) for name in names}
+def planned(program: Program, bounds: Mapping[str, int]) -> Caller:
+    """Calls at some bounds with the places outside of memory that a call at these bounds would first try."""
+    caller, budget = program._caller, program.options.memory_budget
+    if budget is None or budget.spill is None:
+        return caller
+    return program.spilling(caller, tuple(sorted(chosen(caller.loops, bounds, caller.library == "jax"))))
+
+
+def with_files(caller: Caller, names: tuple[str, ...], spill: str) -> Any:
+    """What the compiler made of a program, with some places in files or in memory of the host."""
+    files = {name: target_of(spill) for name in names}
     loops = spilled(caller.loops, files, caller.compiled.compiled_loops)
     return replace(caller.compiled, loops=loops)
 
 
-def lines(program: LoopProgram, moved: Mapping[str, Traffic], folder: str) -> list[str]:
-    """What the last call moved to files, for `explain`."""
-    found = []
+def lines(program: LoopProgram, moved: Mapping[str, Traffic], spill: str) -> list[str]:
+    """What the last call moved to files or to the host, for `explain`."""
+    found, where = [], "pinned memory of the host" if spill == PINNED_HOST else f"a file in {spill}"
     for name, one in moved.items():
         place = program.places.get(name)
         at = f" ({place.at.shown})" if place is not None and place.at is not None else ""
         found.append(
-            f"{name}{at} lies in a file in {folder}: {one.stored:,} bytes are stored and {one.fetched:,} fetched, "
+            f"{name}{at} lies in {where}: {one.stored:,} bytes are stored and {one.fetched:,} fetched, "
             f"about {one.seconds:.3g} s"
         )
     return found

@@ -446,7 +446,7 @@ BUGS: tuple[Bug, ...] = (
         "files: a fetch does not wait for the store before it",
         "polyrhythm.compiler.backends.jax.trace.spilled",
         "(before.array, *_file(place, unit), jnp.int32(ahead), rows)",
-        "(token(), *_file(place, unit), jnp.int32(ahead), rows)",
+        "(jnp.int32(0), *_file(place, unit), jnp.int32(ahead), rows)",
         "jax",
     ),
 )

@@ -69,14 +69,16 @@ COUNTS: Counter[str] = Counter()
 def compiled(backend: str, share: int, without: Sequence[str] = ()) -> Evaluator:
     """A backend as an evaluator, some passes left out; it takes one program in `share`, none if that is 0.
 
-    Of every third program all that can lie in files does.
+    Of every third program all that can lie in files or on the host does.
     """
 
     def evaluator(outputs: Any, inputs: Mapping[str, Any], bounds: Any, until: Any, seed: int) -> Any:
         COUNTS[f"{backend} offered"] += 1
         if not share or COUNTS[f"{backend} offered"] % share:
             return None
-        limit = pr.Budget("1GB", tempfile.gettempdir()) if COUNTS[f"{backend} ran"] % 3 == 2 else None
+        pinned = backend == "jax" and COUNTS["jax ran"] % 2
+        spill = "pinned_host" if pinned else tempfile.gettempdir()
+        limit = pr.Budget("1GB", spill) if COUNTS[f"{backend} ran"] % 3 == 2 else None
         try:
             with patch.object(tiles, "STEPS", 2 + COUNTS[f"{backend} offered"] % 3):  # as if there were many
                 program = pr.compile(

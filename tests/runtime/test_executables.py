@@ -12,19 +12,30 @@ from typing import Any
 import pytest
 
 SCRIPT = """
-import json, sys
+import json, os, sys, tempfile
 import numpy as np
 import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.run import executables
+from polyrhythm.compiler.backends.jax.trace import spilled
+from polyrhythm.runtime import spilling
 
-executables.LEAST = 0.0
+executables.LEAST = spilling.LEAST = 0
 factor, way = float(sys.argv[1]), sys.argv[2]
 t, T = pr.dim("t")
 x = pr.input("x", (4,), (t,))
 y = pr.recurrent((4,), (t,))
 y[0] = x[0]
 y[t + 1] = pr.tanh(y @ pr.constant(np.full((4, 4), factor, "float32"))) + x[t + 1]
-program = pr.compile(y)
+if way.startswith("files"):
+    z = pr.recurrent((4,), (t,))
+    z[T - 1] = y[T - 1]
+    z[t - 1] = 0.5 * z + y[t - 1]
+    y = z
+    spilled.check_available()  # another program with files may have made them known before
+    spilling.chosen = lambda loops, bounds, compiles: spilling.candidates(loops, bounds)
+    more = [os.open(os.devnull, os.O_RDONLY) for _ in range(int(way.partition(" ")[2] or 0))]
+limit = pr.Budget("1GB", os.environ["POLYRHYTHM_CACHE"]) if way.startswith("files") else None
+program = pr.compile(y, memory_budget=limit)
 given = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
 if way == "stream":
     found = np.stack([np.asarray(step) for step in program.stream(over=t, x=iter(given), bounds={T: 20})])
@@ -57,6 +68,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path, way: str) -> None:
     assert all(kept(second))
     assert len(second) == len(first)
     assert found == expected
+
+
+def test_programs_with_files_are_compiled_anew(tmp_path: Path) -> None:
+    """The number of an open file is in them, and another file may have it in another process."""
+    _, expected = run(tmp_path, way="files")
+    reasons, found = run(tmp_path, way="files 3")
+    assert found == expected
+    assert not any(kept(reasons))
 
 
 def test_other_programs_and_other_settings_are_not_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import rl
+from polyrhythm.compiler.backends.jax.trace import pinned
 from polyrhythm.compiler.legality import check_program
 from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.loops.ir import For, LoopProgram
@@ -106,6 +108,47 @@ def test_results_are_those_without_files(name: str, backend: str, tmp_path: Path
     assert program.spilled, "nothing was moved to a file"
     assert "lies in a file" in program.explain()
     assert not list(tmp_path.iterdir())  # the files have no names
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_those_without_pinned_memory(name: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(spilling, "MANY", 1000)
+    inputs = given(name)
+    expected = pr.compile(PROGRAMS[name](), progress=False)(**inputs)
+    limit = pr.Budget(LIMITS[name], spill="pinned_host")
+    program = pr.compile(PROGRAMS[name](), memory_budget=limit, progress=False)
+    for _ in range(2):
+        for one, other in zip(parts(program(**inputs)), parts(expected), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert program.spilled, "nothing was moved to the host"
+    assert "lies in pinned memory of the host" in program.explain()
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu", "rocm"])
+def test_an_accelerator_moves_single_slots_to_the_host(platform: str, monkeypatch: Any) -> None:
+    """As XLA's own offloading has it: updates and slices of an array that is never whole on the device."""
+    monkeypatch.setattr(spilling, "MANY", 1000)
+    bounds = {"T": 60}
+    limit = pr.Budget("200KB", spill="pinned_host")
+    text = pr.compile(there_and_back(), memory_budget=limit, progress=False).lowered(bounds, platform).text
+    moves = re.findall(r'@annotate_device_placement.*_xla_buffer_placement = "(\w+)".* -> tensor<(\w+)xf32>', text)
+    assert {kind for kind, _ in moves} == {"pinned_host", "device"}
+    assert {shape for _, shape in moves} == {f"1x{WIDTH}"}, moves
+    whole = re.findall(rf"stablehlo\.(\w+) .*-> tensor<64x{WIDTH}xf32>", text)
+    assert set(whole) <= {"broadcast_in_dim", "dynamic_update_slice"}, whole
+    free = pr.compile(there_and_back(), progress=False).lowered(bounds, platform).text
+    assert "annotate_device_placement" not in free
+
+
+def test_pinned_memory_where_there_is_none(monkeypatch: Any) -> None:
+    for backend in ("numpy", "torch"):
+        with pytest.raises(pr.errors.UnsupportedError, match="no pinned_host") as found:
+            pr.compile(there_and_back(), backend=backend, memory_budget=pr.Budget("200KB", spill="pinned_host"))
+        assert "fix: " in str(found.value)
+    monkeypatch.setattr(pinned, "PINNED_HOST", "memory_of_the_moon")
+    program = pr.compile(there_and_back(), memory_budget=pr.Budget("200KB", spill="pinned_host"), progress=False)
+    with pytest.raises(pr.errors.UnsupportedError, match="has no memory_of_the_moon"):
+        program(**given("there_and_back"))
 
 
 def test_what_moves_is_counted(tmp_path: Path) -> None:

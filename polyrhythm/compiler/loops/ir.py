@@ -25,7 +25,7 @@ from polyrhythm.source import Source
 if TYPE_CHECKING:
     from polyrhythm.compiler.loops.growth import Growth
     from polyrhythm.compiler.loops.sharding import Sharding
-    from polyrhythm.compiler.loops.spilling import SpillFile
+    from polyrhythm.compiler.loops.spilling import HostMemory, SpillFile
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Place:
     multiplied: bool = False
     dims: tuple[str, ...] = ()  # the dim that each axis of slots keeps whole, by name; empty where it is folded
     label: str | None = field(default=None, compare=False)  # the user's name of the tensor, if it has one
-    spill: SpillFile | None = None  # the file that it lies in
+    spill: SpillFile | HostMemory | None = None  # where it lies, if not in memory
 
     @property
     def whole(self) -> Shape:

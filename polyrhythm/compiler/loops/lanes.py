@@ -68,7 +68,7 @@ def _lanes(loop: For, live: set[str], program: LoopProgram) -> Lanes | str:
     changed = written(loop.body)
     filed = sorted(name for name in changed if places[name].spill is not None)
     if filed:
-        return f"{filed[0]} lies in a file, which takes one step after the other"
+        return f"{filed[0]} is spilled, which takes one step after the other"
     variables = {name for name in changed if places[name].kind == "variable"}
     # What an iteration writes under a condition and reads itself is not what an earlier one has left, nor read later:
     # another piece of the loop that mentions it has a condition around it that does not hold there.

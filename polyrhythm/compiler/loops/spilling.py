@@ -1,4 +1,4 @@
-"""Places that lie in a file: a second level of memory, to which the steps of a tensor are stored and fetched from.
+"""Places that lie in a file or in memory of the host: a second level, where steps of a tensor are stored and fetched.
 
 A place that is *spilled* has the same slots, loads and stores as before; only where they lie is different. What the
 checker has proved of the loops (nothing is fetched before it is stored, nothing is overwritten before its last fetch)
@@ -43,6 +43,12 @@ from polyrhythm.compiler.loops.stride_split import with_splits
 RATE = 1e9
 """Bytes a second that a file takes or gives: a round figure."""
 
+HOST_RATE = 10e9
+"""Bytes a second between an accelerator and its host: a round figure."""
+
+PINNED_HOST = "pinned_host"
+"""What JAX calls the memory of the host that an accelerator reads and writes."""
+
 MOST_SLOT = 1 << 30
 """Bytes of the largest slot that is stored at once."""
 
@@ -86,8 +92,8 @@ def slot_bytes(place: Place) -> int:
     return prod(length.constant for length in place.type.shape) * place.type.dtype.itemsize
 
 
-def spilled(program: LoopProgram, files: Mapping[str, SpillFile], compiled_loops: bool) -> LoopProgram:
-    """The program with some places in files."""
+def spilled(program: LoopProgram, files: Mapping[str, SpillFile | HostMemory], compiled_loops: bool) -> LoopProgram:
+    """The program with some places in files, or in memory of the host."""
 
     def fetched(load: Load) -> Load:
         return replace(load, spilled=True) if load.place in files else load
@@ -106,6 +112,16 @@ def spilled(program: LoopProgram, files: Mapping[str, SpillFile], compiled_loops
     }
     made = replace(program, places=places, body=mapped(program.body, changed), growth=None)
     return with_holds(with_splits(with_lanes(made))) if compiled_loops else made
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Pinned memory of the host, beside that of an accelerator: XLA moves slots there and back."""
+
+
+def target_of(spill: str) -> SpillFile | HostMemory:
+    """Where places go that a budget does not hold: to pinned memory of the host, or to a file in a folder."""
+    return HostMemory() if spill == PINNED_HOST else SpillFile(spill)
 
 
 @dataclass(frozen=True)
@@ -168,15 +184,16 @@ def only_for_rows(block: Block, taken: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Traffic:
-    """How many bytes of a place go to its file, and come from it, in a call."""
+    """How many bytes of a place go to its file or to the host, and come from there, in a call."""
 
     stored: int
     fetched: int
+    rate: float = RATE
 
     @property
     def seconds(self) -> float:
-        """What that takes, by a round figure for the rate of a file."""
-        return (self.stored + self.fetched) / RATE
+        """What that takes, by a round figure for the rate."""
+        return (self.stored + self.fetched) / self.rate
 
 
 def traffic(program: LoopProgram, name: str, lookup: Lookup) -> Traffic:
@@ -191,7 +208,7 @@ def traffic(program: LoopProgram, name: str, lookup: Lookup) -> Traffic:
         stored += times * len(uses) * slot_bytes(place)
         for elements in loads:
             fetched += times * max(0, prod(length.evaluate(value) for length in elements)) * place.type.dtype.itemsize
-    return Traffic(stored, fetched)
+    return Traffic(stored, fetched, HOST_RATE if isinstance(place.spill, HostMemory) else RATE)
 
 
 def _times(site: Site, lookup: Lookup) -> tuple[int, Lookup]:

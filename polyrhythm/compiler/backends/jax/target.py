@@ -28,6 +28,11 @@ def on_cpu() -> bool:
     return all(platform == "cpu" for platform in _platforms.get() or (jax.default_backend(),))
 
 
+def elsewhere() -> bool:
+    """Whether what is traced now is for a platform that need not be here."""
+    return bool(_platforms.get())
+
+
 @contextmanager
 def lowering_for(platforms: Sequence[str] = (), precision: str = "float32") -> Iterator[None]:
     """Trace and lower for some platforms, by default the one that is here."""

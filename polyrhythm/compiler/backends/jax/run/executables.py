@@ -25,6 +25,7 @@ from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.run.cache import folder
 from polyrhythm.compiler.backends.native import is_ours, keep
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
+from polyrhythm.compiler.loops.spilling import SpillFile
 
 LEAST = 0.3
 """Programs that took fewer seconds are not kept."""
@@ -39,6 +40,8 @@ def digest(program: LoopProgram) -> str | None:
     single = program.sharding is None and jax.device_count() == 1 and jax.default_backend() == "cpu"
     if folder() is None or not single or any(block.host for block in blocks_of(program.body)):
         return None
+    if any(isinstance(place.spill, SpillFile) for place in program.places.values()):
+        return None  # the number of an open file is in it
     try:
         return hashlib.blake2b(pickle.dumps(program), digest_size=20).hexdigest()
     except (pickle.PicklingError, AttributeError, TypeError):

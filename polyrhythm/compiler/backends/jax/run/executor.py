@@ -24,10 +24,11 @@ import jax
 from polyrhythm.compiler.backends.jax.run import executables
 from polyrhythm.compiler.backends.jax.run.cache import no_cache
 from polyrhythm.compiler.backends.jax.run.placing import placement
-from polyrhythm.compiler.backends.jax.target import lowering_for
+from polyrhythm.compiler.backends.jax.target import lowering_for, on_cpu
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
+from polyrhythm.compiler.loops.spilling import HostMemory, slot_bytes
 from polyrhythm.errors import MemoryBudgetError
 
 Key = tuple[Any, ...]
@@ -143,7 +144,7 @@ class Executor:
                     lowered = jax.jit(advance.trace, donate_argnums=advance.donated).lower(*arguments)
                     with no_cache() if name is not None else nullcontext():
                         made = self.compile(lowered, names)
-                    found = account_of(made)
+                    found = self._apart(account_of(made), advance.capacities)
             seconds, reason = time.perf_counter() - started, advance.reason + ("" if kept is None else KEPT)
             if kept is None and name is not None and seconds >= executables.LEAST:
                 executables.store(name, made, found)
@@ -154,6 +155,13 @@ class Executor:
                 found = replace(found, largest=tuple(_arrays(made.as_text() or "")))
             self.accounts[key] = found
         return self.accounts[key]
+
+    def _apart(self, found: Account, capacities: Mapping[Symbol, int]) -> Account:
+        """An account without what lies on the host; on a CPU, which has one memory, XLA counts that as its own."""
+        pinned = [place for place in self.program.places.values() if isinstance(place.spill, HostMemory)]
+        sizes = Lowering(self.program, capacities, {}, None)
+        held = sum(math.prod(map(sizes.capacity, p.slots)) * slot_bytes(p) for p in pinned) if on_cpu() else 0
+        return replace(found, temporaries=max(0, found.temporaries - held))
 
     def _holds(self, found: Account) -> bool:
         return self.program.budget is None or found.peak <= self.program.budget

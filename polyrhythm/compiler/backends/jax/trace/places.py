@@ -226,7 +226,7 @@ class Places(Scope):
 
     def empty(self, place: Place) -> Padded:
         if place.spill is not None:
-            return Padded(spilled.token(), ())
+            return spilled.empty(self, place)
         zeros = jnp.zeros(self.room(place), place.type.dtype)
         return Padded(spread_place(self, place, zeros), self.lengths(place.whole))
 

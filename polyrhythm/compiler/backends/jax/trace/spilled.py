@@ -1,6 +1,7 @@
-"""Stores to files and fetches from them inside of XLA (`products/spill.c`, `loops/spilling.py`).
+"""Stores to files or to the host and fetches from there inside of XLA (`loops/spilling.py`).
 
-What the state of a run has of a spilled place is a *token*: a number that every store and fetch takes and returns
+A place in pinned memory of the host is an array there, of which slots are moved (`trace/pinned.py`). Of one in a file
+(`products/spill.c`) the state of a run has a *token*: a number that every store and fetch takes and returns
 changed. XLA knows nothing of files, but it cannot call a function before its operands are there, so all of them come in
 the order of the program, also where a fetch is to come before the slot is overwritten.
 """
@@ -8,6 +9,7 @@ the order of the program, also where a fetch is to come before the slot is overw
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,9 +19,10 @@ import numpy as np
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.products.build import built
 from polyrhythm.compiler.backends.jax.target import on_cpu
+from polyrhythm.compiler.backends.jax.trace import pinned
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.loops.ir import Load, Place
-from polyrhythm.compiler.loops.spilling import Rows, slot_bytes
+from polyrhythm.compiler.loops.spilling import HostMemory, Rows, slot_bytes
 from polyrhythm.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -44,18 +47,23 @@ def check_available() -> None:
     why = _registered() if on_cpu() else "the program runs on an accelerator"
     if why is not None:
         raise UnsupportedError(
-            f"nothing can be moved to a file: {why}", fix='use backend="numpy", or leave out spill= of the budget'
+            f"nothing can be moved to a file: {why}",
+            fix='use backend="numpy", spill="pinned_host", or leave out spill= of the budget',
         )
 
 
-def token() -> jax.Array:
-    """Of a file that was not used yet."""
-    unused: jax.Array = jnp.int32(0)
-    return unused
+def empty(lowering: Places, place: Place) -> Padded:
+    """What the state has of a place that was not used yet."""
+    if not isinstance(place.spill, HostMemory):
+        return Padded(jnp.int32(0), ())
+    array = pinned.empty(prod(map(lowering.capacity, place.slots)), place)
+    return Padded(array, array.shape)
 
 
 def store(place: Place, row: jax.Array, value: jax.Array, mask: Any, before: jax.Array) -> jax.Array:
-    """Write a slot; the token afterwards."""
+    """Write a slot; the token or the array afterwards."""
+    if isinstance(place.spill, HostMemory):
+        return pinned.store(before, row, value, mask)
     if mask is not None:
         row = jnp.where(mask, row, jnp.int32(-1))
     call = jax.ffi.ffi_call(STORE, jax.ShapeDtypeStruct((), jnp.int32))
@@ -107,8 +115,10 @@ def rows_of(lowering: Places, place: Place, rows: Rows, chosen: jax.Array) -> ja
 def _fetched(place: Place, state: State, rows: jax.Array, shape: tuple[int, ...], unit: int, ahead: int) -> jax.Array:
     if 0 in shape:
         return jnp.zeros(shape, place.type.dtype)
-    results = jax.ShapeDtypeStruct(shape, place.type.dtype), jax.ShapeDtypeStruct((), jnp.int32)
     before = state[place.name]
+    if isinstance(place.spill, HostMemory):
+        return pinned.fetch(before.array, rows, shape, slot_bytes(place) // unit)
+    results = jax.ShapeDtypeStruct(shape, place.type.dtype), jax.ShapeDtypeStruct((), jnp.int32)
     array, after = jax.ffi.ffi_call(FETCH, results)(before.array, *_file(place, unit), jnp.int32(ahead), rows)
     state[place.name] = Padded(after, before.lengths)
     fetched: jax.Array = array
@@ -129,4 +139,4 @@ def _file(place: Place, unit: int) -> tuple[jax.Array, jax.Array]:
     return jnp.int32(place.spill.file.fileno()), jnp.int32(unit)  # type: ignore[union-attr]
 
 
-__all__ = ["check_available", "load", "row_of", "rows_of", "store", "take", "token"]
+__all__ = ["check_available", "empty", "load", "row_of", "rows_of", "store", "take"]
