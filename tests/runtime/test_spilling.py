@@ -19,6 +19,8 @@ from polyrhythm.compiler.loops.ir import For, LoopProgram
 from polyrhythm.compiler.loops.spilling import SpillFile, spilled
 from polyrhythm.errors import MemoryBudgetError
 from polyrhythm.runtime import spilling
+from tests.fuzz.check import all_in_files
+from tests.programs import PROGRAMS as PROGRAMS_OF_THE_CORPUS
 
 BACKENDS = ("numpy", "torch", "jax")
 WIDTH = 500
@@ -122,6 +124,23 @@ def test_results_are_those_without_pinned_memory(name: str, monkeypatch: Any) ->
             np.testing.assert_array_equal(one, other)
     assert program.spilled, "nothing was moved to the host"
     assert "lies in pinned memory of the host" in program.explain()
+
+
+@pytest.mark.slow
+def test_every_program_with_all_it_can_in_pinned_memory() -> None:
+    moved = 0
+    for case in PROGRAMS_OF_THE_CORPUS:
+        built, bounds = case.built, case.bounds[-1]
+        if built.log is None:
+            limit = pr.Budget("1GB", "pinned_host")
+            program = pr.compile(built.outputs, until=built.until, memory_budget=limit, progress=False)
+            inputs = case.inputs(bounds)
+            with all_in_files():
+                found = program(**inputs, bounds=case.call_bounds(bounds))
+            arrays = {key: v if isinstance(v, pr.Ragged) else np.asarray(v) for key, v in found.items()}
+            case.check(arrays, inputs, bounds)
+            moved += bool(program.spilled)
+    assert moved >= 10, moved
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu", "rocm"])
