@@ -11,7 +11,7 @@ MOST_LINES = 600
 MOST_CORE_LINES = 30_700
 """Of the compiler core, by `make count`. It grows by what features need: raise it on purpose, lower it when you can."""
 
-MOST_STREAM_LINES = 7_850
+MOST_STREAM_LINES = 7_500
 """Of `polyrhythm.stream`, Python alone."""
 
 MOST_OPTIONS = 14

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.streams.moe import MIXTRAL, QWEN, MoeShape
-from benchmarks.streams.programs.decoder import decoder_layer
+from benchmarks.streams.programs.decoder import DecoderProgram, decoder_layer
 from polyrhythm.stream.directives import Directive, Policy, parallelize, tile, time_multiplex
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.lowering import Lowered, lower
@@ -73,20 +73,27 @@ def build_decoder(
     True
     """
     layer = decoder_layer(shape.width)
-    sizes = {"hidden": shape.experts.hidden, "intermediate": shape.experts.intermediate}
-    sizes |= {"expert": shape.experts.experts, "choice": shape.experts.chosen, "token": len(lengths)}
-    sizes |= {"head": shape.heads, "member": shape.members, "kv": -(-(max(lengths) + 1) // tiles[0]) * tiles[0]}
-    schedule: list[Directive] = [
-        tile("hidden", dynamic=True),
-        tile("kv", tiles[0]),
-        tile("intermediate", tiles[1]),
-        tile("token", dynamic=True, on=layer.projections),
-        tile("token", dynamic=True, on=layer.mixed),
-        parallelize("token", regions, policy, on=layer.attention),
-        tile("token", dynamic=True) if rows is None else tile("token", rows),
-    ]
+    schedule = [*common_schedule(layer), tile("kv", tiles[0]), tile("intermediate", tiles[1])]
+    schedule.append(parallelize("token", regions, policy, on=layer.attention))
+    schedule.append(tile("token", dynamic=True) if rows is None else tile("token", rows))
     if shared is not None:
         schedule.append(time_multiplex("expert", shared))
-    inputs = {"length": np.asarray(lengths, np.int32), "routing": np.asarray(routing, np.int32), **(data or {})}
-    bounds = {layer.bounds[name]: size for name, size in sizes.items()}
-    return lower(layer.output, schedule, inputs, bounds, BF16)
+    inputs, bounds = decoder_inputs(layer, shape, lengths, routing, tiles[0])
+    return lower(layer.output, schedule, {**inputs, **(data or {})}, bounds, BF16)
+
+
+def common_schedule(layer: DecoderProgram) -> list[Directive]:
+    """What all schedules have in common: whole rows, and projections of all requests at once."""
+    batched = [tile("token", dynamic=True, on=tensors) for tensors in (layer.projections, layer.mixed)]
+    return [tile("hidden", dynamic=True), *batched]
+
+
+def decoder_inputs(
+    layer: DecoderProgram, shape: DecoderShape, lengths: Sequence[int], routing: np.ndarray, rows: int
+) -> tuple[dict[str, Any], dict[Any, int]]:
+    """Lengths and routing, and all bounds; caches have whole tiles of `rows`."""
+    sizes = {"hidden": shape.experts.hidden, "intermediate": shape.experts.intermediate}
+    sizes |= {"expert": shape.experts.experts, "choice": shape.experts.chosen, "token": len(lengths)}
+    sizes |= {"head": shape.heads, "member": shape.members, "kv": -(-(max(lengths) + 1) // rows) * rows}
+    inputs = {"length": np.asarray(lengths, np.int32), "routing": np.asarray(routing, np.int32)}
+    return inputs, {layer.bounds[name]: size for name, size in sizes.items()}

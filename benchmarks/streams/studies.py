@@ -180,7 +180,6 @@ def dynamic_parallelization(traces: Traces) -> Iterator[Row]:
             yield _row(labels, point, point.run.bindings, active_only=False)
 
 
-DECODER_TRACE = "kv_b64_stdev0996_4007_4070"
 SHARED_REGIONS = {"mixtral": None, "qwen": 32}
 """The regions that experts share in the dynamic schedule of a whole layer; Mixtral has few experts."""
 
@@ -202,8 +201,7 @@ def decoder_point(model: str, lengths: Trace, routing: Trace, size: TileSize, ha
 
 def decoder_layers(traces: Traces, models: Sequence[str] = ("mixtral", "qwen")) -> Iterator[Row]:
     """Whole layers: dynamic tiles, dispatch and shared regions against static tiles and rotation."""
-    every = list(traces.kv_lengths())
-    lengths = next((t for t in every if t.name == DECODER_TRACE), max(every, key=lambda trace: len(trace.values)))
+    lengths = traces.decoder_lengths()
     sizes: tuple[TileSize, ...] = (*STATIC_TILES[64], "dynamic")
     conventions: tuple[Convention, ...] = ("authors", "like_for_like")
     for model in models:

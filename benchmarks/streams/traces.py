@@ -19,6 +19,9 @@ DATA_VARIABLE = "POLYRHYTHM_STEP_DATA"
 SYNTHETIC = "synthetic"
 _SYNTHETIC_KV = ("kv_b16_stdev1456_2805_2820", "kv_b64_stdev1457_0961_1024")
 
+DECODER_TRACE = "kv_b64_stdev0996_4007_4070"
+"""The context lengths of the end-to-end study."""
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -54,6 +57,15 @@ class Traces:
         if self.folder is None:
             return [Trace(SYNTHETIC, synthetic_lengths(*KV_COUNTS[stem])) for stem in _SYNTHETIC_KV]
         return [Trace(path.stem, np.load(path)) for path in sorted(self.folder.glob("kv_b*.npy"))]
+
+    def decoder_lengths(self) -> Trace:
+        """The context lengths of whole layers: the paper's trace, or the largest batch.
+
+        >>> len(Traces(None).decoder_lengths().values)
+        64
+        """
+        every = self.kv_lengths()
+        return next((t for t in every if t.name == DECODER_TRACE), max(every, key=lambda trace: len(trace.values)))
 
 
 def find_traces(folder: str | os.PathLike[str] | None = None) -> Traces:

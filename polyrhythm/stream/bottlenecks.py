@@ -13,7 +13,7 @@ back the slots that a deadlock then asks for. A run for every step; streams of o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from polyrhythm.stream.errors import Deadlock
@@ -21,7 +21,10 @@ from polyrhythm.stream.graph import Program
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.metrics import measure
 from polyrhythm.stream.operators.offchip import OffChip
-from polyrhythm.stream.simulate import NodeReport, Run, simulate
+from polyrhythm.stream.simulate import FifoReport, NodeReport, Run, simulate
+
+MOSTLY = 0.7
+"""The share of all cycles from which on a process, or the memory, is what a run waits for."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,10 @@ def bottleneck(run: Run) -> Bottleneck:
     memory = run.bytes_moved / (run.hardware.memory_bandwidth * cycles)
     chain = _chain(run)
     last = next(report for report in run.reports if report.name == chain[-1].process)
-    if chain[-1].busy < chain[-1].waited:
+    if chain[-1].busy <= MOSTLY * cycles:
         kind = "FIFO" if any(wait.reason.startswith("space") for wait in chain) else "dispatch"
     elif _is_off_chip(last):
-        kind = "memory" if memory > 0.7 else "dispatch"
+        kind = "memory" if memory > MOSTLY else "dispatch"
     else:
         kind = "compute" if last.node.operator.computes else "dispatch"
     values = measure(run.program, run.hardware).evaluate(run.bindings)
@@ -116,7 +119,7 @@ def _chain(run: Run) -> tuple[Wait, ...]:
     while True:
         waited, reason, other = waits.get(current, (0, "nothing", ""))
         chain.append(Wait(current, busy[current], waited, reason or "nothing"))
-        if busy[current] >= waited or other not in busy or any(wait.process == other for wait in chain):
+        if busy[current] > MOSTLY * run.cycles or other not in busy or any(wait.process == other for wait in chain):
             return tuple(chain)
         current = other
 
@@ -175,7 +178,7 @@ def smallest_fifos(program: Program, hardware: Hardware | None = None, tolerance
     """
     hardware = replace(hardware or Hardware(), fifo_depths={}, fifo_depth=UNLIMITED, on_chip_capacity=None)
     ideal = simulate(program, hardware, functional=False, tracing=True)
-    most = _high_water(ideal)
+    most = _most(ideal, _slots)
     depths = dict.fromkeys(most, 1)
     runs = 1
     while True:
@@ -185,9 +188,7 @@ def smallest_fifos(program: Program, hardware: Hardware | None = None, tolerance
         except Deadlock as error:
             wanted = [name for name in error.fifos if depths[name] < most[name]]
         else:
-            stalls: dict[str, int] = {}
-            for fifo in run.fifos:
-                stalls[fifo.stream.name] = max(stalls.get(fifo.stream.name, 0), fifo.stalled)
+            stalls = _most(run, lambda fifo: fifo.stalled)
             able = {name: cycles for name, cycles in stalls.items() if cycles and depths[name] < most[name]}
             if run.cycles <= ideal.cycles * (1 + tolerance) or not able:
                 break
@@ -195,7 +196,7 @@ def smallest_fifos(program: Program, hardware: Hardware | None = None, tolerance
         # A cycle whose FIFOs are all as deep as they ever get waits for others.
         for name in wanted or [name for name in depths if depths[name] < most[name]]:
             depths[name] = min(2 * depths[name], most[name])
-    tight = _high_water(run)
+    tight = _most(run, _slots)
     while tight != depths:
         runs += 1
         try:
@@ -211,9 +212,14 @@ def smallest_fifos(program: Program, hardware: Hardware | None = None, tolerance
     return FifoDepths(tight, run.cycles, ideal.cycles, nbytes, runs)
 
 
-def _high_water(run: Run) -> dict[str, int]:
-    """The most slots that any copy of each stream used, never less than one."""
+def _slots(fifo: FifoReport) -> int:
+    """The most slots that were in use, never less than one."""
+    return fifo.high_water or 1
+
+
+def _most(run: Run, figure: Callable[[FifoReport], int]) -> dict[str, int]:
+    """The largest figure that any copy of each stream has."""
     found: dict[str, int] = {}
     for fifo in run.fifos:
-        found[fifo.stream.name] = max(found.get(fifo.stream.name, 1), fifo.high_water or 1)
+        found[fifo.stream.name] = max(found.get(fifo.stream.name, 0), figure(fifo))
     return found

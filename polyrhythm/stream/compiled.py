@@ -187,17 +187,13 @@ class _Run:
     def _answer(self, what: str, process: Process, arguments: Any) -> tuple[int, ...]:
         """What an operator makes of values: by number, with the cycles and FLOPs for it."""
         operator: Any = process.node.operator
-        first = 2 if what == "fold" else 0
-        several = (
-            [self.object(arguments[first + n]) for n in range(len(process.inputs))]
-            if what in ("map", "tuple", "fold")
-            else []
-        )
+        first, count = 2 * (what == "fold"), len(process.inputs) * (what in ("map", "tuple", "fold"))
+        several = tuple(self.object(arguments[first + n]) for n in range(count))
         if what == "map":
             value, cycles, flops = operator.apply(process, several)
             return self.number(value), cycles, flops
         if what == "tuple":
-            return (self.number(tuple(several)),)
+            return (self.number(several),)
         if what == "fold":
             state, cycles, flops = operator.fold(process, self.states[arguments[0]], several, bool(arguments[1]))
             number = self.numbers.setdefault(("state", state.rows, state.cols, state.valid), len(self.states))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyrhythm.stream.dims import cardinality
-from polyrhythm.stream.engine import Engine, Process
+from polyrhythm.stream.engine import Channel, Engine, Process
 from polyrhythm.stream.errors import Deadlock
-from polyrhythm.stream.expr import as_expr
 from polyrhythm.stream.graph import Node, Program, Stream, connections
 from polyrhythm.stream.hardware import Hardware
 
@@ -21,9 +20,7 @@ def report_deadlock(engine: Engine) -> Deadlock:
     """The error that describes why an engine stopped."""
     stuck = [process for process in engine.processes if not process.finished]
     cycle = _cycle(stuck)
-    full = [c for process in cycle for c in process.waits_for[1] if process.waits_for[0] == "space"]
-    if not full:
-        full = [c for process in stuck for c in process.waits_for[1] if process.waits_for[0] == "space"]
+    full = _full(cycle) or _full(stuck)
     steps = " -> ".join(f"{p.name} ({_reason(p)})" for p in cycle)
     names = ", ".join(dict.fromkeys(f"{c.name} (depth {c.capacity})" for c in full)) or "none"
     fix = "give one of the full FIFOs more depth (Hardware.fifo_depths by name or role), or buffer the faster branch"
@@ -38,6 +35,10 @@ def report_deadlock(engine: Engine) -> Deadlock:
     )
     found.fifos = tuple(dict.fromkeys(c.name.split("[")[0] for c in full))
     return found
+
+
+def _full(processes: list[Process]) -> list[Channel]:
+    return [channel for p in processes for channel in p.waits_for[1] if p.waits_for[0] == "space"]
 
 
 def _is_unprimed(node: Node) -> bool:
@@ -88,11 +89,8 @@ def held_back(node: Node) -> int | None:
     """How many input tokens a node takes before it sends its first one; None when only a run can tell."""
     inner = len(node.inputs[0].shape) - len(node.outputs[0].shape) if node.inputs and node.outputs else 0
     if node.operator.label in ("accum", "bufferize"):
-        group = node.inputs[0].shape[-inner:]
-        return as_expr(cardinality(group)).constant
-    if node.operator.label == "promote" and getattr(node.operator, "outermost", False):
-        return 0
-    return 1
+        return cardinality(node.inputs[0].shape[-inner:]).constant
+    return int(not getattr(node.operator, "outermost", False))
 
 
 def lint(program: Program, hardware: Hardware | None = None) -> list[FifoWarning]:

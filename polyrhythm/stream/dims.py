@@ -9,21 +9,8 @@ any expression that contains a ragged dim is again a ragged dim of its own (abso
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from polyrhythm.stream.expr import Expr, ExprLike, as_expr, ceil_div, concatenate, pick, positive, symbol, total
-
-
-class DimKind(Enum):
-    """The three kinds, most restrictive first.
-
-    >>> [kind.value for kind in DimKind]
-    ['static', 'dynamic', 'ragged']
-    """
-
-    STATIC = "static"
-    DYNAMIC = "dynamic"
-    RAGGED = "ragged"
 
 
 @dataclass(frozen=True)
@@ -34,13 +21,12 @@ class Dim:
     4 n r~
     """
 
-    kind: DimKind
     size: Expr
     name: str = ""
     total: Expr | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}~" if self.kind is DimKind.RAGGED else str(self.size)
+        return f"{self.name}~" if self.is_ragged else str(self.size)
 
     @property
     def is_static(self) -> bool:
@@ -49,7 +35,7 @@ class Dim:
         >>> static(3).is_static, dynamic("n").is_static
         (True, False)
         """
-        return self.kind is DimKind.STATIC
+        return not self.is_ragged and self.size.constant is not None
 
     @property
     def is_ragged(self) -> bool:
@@ -58,7 +44,7 @@ class Dim:
         >>> ragged("r", 7).is_ragged
         True
         """
-        return self.kind is DimKind.RAGGED
+        return self.total is not None
 
 
 Shape = tuple[Dim, ...]
@@ -70,7 +56,7 @@ def static(size: int) -> Dim:
     >>> static(3).size.constant
     3
     """
-    return Dim(DimKind.STATIC, as_expr(size))
+    return Dim(as_expr(size))
 
 
 def dynamic(size: str | ExprLike) -> Dim:
@@ -79,10 +65,7 @@ def dynamic(size: str | ExprLike) -> Dim:
     >>> dynamic(as_expr(4)) == static(4)
     True
     """
-    value = symbol(size) if isinstance(size, str) else as_expr(size)
-    if value.constant is not None:
-        return static(value.constant)
-    return Dim(DimKind.DYNAMIC, value)
+    return Dim(symbol(size) if isinstance(size, str) else as_expr(size))
 
 
 def ragged(name: str, sum_of_sizes: ExprLike) -> Dim:
@@ -91,7 +74,7 @@ def ragged(name: str, sum_of_sizes: ExprLike) -> Dim:
     >>> print(cardinality((static(2), ragged("r", 9), static(3))))
     27
     """
-    return Dim(DimKind.RAGGED, symbol(f"max({name})"), name, as_expr(sum_of_sizes))
+    return Dim(symbol(f"max({name})"), name, as_expr(sum_of_sizes))
 
 
 def cardinality(shape: Shape) -> Expr:
@@ -112,12 +95,7 @@ def product(outer: Shape, dims: Shape) -> Dim:
     >>> print(product((static(2),), (static(2), ragged("r", 9))))
     flatten(2,r~)~
     """
-    if not any(dim.is_ragged for dim in dims):
-        size = as_expr(1)
-        for dim in dims:
-            size = size * dim.size
-        return dynamic(size)
-    if not outer:
+    if not outer or not any(dim.is_ragged for dim in dims):
         return dynamic(cardinality(dims))
     others = [dim for dim in dims if dim.size.constant != 1]
     if len(others) == 1:
@@ -159,13 +137,8 @@ def total_over(shapes: Shape, count: int, parts: int) -> Shape:
     outer = shapes[0]
     if outer.is_ragged:
         raise ValueError("the outermost dim of a stream is never ragged")
-    joined: list[Dim] = [dynamic(total(outer.size, count, parts))]
-    for dim in shapes[1:]:
-        if dim.total is not None:
-            joined.append(ragged(dim.name, total(dim.total, count, parts)))
-        else:
-            joined.append(dim)
-    return tuple(joined)
+    inner = (d if d.total is None else ragged(d.name, total(d.total, count, parts)) for d in shapes[1:])
+    return dynamic(total(outer.size, count, parts)), *inner
 
 
 def joinable(shape: Shape) -> bool:
@@ -183,14 +156,8 @@ def selected_part(shape: Shape, name: str, copies: int) -> Shape:
     >>> print(*selected_part((ragged("r", 9), static(3)), "routing", 4))
     r@routing~ 3
     """
-    parts: list[Dim] = []
-    for dim in shape:
-        if dim.is_ragged:
-            fresh = f"{dim.name}@{name}"
-            parts.append(ragged(fresh, symbol(f"total({fresh})", copies)))
-        else:
-            parts.append(dim)
-    return tuple(parts)
+    fresh = {dim: f"{dim.name}@{name}" for dim in shape if dim.is_ragged}
+    return tuple(ragged(fresh[d], symbol(f"total({fresh[d]})", copies)) if d in fresh else d for d in shape)
 
 
 def stack_shapes(shapes: list[Shape], copies: int = 1) -> Shape:
@@ -216,13 +183,12 @@ def pick_shape(shape: Shape, index: int, step: int, copies: int = 1) -> Shape:
     >>> print(*pick_shape((dynamic(symbol("n", 2)),), 1, 2))
     (n[i])[1::2]
     """
-    picked: list[Dim] = []
-    for dim in shape:
-        if dim.total is not None:
-            picked.append(ragged(f"{dim.name}[{index}]", pick(dim.total, index, step, copies)))
-        else:
-            picked.append(dynamic(pick(dim.size, index, step, copies)))
-    return tuple(picked)
+    return tuple(
+        dynamic(pick(dim.size, index, step, copies))
+        if dim.total is None
+        else ragged(f"{dim.name}[{index}]", pick(dim.total, index, step, copies))
+        for dim in shape
+    )
 
 
 def shape_text(shape: Shape) -> str:

@@ -21,6 +21,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -394,15 +395,13 @@ class Engine:
 
     def _finish(self, process: Process) -> None:
         process.finished = True
-        for group in process.outputs:
-            for channel in group:
-                channel.closed_at = process.clock + channel.latency
-                if channel.reader_waits:
-                    channel.reader_waits = False
-                    self.wake(channel.reader)
-        for group in process.inputs:
-            for channel in group:
-                channel.reader_gone = True
-                if channel.writer_waits:
-                    channel.writer_waits = False
-                    self.wake(channel.writer)
+        for channel in chain(*process.outputs):
+            channel.closed_at = process.clock + channel.latency
+            if channel.reader_waits:
+                channel.reader_waits = False
+                self.wake(channel.reader)
+        for channel in chain(*process.inputs):
+            channel.reader_gone = True
+            if channel.writer_waits:
+                channel.writer_waits = False
+                self.wake(channel.writer)

@@ -18,7 +18,7 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from math import inf, prod
@@ -156,9 +156,9 @@ def explore(
     problem = gathers_for_one_hots(prepared(tensors, (), data or {}, bounds or {}, storage, given))
     drawn = _schedules(space if space is not None else schedule_space(problem), most)
     schedules = [_Candidate(schedule, depth) for schedule in drawn for depth in fifo_depths or (None,)]
-    store = _Store(Path(path) if path is not None else None, _signature(problem, hardware, limits, objective))
+    file, signature = Path(path) if path is not None else None, _signature(problem, hardware, limits, objective)
     search = _Search(problem, hardware, tuple(objective), limits)
-    found = {point.schedule: point for point in store.points}
+    found = _kept(file, signature)
     waiting = [schedule for schedule in schedules if str(schedule) not in found]
     jobs = jobs or os.cpu_count() or 1
     started, width = time.monotonic(), jobs * 4
@@ -171,7 +171,8 @@ def explore(
         seen = [point.figures for point in found.values() if point.status == "simulated"]
         for point in _shared(lambda schedule, seen=seen: search.run(schedule, seen), batch, jobs):  # type: ignore[misc]
             found[point.schedule] = point
-        store.write(found.values())
+        if file is not None:
+            _keep(file, signature, found.values())
         if progress:
             _show(min(first + width, len(waiting)), len(waiting), time.monotonic() - started)
     return Exploration(tuple(found[str(schedule)] for schedule in schedules), tuple(objective))
@@ -305,14 +306,12 @@ def _schedules(space: Space, most: int) -> list[tuple[Directive, ...]]:
     """All combinations, or as many as wanted drawn at random, always the same ones."""
     count = prod(len(choice) for choice in space)
     drawn = range(count) if count <= most else random.Random(0).sample(range(count), most)
-    found: dict[tuple[Directive, ...], None] = {}
+    sizes = [len(choice) for choice in space]
+    found = []
     for number in drawn:
-        chosen = []
-        for choice in reversed(space):
-            number, place = divmod(number, len(choice))
-            chosen.append(choice[place])
-        found[tuple(directive for directive in reversed(chosen) if directive is not None)] = None
-    return list(found)
+        chosen = [choice[int(at)] for choice, at in zip(space, np.unravel_index(number, sizes), strict=True)]
+        found.append(tuple(directive for directive in chosen if directive is not None))
+    return list(dict.fromkeys(found))
 
 
 def _beats(one: Mapping[str, float], other: Mapping[str, float], objective: Sequence[str]) -> bool:
@@ -390,31 +389,23 @@ def _shared(run: Callable[[Any], Point], batch: Sequence[Any], jobs: int) -> lis
     return found
 
 
-@dataclass(frozen=True)
-class _Store:
-    """Points in a file, with a signature of what they belong to."""
+def _kept(path: Path | None, signature: str) -> dict[str, Point]:
+    """The points in a file, which has a signature of what they belong to."""
+    if path is None or not path.exists():
+        return {}
+    kept = json.loads(path.read_text())
+    if kept["signature"] != signature:
+        raise DirectiveMismatch(
+            f"explore: {path} has points of another program, accelerator or objective",
+            fix="give another path, or remove the file",
+        )
+    return {point["schedule"]: Point(**point) for point in kept["points"]}
 
-    path: Path | None
-    signature: str
 
-    @property
-    def points(self) -> list[Point]:
-        if self.path is None or not self.path.exists():
-            return []
-        kept = json.loads(self.path.read_text())
-        if kept["signature"] != self.signature:
-            raise DirectiveMismatch(
-                f"explore: {self.path} has points of another program, accelerator or objective",
-                fix="give another path, or remove the file",
-            )
-        return [Point(**point) for point in kept["points"]]
-
-    def write(self, points: Any) -> None:
-        if self.path is not None:
-            text = json.dumps({"signature": self.signature, "points": [asdict(point) for point in points]}, indent=1)
-            partial = self.path.with_suffix(".part")
-            partial.write_text(text)
-            partial.replace(self.path)
+def _keep(path: Path, signature: str, points: Iterable[Point]) -> None:
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps({"signature": signature, "points": [asdict(point) for point in points]}, indent=1))
+    partial.replace(path)
 
 
 def _signature(problem: Problem, hardware: Hardware, limits: Mapping[str, float], objective: Sequence[str]) -> str:

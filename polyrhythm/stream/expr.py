@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, Union
 
 import numpy as np
@@ -164,16 +165,10 @@ class Expr:
         >>> (symbol("n") - symbol("n") + 4).constant
         4
         """
-        if not self.terms:
-            return 0
-        if len(self.terms) == 1 and self.terms[0][0] == ():
-            return self.terms[0][1]
-        return None
+        return sum(value for _, value in self.terms) if all(not monomial for monomial, _ in self.terms) else None
 
     def __str__(self) -> str:
-        if not self.terms:
-            return "0"
-        return " + ".join(_term_text(monomial, coefficient) for monomial, coefficient in self.terms)
+        return " + ".join(_term_text(monomial, coefficient) for monomial, coefficient in self.terms) or "0"
 
     def symbols(self) -> frozenset[Symbol]:
         """Every symbol that occurs.
@@ -181,14 +176,9 @@ class Expr:
         >>> sorted(s.name for s in (symbol("n") * ceil_div(symbol("m"), 4)).symbols())
         ['m', 'n']
         """
-        found: set[Symbol] = set()
-        for monomial, _ in self.terms:
-            for atom in monomial:
-                if isinstance(atom, Symbol):
-                    found.add(atom)
-                for child in _children(atom):
-                    found |= child.symbols()
-        return frozenset(found)
+        atoms = [atom for monomial, _ in self.terms for atom in monomial]
+        inner = [child.symbols() for atom in atoms for child in _children(atom)]
+        return frozenset(atom for atom in atoms if isinstance(atom, Symbol)).union(*inner)
 
     @property
     def indexed(self) -> bool:
@@ -207,13 +197,8 @@ class Expr:
         >>> ceil_div(symbol("tokens", 3), 4).evaluate({"tokens": [0, 4, 5]}).tolist()
         [0, 1, 2]
         """
-        result: Number = 0
-        for monomial, coefficient in self.terms:
-            product: Number = coefficient
-            for atom in monomial:
-                product = product * _evaluate_atom(atom, bindings)
-            result = result + product
-        return result
+        factors = ([_evaluate_atom(atom, bindings) for atom in monomial] for monomial, _ in self.terms)
+        return sum(prod(own, start=value) for own, (_, value) in zip(factors, self.terms, strict=True))
 
 
 def as_expr(value: ExprLike) -> Expr:
@@ -263,10 +248,7 @@ def positive(argument: ExprLike) -> Expr:
         return as_expr(int(value.constant > 0))
     if len(value.terms) == 1 and value.terms[0][1] > 0:
         factors = sorted({_positive_core(atom) for atom in value.terms[0][0]}, key=str)
-        product = as_expr(1)
-        for core in factors:
-            product = product * from_atom(Positive(core))
-        return product
+        return prod((from_atom(Positive(core)) for core in factors), start=as_expr(1))
     return from_atom(Positive(value))
 
 
@@ -318,15 +300,11 @@ def is_indexed(atom: Atom) -> bool:
     """Whether the value of an atom differs between copies."""
     if isinstance(atom, Symbol):
         return atom.size is not None
-    if isinstance(atom, Concatenation):
-        return True
-    if isinstance(atom, Pick):
-        return atom.copies > 1
-    if isinstance(atom, Folded):
-        return atom.parts > 1
+    if isinstance(atom, Pick | Folded):
+        return (atom.copies if isinstance(atom, Pick) else atom.parts) > 1
     if isinstance(atom, Varying):
         return atom.largest.indexed
-    return any(child.indexed for child in _children(atom))
+    return isinstance(atom, Concatenation) or any(child.indexed for child in _children(atom))
 
 
 def _evaluate_atom(atom: Atom, bindings: Bindings) -> Number:
@@ -448,16 +426,13 @@ def parted(argument: ExprLike, by: str, targets: int, copies: int) -> Expr:
     >>> print(parted(3 * rows, "who", targets=2, copies=2))
     3*n[i]
     """
-    result = as_expr(0)
-    for monomial, coefficient in as_expr(argument).terms:
-        product = as_expr(coefficient)
-        for atom in monomial:
-            if isinstance(atom, Varying) and by and atom.by == by:
-                product = product * atom.each
-            else:
-                product = product * concatenate([from_atom(atom)] * targets, copies)
-        result = result + product
-    return result
+
+    def each(atom: Atom) -> Expr:
+        was_joined = isinstance(atom, Varying) and by and atom.by == by
+        return atom.each if was_joined else concatenate([from_atom(atom)] * targets, copies)  # type: ignore[union-attr]
+
+    terms = as_expr(argument).terms
+    return sum((prod(map(each, monomial), start=as_expr(value)) for monomial, value in terms), as_expr(0))
 
 
 def summed(each: ExprLike, elements: ExprLike) -> Expr:

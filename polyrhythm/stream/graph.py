@@ -9,6 +9,7 @@ Broadcast.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -31,8 +32,13 @@ class Operator:
     The defaults are those of an operator without traffic, memory or arithmetic.
     """
 
-    label: ClassVar[str] = ""
+    label: ClassVar[str]
     virtual: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """An operator is called like its class."""
+        words = re.findall("[A-Z][a-z]*", cls.__name__.replace("OffChip", ""))
+        cls.label = "_".join(words).lower()
 
     def run(self, process: Process) -> Steps:
         """The steps of one copy."""
@@ -162,8 +168,6 @@ def make(
 @dataclass(frozen=True)
 class Broadcast(Operator):
     """Copies every token to all readers; waits until all of them have space."""
-
-    label: ClassVar[str] = "broadcast"
 
     def run(self, process: Process) -> Steps:
         channel = process.inputs[0][0]

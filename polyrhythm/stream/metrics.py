@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.stream.dims import Dim, Shape, cardinality
-from polyrhythm.stream.expr import Bindings, Expr, Symbol, as_expr, positive, total
+from polyrhythm.stream.expr import Bindings, Expr, Symbol, as_expr, from_atom, positive, total
 from polyrhythm.stream.graph import Node, Program, Stream
 from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.tokens import Token, decode
@@ -99,11 +99,9 @@ def measure(program: Program, hardware: Hardware | None = None, *, active_only: 
 
 def _fifo_bytes(node: Node, hardware: Hardware) -> Expr:
     """Bytes of the FIFOs that one copy of a node writes; what only renames a stream has none."""
-    held = as_expr(0)
-    for number, port in enumerate(node.outputs if not node.operator.virtual else ()):
-        depth = hardware.depth(port.role, Stream(node, number).name)
-        held = held + total(port.element.nbytes * depth, port.copies, node.copies)
-    return held
+    streams = [Stream(node, port) for port in range(0 if node.operator.virtual else len(node.outputs))]
+    sizes = [s.element.nbytes * hardware.depth(s.role, s.name) for s in streams]
+    return sum((total(n, s.copies, node.copies) for n, s in zip(sizes, streams, strict=True)), as_expr(0))
 
 
 def _present(node: Node) -> Expr:
@@ -113,17 +111,11 @@ def _present(node: Node) -> Expr:
     return positive(cardinality(node.inputs[0].shape))
 
 
-def _symbol(expr: Expr | None) -> Symbol | None:
-    """The symbol that an expression consists of, or None."""
-    if expr is None or len(expr.terms) != 1:
-        return None
-    monomial, coefficient = expr.terms[0]
-    is_symbol = coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0] if is_symbol else None  # type: ignore[return-value]
-
-
 def _named(dim: Dim) -> Symbol | None:
-    return _symbol(dim.total if dim.is_ragged else dim.size)
+    """The symbol that the size of a dim consists of, or None."""
+    expression = dim.size if dim.total is None else dim.total
+    symbols = expression.symbols()
+    return next((found for found in symbols if expression == from_atom(found)), None)
 
 
 def named_symbols(shape: Shape) -> set[Symbol]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from polyrhythm.stream.hardware import Hardware
 from polyrhythm.stream.metrics import measure, named_symbols, observed_bindings
 from polyrhythm.stream.operators.common import endless_inputs, is_feedback
 from polyrhythm.stream.operators.offchip import OffChip
-from polyrhythm.stream.operators.structure import FeedbackSource, Restate, Source, Stack, Unstack, check_source
+from polyrhythm.stream.operators.structure import Feedback, Restate, Source, Stack, Unstack, check_source
 from polyrhythm.stream.tokens import EMPTY, Token, decode
 from polyrhythm.stream.types import BufferValue, SelectorValue, TileValue
 
@@ -140,15 +141,11 @@ class _Wiring:
         self.program = program
         self.hardware = hardware
         self.written: dict[Stream, list[Channel]] = {}
-        for node in program.nodes:
-            for port in range(len(node.outputs)):
-                if not node.operator.virtual:
-                    self._create(Stream(node, port))
-
-    def _create(self, stream: Stream) -> None:
-        depth = self.hardware.depth(stream.role, stream.name)
-        names = [stream.name] if stream.copies == 1 else [f"{stream.name}[{i}]" for i in range(stream.copies)]
-        self.written[stream] = [Channel(name, depth, self.hardware.fifo_latency) for name in names]
+        made = [node for node in program.nodes if not node.operator.virtual]
+        for stream in (Stream(node, port) for node in made for port in range(len(node.outputs))):
+            depth = hardware.depth(stream.role, stream.name)
+            names = [stream.name] if stream.copies == 1 else [f"{stream.name}[{i}]" for i in range(stream.copies)]
+            self.written[stream] = [Channel(name, depth, hardware.fifo_latency) for name in names]
 
     def of(self, stream: Stream) -> list[Channel]:
         """The channels of a stream; virtual nodes only rename those of their inputs."""
@@ -160,18 +157,18 @@ class _Wiring:
             return [channel for together in zip(*inputs, strict=True) for channel in together]
         if isinstance(node.operator, Unstack):
             return inputs[0][stream.port :: len(node.outputs)]
-        assert isinstance(node.operator, Restate | FeedbackSource)
+        assert isinstance(node.operator, Restate | Feedback)
         return inputs[0]
 
     def prime(self) -> None:
         """Give renamed streams the depth of their role, then put the initial tokens of feedback loops in place."""
-        renamed = [node for node in self.program.nodes if isinstance(node.operator, Restate | FeedbackSource)]
+        renamed = [node for node in self.program.nodes if isinstance(node.operator, Restate | Feedback)]
         for node in renamed:
             if node.outputs[0].role:
                 for channel in self.of(Stream(node, 0)):
                     channel.capacity = channel.credit = self.hardware.depth(node.outputs[0].role)
         for node in renamed:
-            if isinstance(node.operator, FeedbackSource):
+            if isinstance(node.operator, Feedback):
                 for channel in self.of(Stream(node, 0)):
                     channel.prime(node.operator.initial)
 
@@ -198,9 +195,7 @@ def simulate(
     wiring = _Wiring(program, hardware)
     wiring.prime()
     drained: dict[Stream, list[list[Token]]] = {}
-    for node in program.nodes:
-        if node.operator.virtual:
-            continue
+    for node in (node for node in program.nodes if not node.operator.virtual):
         _load_arrays(engine, node, arrays or {})
         if isinstance(node.operator, Source):
             check_source(node)
@@ -283,17 +278,13 @@ def _load_arrays(engine: Engine, node: Node, given: Mapping[str, np.ndarray]) ->
 def _add_process(engine: Engine, wiring: _Wiring, node: Node, copy: int) -> None:
     name = f"{node.name}[{copy}]" if node.copies > 1 else node.name
     process = engine.add(name, node, copy)
-    for index in range(len(node.inputs)):
-        channels = wiring.of(wiring.program.read_by(node, index))
-        mine = _share(channels, node.copies, copy)
-        process.inputs.append(mine)
-        for channel in mine:
-            channel.reader = process
-    for port in range(len(node.outputs)):
-        mine = _share(wiring.written[Stream(node, port)], node.copies, copy)
-        process.outputs.append(mine)
-        for channel in mine:
-            channel.writer = process
+    read = [wiring.of(wiring.program.read_by(node, index)) for index in range(len(node.inputs))]
+    written = [wiring.written[Stream(node, port)] for port in range(len(node.outputs))]
+    process.inputs, process.outputs = ([_share(c, node.copies, copy) for c in side] for side in (read, written))
+    for channel in chain(*process.inputs):
+        channel.reader = process
+    for channel in chain(*process.outputs):
+        channel.writer = process
     process.steps = node.operator.run(process)
 
 

@@ -8,11 +8,12 @@ value has a shape and no data, so one engine serves both modes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from polyrhythm.stream.dims import Dim, Shape, shape_text
+from polyrhythm.stream.dims import Shape, shape_text
 from polyrhythm.stream.expr import Expr, ExprLike, as_expr
 
 
@@ -111,10 +112,7 @@ class Buffer:
     @property
     def nbytes(self) -> Expr:
         """Bytes of the buffered tensor; a ragged dim counts with its largest size."""
-        size = self.element.nbytes
-        for dim in self.shape:
-            size = size * dim.size
-        return size
+        return prod((dim.size for dim in self.shape), start=self.element.nbytes)
 
     def __str__(self) -> str:
         return f"buffer{shape_text(self.shape)} of {self.element}"
@@ -156,10 +154,7 @@ class Tuple:
     @property
     def nbytes(self) -> Expr:
         """Bytes of all parts."""
-        size = as_expr(0)
-        for part in self.parts:
-            size = size + part.nbytes
-        return size
+        return sum((part.nbytes for part in self.parts), as_expr(0))
 
     def __str__(self) -> str:
         return "(" + ", ".join(map(str, self.parts)) + ")"
@@ -168,38 +163,33 @@ class Tuple:
 Element = Tile | DynTile | Buffer | Selector | Tuple
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TileValue:
     """A tile at run time.
 
-    `valid` counts the rows that are not padding. `from_memory` says that the consumer must pay an on-chip read.
-    `data` is None in timing mode.
+    `valid` counts the rows that are not padding, all of them by default. `from_memory` says that the consumer must pay
+    an on-chip read. `data` is None in timing mode.
 
     >>> TileValue(2, 3, 24, data=np.zeros((2, 3))).valid
     2
     """
 
-    __slots__ = ("cols", "data", "from_memory", "nbytes", "rows", "valid")
+    rows: int
+    cols: int
+    nbytes: int
+    valid: int = None  # type: ignore[assignment]
+    from_memory: bool = False
+    data: np.ndarray | None = None
 
-    def __init__(
-        self,
-        rows: int,
-        cols: int,
-        nbytes: int,
-        valid: int | None = None,
-        from_memory: bool = False,
-        data: np.ndarray | None = None,
-    ) -> None:
-        self.rows = rows
-        self.cols = cols
-        self.nbytes = nbytes
-        self.valid = rows if valid is None else valid
-        self.from_memory = from_memory
-        self.data = data
+    def __post_init__(self) -> None:
+        if self.valid is None:
+            self.valid = self.rows
 
     def __repr__(self) -> str:
         return f"TileValue({self.rows}x{self.cols}, {'no data' if self.data is None else self.data.tolist()})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SelectorValue:
     """A selector at run time: the targets, in increasing order.
 
@@ -207,17 +197,15 @@ class SelectorValue:
     (0, 3)
     """
 
-    __slots__ = ("from_memory", "nbytes", "targets")
-
-    def __init__(self, targets: tuple[int, ...], nbytes: int = 0) -> None:
-        self.targets = targets
-        self.nbytes = nbytes
-        self.from_memory = False
+    targets: tuple[int, ...]
+    nbytes: int = 0
+    from_memory: bool = False
 
     def __repr__(self) -> str:
         return f"SelectorValue{self.targets}"
 
 
+@dataclass(slots=True, eq=False)
 class BufferValue:
     """A buffer at run time: the tokens of one group.
 
@@ -225,26 +213,10 @@ class BufferValue:
     0
     """
 
-    __slots__ = ("from_memory", "tokens")
-
-    def __init__(self, tokens: list[tuple[Any, int]]) -> None:
-        self.tokens = tokens
-        self.from_memory = False
+    tokens: list[tuple[Any, int]]
+    from_memory: bool = False
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffered tiles."""
         return sum(value.nbytes for value, _ in self.tokens if isinstance(value, TileValue))
-
-
-def buffer_dims_ok(shape: Shape) -> Dim | None:
-    """The first dim that a buffer cannot have, or None: inner dims must be regular and static.
-
-    >>> from polyrhythm.stream.dims import dynamic, static
-    >>> buffer_dims_ok((dynamic("n"), static(2))) is None
-    True
-    """
-    for dim in shape[1:]:
-        if not dim.is_static:
-            return dim
-    return None

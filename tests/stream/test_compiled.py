@@ -14,6 +14,7 @@ import pytest
 from benchmarks.streams.attention import attention_hardware, build_attention
 from benchmarks.streams.decoder import DecoderShape, build_decoder
 from benchmarks.streams.moe import MoeShape, build_moe
+from benchmarks.streams.tables import many_requests
 from polyrhythm.compiler.backends.native import Built
 from polyrhythm.stream import (
     F32,
@@ -244,10 +245,8 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, outcomes: list[bool
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "regions", "mean"), [(1024, 32, 2048), (256, 16, 16384)])
 def test_attention_of_many_and_of_long_requests(count: int, regions: int, mean: int, outcomes: list[bool]) -> None:
-    drawn = np.random.default_rng(0).lognormal(np.log(mean) - 0.32, 0.8, count)
     started = time.process_time()
-    program = build_attention(np.clip(drawn, 1, 4 * mean).astype(int).tolist(), [parallelize("request", regions)])
-    simulate(program, attention_hardware(), functional=False)
+    many_requests(count, regions, mean)
     assert time.process_time() - started < 5
     assert outcomes == [True]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500_000  # kilobytes

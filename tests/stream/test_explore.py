@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from benchmarks.streams.moe import QWEN
 from benchmarks.streams.programs.moe import mixture_of_experts
+from benchmarks.streams.tables import qwen_exploration
 from benchmarks.streams.traces import find_traces
 from polyrhythm.stream import (
     BF16,
@@ -28,6 +28,7 @@ from polyrhythm.stream import (
     OffChip,
     Program,
     Run,
+    Selector,
     StreamError,
     accum,
     bottleneck,
@@ -39,7 +40,9 @@ from polyrhythm.stream import (
     lower,
     map_tiles,
     measure,
+    partition,
     promote,
+    reassemble,
     roofline_svg,
     simulate,
     smallest_fifos,
@@ -174,25 +177,20 @@ def test_as_many_schedules_as_wanted_are_drawn_none_twice() -> None:
 
 @pytest.mark.slow
 def test_five_hundred_schedules_of_a_qwen_layer_in_two_minutes_and_half_a_gigabyte() -> None:
-    layer = mixture_of_experts()
-    inners = [n for n in range(16, QWEN.intermediate + 1) if QWEN.intermediate % n == 0]
-    space: list[list[Directive | None]] = [
-        [*(tile("token", n) for n in (4, 8, 16, 32, 64)), tile("token", dynamic=True)],
-        [tile("intermediate", n) for n in inners],
-        [None, *(time_multiplex("expert", 2**k) for k in range(7))],
-        [tile("hidden", dynamic=True)],
-    ]
-    assert prod(map(len, space)) >= 500
-    sizes = {"hidden": QWEN.hidden, "intermediate": QWEN.intermediate, "expert": QWEN.experts}
-    bounds = {layer.bounds[name]: size for name, size in sizes.items()}
-    routing = {"routing": np.asarray(find_traces().routing("routing_qwen_b64").values, np.int32)}
     started = time.monotonic()
-    found = explore(layer.output, routing, Hardware(compute=1024), space=space, bounds=bounds, storage=BF16, jobs=2)
+    found = qwen_exploration(find_traces())
     assert time.monotonic() - started < 120
     assert len(found.points) == 500
     assert sum(point.status == "simulated" for point in found.points) > 50
     peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     assert peaks[0] + 2 * peaks[1] < 500_000  # kilobytes, of this process and two workers
+
+
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    explore(LAYER.output, _data(), space=SPACE[:2] + SPACE[3:], storage=BF16, jobs=1, progress=True)
+    lines = capsys.readouterr().err.strip().splitlines()
+    total = prod(map(len, SPACE[:2] + SPACE[3:]))
+    assert f"{total} of {total} schedules" in lines[-1]
 
 
 def test_processes_find_what_one_finds() -> None:
@@ -252,6 +250,18 @@ def test_bottlenecks() -> None:
     report = bottleneck(_loaded(64, compute=1))
     assert report.chain[-1].process == "exp"
     assert "compute-bound" in str(report)
+
+
+def test_fifos_that_are_too_shallow_are_named() -> None:
+    """Blocks of eight go to two units in turn: with shallow FIFOs one waits while the other works."""
+    count, turns = 64, [((k // 8) % 2,) for k in range(64)]
+    x = source("x", [1.0] * count, (static(count),))
+    routes = source("routes", turns, (static(count),), Selector("routes", 2, 1))
+    program = Program(reassemble(map_tiles("exp", partition(x, routes)), routes))
+    shallow, deep = (simulate(program, Hardware(compute=1, fifo_depth=depth)) for depth in (1, 16))
+    assert shallow.cycles > 1.5 * deep.cycles
+    assert (bottleneck(shallow).kind, bottleneck(deep).kind) == ("FIFO", "compute")
+    assert any(wait.reason.startswith("space in") for wait in bottleneck(shallow).chain)
 
 
 def test_energy_and_area_by_hand() -> None:

@@ -9,11 +9,11 @@ import polyrhythm as pr
 from benchmarks.streams.attention import attention_hardware, build_attention
 from benchmarks.streams.counts import ROUTING_COUNTS
 from benchmarks.streams.moe import MIXTRAL, QWEN, MoeShape, build_moe, moe_bindings
+from benchmarks.streams.recorded import MIXTRAL_B64, TIME_MULTIPLEX
 from benchmarks.streams.studies import TileSize
 from benchmarks.streams.traces import synthetic_lengths, synthetic_routing
 from polyrhythm.stream import Hardware, Program, UnboundSymbol, lower, measure, simulate
 from polyrhythm.stream.directives import Directive, parallelize, tile, time_multiplex
-from tests.stream.recorded import MIXTRAL_B64, TIME_MULTIPLEX
 from tests.stream.running import assert_consistent
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.streams.moe import MIXTRAL, QWEN
+from benchmarks.streams.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX
 from benchmarks.streams.studies import (
     POLICIES,
     TileSize,
@@ -22,7 +23,7 @@ from benchmarks.streams.studies import (
 from benchmarks.streams.traces import DATA_VARIABLE, Trace, Traces, find_traces
 from polyrhythm.stream import Hardware
 from polyrhythm.stream.directives import Policy
-from tests.stream.recorded import ATTENTION_B16, MIXTRAL_B64, TIME_MULTIPLEX, published_traces
+from tests.stream.recorded import published_traces
 
 TRACES = find_traces()
 TOLERANCE: dict[Policy, float] = {"coarse": 0.02, "interleave": 0.10, "dynamic": 0.02}

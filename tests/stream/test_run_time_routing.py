@@ -1,4 +1,4 @@
-"""Routing that is decided while the program runs: Partition with run-time counts, lowered once for any routing."""
+"""Routing and lengths that are decided while the program runs: run-time counts, lowered once for any of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.stream import DataMismatch, Hardware, lower, measure, parallelize, simulate, tile, time_multiplex
 from polyrhythm.stream.directives import Directive
-from tests.stream.running import assert_consistent
+from tests.stream.running import assert_consistent, assert_same
 
 DEEP = Hardware(fifo_depth=1 << 16)
 b, B = pr.dim("b")
@@ -123,3 +123,59 @@ def test_what_a_run_may_not_be_given() -> None:
         lowered(DEEP, {"y": np.zeros(2)})
     with pytest.raises(DataMismatch, match="is computed while the program runs"):
         simulate(lower(_top_one(), [tile(b, 2)], _data()).program, DEEP, functional=False)
+
+
+s, S = pr.dim("s")
+keys, values = pr.input("keys", (4,), (b, s)), pr.input("values", (4,), (b, s))
+DEALT: dict[str, list[Directive]] = {
+    "alone": [],
+    "tiles": [tile(s, 2)],
+    "regions": [parallelize(b, 2)],
+    "rotation": [parallelize(b, 3, "interleave"), tile(s, 4)],
+    "blocks of tiles": [parallelize(b, 2, "coarse", 2), tile(b, 2), tile(s, 2)],
+}
+
+
+def _attended(length: pr.Tensor, strictly: bool) -> pr.Tensor:
+    inside = pr.value(s) < length if strictly else length >= pr.value(s)
+    score = pr.where(inside, pr.dot(x, keys), -np.inf)
+    weight = pr.exp(score - score[{s: slice(0, S)}].max(0))[{s: slice(0, S)}]
+    return pr.matmul(weight, values[{s: slice(0, S)}]) / weight.sum(0)
+
+
+def _caches(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {"x": (6, 4), "keys": (6, 8, 4), "values": (6, 8, 4)}
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+@pytest.mark.parametrize("schedule", DEALT.values(), ids=DEALT)
+def test_one_program_for_any_lengths(schedule: list[Directive], strictly: bool) -> None:
+    """What lies beyond a length is not read, as if it had been known; the lengths themselves are."""
+    length = pr.input("length", (), (b,), "int32")
+    output = _attended(length, strictly)
+    lowered = lower(output, schedule, bounds={B: 6, S: 8})
+    for lengths in ([1, 2, 3, 4, 5, 6], [7, 7, 1, 1, 7, 7], [1, 1, 1, 1, 1, 1], [2, 9, 1, 100, 3, 8]):
+        data = _caches(3) | {"length": np.array(lengths, "int32")}
+        run = lowered.run(DEEP, data)
+        np.testing.assert_allclose(lowered.outputs(run), pr.evaluate(output, data), rtol=1e-4, atol=1e-5)
+        values = measure(lowered.program, DEEP).evaluate(run.bindings)
+        assert (values["off_chip_burst"], values["flops"]) == (run.bytes_moved, run.flops)
+        known = simulate(lower(output, schedule, data).program, DEEP)
+        bursts = 3 if schedule is DEALT["blocks of tiles"] else 6  # for the lengths
+        assert run.bytes_moved == known.bytes_moved + 64 * bursts
+        assert_same(lowered.run(DEEP, {"length": data["length"]}, functional=False), run)
+
+
+def test_lengths_that_the_program_computes() -> None:
+    """The length of a request is where its largest entry is."""
+    output, data = _attended(pr.argmax(x, 0).cast("int32") * 2, strictly=False), _caches(4)
+    lowered = lower(output, [parallelize(b, 2), tile(s, 2)], data)
+    run = simulate(lowered.program, DEEP)
+    np.testing.assert_allclose(lowered.outputs(run), pr.evaluate(output, data), rtol=1e-4, atol=1e-5)
+    tiles = 2 * np.argmax(data["x"], 1) // 2 + 1  # of keys and of values, two rows of a burst each
+    rest = sum(64 * 6 for _ in ("x for the lengths", "x for the scores", "output"))
+    assert run.bytes_moved == 2 * 2 * 64 * tiles.sum() + rest
+    with pytest.raises(DataMismatch, match="is computed while the program runs"):
+        simulate(lowered.program, DEEP, functional=False)

@@ -15,6 +15,7 @@ import pytest
 from benchmarks.streams import studies
 from benchmarks.streams.counts import KV_COUNTS, ROUTING_COUNTS
 from benchmarks.streams.studies import Row, improvement_distance
+from benchmarks.streams.tables import PAGE, RESULTS, page
 from benchmarks.streams.traces import Trace, Traces, find_traces, synthetic_lengths, synthetic_routing
 from tests.stream.recorded import published_traces
 
@@ -158,3 +159,11 @@ def test_all_studies_run_in_two_minutes_and_half_a_gigabyte() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500_000  # kilobytes
     keys = [(r.study, r.model, r.batch, r.tile, r.regions, r.policy, r.trace, r.convention) for r in rows]
     assert len(set(keys)) == len(keys)
+
+
+def test_the_tables_of_the_page_are_those_of_the_results() -> None:
+    written = PAGE.read_text(encoding="utf-8")
+    assert page(json.loads(RESULTS.read_text()), written) == written, "write it: `python -m benchmarks.streams.tables`"
+    assert set(json.loads(RESULTS.read_text())) == {
+        "improvement", "headlines", "recorded", "search", "options", "speed"
+    }  # fmt: skip

@@ -6,10 +6,26 @@ import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from polyrhythm.stream import Hardware, Program, Run, StreamError, map_tiles, repeat, simulate, source, static
+from benchmarks.streams.moe import MoeShape, build_moe
+from benchmarks.streams.traces import synthetic_routing
+from polyrhythm.stream import (
+    Hardware,
+    Program,
+    Run,
+    StreamError,
+    map_tiles,
+    measure,
+    repeat,
+    simulate,
+    source,
+    static,
+    tile,
+)
 from polyrhythm.stream.pictures import (
+    _COLOURS,
     chrome_trace,
     node_utilisation,
     report,
@@ -59,3 +75,25 @@ def test_a_run_without_tracing_says_so() -> None:
     x = source("x", [1.0], (static(1),))
     with pytest.raises(StreamError, match="kept no intervals"):
         timeline_svg(simulate(Program(map_tiles("exp", x))))
+
+
+def test_copies_are_grouped_compute_is_shown_and_what_is_left_out_is_named() -> None:
+    routing = synthetic_routing([2] * 16, 16)
+    program = build_moe(MoeShape(16, 32, 16, 2), routing, [tile("token", 2), tile("intermediate", 16)])
+    traced = simulate(program, Hardware(compute=64, fifo_depth=64), functional=False, tracing=True)
+    whole, cut = timeline_svg(traced), timeline_svg(traced, most_lines=6)
+    assert "load gate ×16" in whole
+    assert "einsum gate ×16" in whole or "einsum ×16" in whole
+    assert _COLOURS["compute"] in cut
+    assert "left out" in cut
+    assert "left out" not in whole
+
+
+def test_programs_and_metrics_are_text() -> None:
+    program = build_moe(MoeShape(4, 8, 2, 1), np.array([[0], [1]]), [tile("token", 2), tile("intermediate", 4)])
+    assert "to expert = partition(load tokens" in str(program)
+    assert "0x" not in str(program)
+    lines = str(measure(program)).splitlines()
+    assert [line.split(":")[0] for line in lines][:3] == ["off_chip", "off_chip_burst", "on_chip"]
+    assert "tokens_of_expert" in lines[0]
+    assert "Expr(" not in str(measure(program))

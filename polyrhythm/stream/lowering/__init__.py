@@ -64,17 +64,11 @@ class Lowered:
         """
         arrays = {name: np.asarray(value) for name, value in (inputs or {}).items()}
         for name, array in arrays.items():
-            sizes = self.sizes.get(name)
-            if name in self.fixed or sizes is None or sizes != array.shape:
-                what = (
-                    "was lowered for"
-                    if name in self.fixed
-                    else "has no input"
-                    if sizes is None
-                    else f"has shape {sizes} for"
-                )
+            what = f"has shape {self.sizes[name]} for" if name in self.sizes else "has no input"
+            if name in self.fixed or self.sizes.get(name) != array.shape:
                 raise DataMismatch(
-                    f"the program {what} {name}, and other values of shape {array.shape} are given to a run",
+                    f"the program {'was lowered for' if name in self.fixed else what} {name}, "
+                    f"and other values of shape {array.shape} are given to a run",
                     fix="leave whole numbers out when lowering, and give bounds; then each run may have its own",
                 )
         return simulate(self.program, hardware, functional=functional, arrays=arrays)
@@ -114,7 +108,7 @@ def lower(
     except StreamError as error:
         raise refusal(error, schedule, lambda part: lowered_streams(problem.scheduled(part))) from error
     graph, known = problem.graph, problem.arrays
-    sizes = {n: tuple(map(problem.number, (*(d.extent for d in i.dims), *i.shape))) for n, i in graph.inputs.items()}
+    sizes = {name: problem.lengths(node) for name, node in graph.inputs.items()}
     fixed = tuple(name for name, node in graph.inputs.items() if problem.is_metadata(node.name))
     return Lowered(program, results, rebuild, tuple(n for n, array in known.items() if array is None), fixed, sizes)
 

@@ -14,9 +14,9 @@ already, in the order that is wanted, costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, product
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from polyrhythm.stream.errors import AccessNotStreamable
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.loads import loaded, nest
 from polyrhythm.stream.lowering.plans import Plan
-from polyrhythm.stream.lowering.problem import NO_CHUNKS, Problem, is_whole
+from polyrhythm.stream.lowering.problem import NO_CHUNKS, Problem, is_whole, steps_at
 from polyrhythm.stream.lowering.tiles import carried, materialised
 from polyrhythm.stream.lowering.values import (
     ROOT,
@@ -42,6 +42,10 @@ from polyrhythm.stream.lowering.values import (
     Value,
     child_table,
     data_type,
+    irregular,
+    known_lengths,
+    prefixes,
+    reach,
     rectangle,
     regular_length,
 )
@@ -75,8 +79,7 @@ class Reader:
         names = self._names(access, source, operand)
         if names is not None:
             return _renamed(operand, names)
-        stream = loaded(operand) if isinstance(operand, Load) else operand
-        return self._through_window(access, source, stream)
+        return self._through_window(access, source, loaded(operand))
 
     def _names(self, access: Access, source: Node, operand: Value | Load) -> dict[Axis, Axis] | None:
         """New names for the axes of an operand, if it is read step by step or as a whole; else None."""
@@ -84,7 +87,7 @@ class Reader:
         names: dict[Axis, Axis] = {axis: axis + ranges for axis in range(len(source.shape))}
         position = 0
         for dim, step in zip(source.dims, access.steps, strict=True):
-            present = dim.symbol in operand.axes or dim.symbol in _block(operand).axes
+            present = dim.symbol in operand.axes or dim.symbol in operand.inside.axes
             if isinstance(step, Range):
                 if not present or not is_whole(step, dim.extent):
                     return None
@@ -95,18 +98,14 @@ class Reader:
                 if symbol is None or symbol in names.values() or not self._same_extent(symbol, source, dim.symbol):
                     return None
                 names[dim.symbol] = symbol
-        if isinstance(operand, Value) and operand.levels is not None and not self._same_points(operand, names):
-            return None
-        if self.levels is not None and not isinstance(operand, Value):
-            return None
-        if self.levels is not None and isinstance(operand, Value) and not self._same_points(operand, names):
-            return None
-        return names
+        if isinstance(operand, Load):
+            return names if self.levels is None else None
+        everywhere = operand.levels is None and self.levels is None
+        return names if everywhere or self._same_points(operand, names) else None
 
     def _same_extent(self, symbol: Symbol, source: Node, dim: Symbol) -> bool:
-        return symbol in self.node.symbols and self.problem.extent(self.node, symbol) == self.problem.extent(
-            source, dim
-        )
+        extent = self.problem.extent
+        return symbol in self.node.symbols and extent(self.node, symbol) == extent(source, dim)
 
     def _same_points(self, operand: Value, names: dict[Axis, Axis]) -> bool:
         """Whether the stream has exactly the points that the definition has along the dims of both."""
@@ -121,11 +120,10 @@ class Reader:
     def _projected(self, dims: Sequence[Symbol]) -> Levels:
         """The points of the definition along some of its dims."""
         if self.levels is None:
-            sizes = [self.sizes[symbol] for symbol in dims]
-            return tuple(tuple(product(*map(range, sizes[: depth + 1]))) for depth in range(len(dims)))
+            return rectangle([self.sizes[symbol] for symbol in dims])
         places = [self.dims.index(symbol) for symbol in dims]
         points = sorted({tuple(point[place] for place in places) for point in self.levels[-1]}) if self.dims else [()]
-        return tuple(tuple(dict.fromkeys(point[: depth + 1] for point in points)) for depth in range(len(dims)))
+        return prefixes(points, len(dims))
 
     def _through_window(self, access: Access, source: Node, operand: Value) -> Value:
         """Positions of what is read, at every point of the dims that the access mentions."""
@@ -142,15 +140,11 @@ class Reader:
 
         def entries(point: Point) -> Any:
             lookup = self.problem.lookup(dict(zip(mentioned, point, strict=True)))
-            choices: list[list[int]] = []
-            for step in access.steps:
-                if isinstance(step, Range):
-                    start, length = step.start.evaluate(lookup), max(0, step.length.evaluate(lookup))
-                    choices.append([start + k * step.step for k in range(length)])
-                elif step.symbols <= set(self.chunks) - set(mentioned) and step.symbols:
-                    choices.append([0])  # all steps are in one tile
-                else:
-                    choices.append([step.evaluate(lookup)])
+            boxed = set(self.chunks) - set(mentioned)  # all steps of these are in one tile
+            choices = [
+                [0] if isinstance(step, Term) and step.symbols and step.symbols <= boxed else steps_at(step, lookup)
+                for step in access.steps
+            ]
             return _nested_reads(access, source, choices, own, positions, {})
 
         table = nest(places, entries)
@@ -166,7 +160,7 @@ class Reader:
         across = [
             symbol
             for symbol, step in steps.items()
-            if (symbol in inside or _mentioned(step) & set(self.chunks))
+            if (symbol in inside or step.symbols & set(self.chunks))
             and (step is not Term.of(symbol) or inside.get(symbol) != self.chunks.get(symbol))
         ]
         if across or operand.lead is not ROOT or None in operand.sizes:
@@ -178,22 +172,9 @@ class Reader:
             )
 
 
-def _mentioned(step: Term | Range) -> frozenset[Symbol]:
-    return step.start.symbols | step.length.symbols if isinstance(step, Range) else step.symbols
-
-
 def _symbol(step: Term) -> Symbol | None:
     """The dim that a step is, if it is one."""
-    symbols = step.symbols
-    if len(symbols) == 1:
-        (symbol,) = symbols
-        if step is Term.of(symbol):
-            return symbol
-    return None
-
-
-def _block(operand: Value | Load) -> Any:
-    return operand.inside if isinstance(operand, Value) else operand.block
+    return next((symbol for symbol in step.symbols if step is symbol.term), None)
 
 
 def _dims(operand: Value) -> tuple[Symbol, ...]:
@@ -257,40 +238,32 @@ def windowed(operand: Value, table: Any, axes: tuple[Axis, ...], places: Levels,
         held = stream if operand.axes else promote(stream, 0)
         read = window(held, max(1, len(operand.axes)), table if depth else [table], max(1, depth))
         read = read if depth else flatten(read, 0, 1)
-    is_rectangle = None not in sizes and levels == tuple(
-        tuple(product(*(range(size or 0) for size in sizes[: place + 1]))) for place in range(depth)
-    )
+    uneven = irregular(levels, sizes)
     if block is not None:
         names = dict(zip(operand.inside.axes, block.axes, strict=True))
         own = own.renamed(names) if fused is None else own
         fused = fused if fused is None else replace(fused, block=block)
-    shown = sizes if is_rectangle else tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
-    return Value(ROOT, read, axes, shown, own, operand.dtype, None if is_rectangle else levels, fused)
+    shown = sizes if uneven is None else reach(levels)
+    return Value(ROOT, read, axes, shown, own, operand.dtype, uneven, fused)
 
 
 def _table_levels(table: Any, depth: int, places: Levels) -> Levels:
     """The points of a table: coordinates of the dims, then counts along the walked axes."""
-    levels: list[list[Point]] = [list(level) for level in places]
+    levels = list(places)
     parts: list[tuple[Point, Any]] = [((), table)]
     children = child_table(places)
     for level in range(depth):
-        following: list[tuple[Point, Any]] = []
-        for prefix, part in parts:
-            names: Iterator[Point] | list[Point]
-            names = children[prefix] if level < len(places) else [(*prefix, count) for count in range(len(part))]
-            following.extend(zip(names, part, strict=True))
-        parts = following
+        names = {p: children[p] if level < len(places) else [(*p, k) for k in range(len(part))] for p, part in parts}
+        parts = [pair for prefix, part in parts for pair in zip(names[prefix], part, strict=True)]
         if level >= len(places):
-            levels.append([prefix for prefix, _ in parts])
-    return tuple(tuple(level) for level in levels)
+            levels.append(tuple(prefix for prefix, _ in parts))
+    return tuple(levels)
 
 
-def spread(operand: Value, dims: tuple[Symbol, ...], sizes: dict[Symbol, int]) -> Value:
+def spread(operand: Value, dims: tuple[Symbol, ...], sizes: Mapping[Any, int]) -> Value:
     """A value with further dims, along which it is the same everywhere."""
     axes: tuple[Axis, ...] = (*dims, *operand.streamed)
-    known: dict[Axis, int | None] = {axis: operand.size(axis) for axis in operand.axes}
-    for symbol, size in sizes.items():
-        known[symbol] = size
+    known: dict[Axis, int | None] = {**dict(zip(operand.axes, operand.sizes, strict=True)), **sizes}
     total = tuple(known[axis] for axis in axes)
     if operand.levels is None:
         return aligned(operand, axes, total, None)
@@ -331,13 +304,10 @@ def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...
     """An operand below the program's lead brought to some axes, by repeating it or by a Window."""
     if operand.axes == axes and operand.levels == levels and (levels is not None or operand.sizes == sizes):
         return operand
-    new = axes[len(operand.axes) :]
     same = operand.axes == axes[: len(operand.axes)] and operand.sizes == sizes[: len(operand.axes)]
     if same and operand.levels is None and levels is None and 0 not in sizes:
         stream, block, fused = carried(operand)
-        for axis in new:
-            count = sizes[axes.index(axis)]
-            assert count is not None
+        for count in known_lengths(sizes[len(operand.axes) :]):
             stream = repeat(stream, count)
         return Value(ROOT, stream, axes, sizes, block, operand.dtype, None, fused)
     wanted = levels if levels is not None else rectangle(sizes)
@@ -346,6 +316,12 @@ def aligned(operand: Value, axes: tuple[Axis, ...], sizes: tuple[int | None, ...
     taken = [axes.index(axis) for axis in operand.axes]
     table = nest(wanted, lambda point: place[tuple(point[at] for at in taken)])
     return windowed(operand, table, axes, wanted)
+
+
+def reordered(operand: Value, axes: Iterable[Axis]) -> Value:
+    """A value whose stream walks its axes in another order."""
+    order = tuple(axes)
+    return aligned(operand, order, tuple(map(operand.size, order)), None)
 
 
 def moving_axis(plan: Plan) -> int | None:
@@ -363,7 +339,7 @@ def moving_axis(plan: Plan) -> int | None:
 
 def lower_slice(plan: Plan, operand: Value | Load, axis: int) -> Value:
     """Entry by entry along an axis, and of those the one that each step wants."""
-    value = loaded(operand) if isinstance(operand, Load) else operand
+    value = loaded(operand)
     if value.lead is not ROOT or None in value.sizes:
         raise _refusal(plan, "of what is laid out in branches or regions")
     value = _walking(value, axis)
@@ -428,8 +404,7 @@ def taken_apart(value: Value, place: int, count: int, name: str) -> tuple[Stream
     inside = value.inside
     lengths = (*inside.lengths[:place], *inside.lengths[place + 1 :])
     block = Block((*inside.axes[:place], *inside.axes[place + 1 :]), lengths)
-    rows, cols = block.sides
-    assert rows is not None
+    rows, cols = block.fixed_sides
 
     def expand(tile: TileValue, copy: int) -> Sequence[Token]:
         whole = None if tile.data is None else np.moveaxis(inside.array(tile.data), place, 0).reshape(count, rows, cols)

@@ -17,24 +17,24 @@ import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Access, Definition, Node
+from polyrhythm.compiler.ir.reads import cone
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.directives import ParallelizeDirective, TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.accesses import Reader, aligned, lower_slice, moving_axis, spread
+from polyrhythm.stream.lowering.accesses import Reader, aligned, lower_slice, moving_axis, reordered, spread
 from polyrhythm.stream.lowering.dealt import Dealing
 from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
 from polyrhythm.stream.lowering.operations import lower_online, lower_operation, shifted_exponential
 from polyrhythm.stream.lowering.packing import packed_axes, retiled
 from polyrhythm.stream.lowering.plans import Plan
-from polyrhythm.stream.lowering.problem import NODES, Problem, check_order, components, inner_order, reads_itself
+from polyrhythm.stream.lowering.problem import NODES, Problem, check_order, components, inner_order
 from polyrhythm.stream.lowering.refusals import streams_of
 from polyrhythm.stream.lowering.routed import Routing, Routings, find_routings, in_branches
 from polyrhythm.stream.lowering.tiles import as_rows, materialised
 from polyrhythm.stream.lowering.values import (
     ROOT,
-    Axis,
     Block,
     Fused,
     Levels,
@@ -43,6 +43,7 @@ from polyrhythm.stream.lowering.values import (
     Point,
     Value,
     data_type,
+    known_lengths,
     rectangle,
 )
 from polyrhythm.stream.operators.routing import reassemble
@@ -69,25 +70,31 @@ class Lowering:
         self.dealing = find_dealing(problem, self.routings)
 
     def run(self) -> None:
-        """Lower every node, what it depends on first."""
-        for component in components(self.graph):
+        """Lower every node, what it depends on first; lengths of what is walked before all that is walked."""
+        dealing, first = self.dealing, set()
+        if dealing is not None and dealing.length is not None:
+            node = self.graph[dealing.length.node]
+            first = cone(self.graph, node.name)
+            dealing.numbers = lambda: self._to_entries(dealing, node, node.here, self.operands[node.name], 0)
+        for component in sorted(components(self.graph), key=lambda names: names[0] not in first):
             nodes = [self.graph[name] for name in component]
             with streams_of(nodes[0]):
-                if len(nodes) == 1 and not reads_itself(nodes[0]):
+                if len(nodes) == 1 and component[0] not in nodes[0].sources:
                     self.operands[nodes[0].name] = self.lower(nodes[0])
                 else:
                     self._lower_cycle(nodes)
 
-    def _deals(self, node: Node) -> bool:
-        return self.dealing is not None and node.name in self.dealing.nodes
+    def _dealing(self, node: Node) -> Dealing | None:
+        """The regions that a node lives in, if any."""
+        return self.dealing if self.dealing is not None and node.name in self.dealing.nodes else None
 
     def lower(self, node: Node) -> Operand:
         """The operand that a node is."""
         constant = self.problem.constant(node.name)
         if constant is not None:
             return constant
-        if self.dealing is not None and self._deals(node):
-            return self._lower_dealt(self.dealing, node)
+        if (dealing := self._dealing(node)) is not None:
+            return self._lower_dealt(dealing, node)
         levels = self._levels(node)
         if levels and not levels[-1] and not any(length.symbols & set(node.symbols) for length in node.shape):
             return self._literal(node, np.zeros([self.problem.number(n) for n in node.shape], node.dtype), levels)
@@ -98,7 +105,7 @@ class Lowering:
             if definition.op == "input":
                 # A table that only gathers read has the tiles that they give it.
                 inside = self.inside(node) if self._is_read(node) else self._layout(node)
-                return load_of(self.problem, node, definition.attributes["name"], inside)
+                return load_of(self.problem, node, inside)
             if node.name in self.taken:
                 part = part_load(self.problem, node, self._table_tiles(node), slab=True)
                 return replace(part, branch=self.taken[node.name].single)
@@ -130,8 +137,7 @@ class Lowering:
         inside = self._entry_tiles(dealing, node)
         if dealing.walked in node.symbols:
             inside = {dealing.walked: dealing.chunk, **inside}
-        name = node.definitions[0].attributes["name"]
-        return load_of(self.problem, node, name, inside, None, (*dealing.dims, dealing.walked))
+        return load_of(self.problem, node, inside, None, (*dealing.dims, dealing.walked))
 
     def _entry_tiles(self, dealing: Dealing, node: Node) -> dict[Symbol, int]:
         """What lies in a tile of a node of the regions: an entry may be several steps."""
@@ -149,13 +155,14 @@ class Lowering:
             return self._part(node.name)
         if isinstance(operand, Value) and node.name in self.routing and operand.lead is not ROOT:
             return self.routing[node.name].left(operand)
-        if self.dealing is None or not self._deals(node) or isinstance(operand, np.ndarray):
+        dealing = self._dealing(node)
+        if dealing is None or isinstance(operand, np.ndarray):
             return operand
         if self.problem.is_metadata(node.name):
             return metadata_value(self.problem, node, self.inside(node))
-        if node.definitions[0].op == "input":
-            return load_of(self.problem, node, node.definitions[0].attributes["name"], self.inside(node))
-        return self.dealing.left(operand) if isinstance(operand, Value) and operand.lead is not ROOT else operand
+        if node.is_input:
+            return load_of(self.problem, node, self.inside(node))
+        return dealing.left(operand) if isinstance(operand, Value) and operand.lead is not ROOT else operand
 
     def inside(self, node: Node, slab: Symbol | None = None, reader: Node | None = None) -> dict[Symbol, int]:
         """The chunk of each tiled dim of a node; a dim that counts slabs is never in a tile.
@@ -179,7 +186,7 @@ class Lowering:
     def _chunk(self, node: Node, symbol: Symbol) -> int | None:
         """How many steps of a dim lie in a tile of a node, by where it lives and what the schedule says of it."""
         own = self.problem.scoped(node, symbol)
-        dealing = self.dealing if self.dealing is not None and self._deals(node) else None
+        dealing = self._dealing(node)
         if dealing is not None and symbol in dealing.dims and dealing.scope and own is None:
             return None
         if own is None and symbol in self.routings.dims:
@@ -197,15 +204,8 @@ class Lowering:
 
     def _is_read(self, node: Node) -> bool:
         """Whether something reads a node other than as the table of a gather."""
-        gathers = {
-            other.name
-            for other in self.graph
-            if (part := taken_part(self.problem, other)) is not None and part[0] is node
-        }
-        readers = {
-            other.name for other in self.graph for d in other.definitions for a in d.operands if a.source == node.name
-        }
-        return bool(readers - gathers) or node.name in self.graph.outputs
+        parts = [taken_part(self.problem, other) for other in self.graph if node.name in other.sources]
+        return any(part is None or part[0] is not node for part in parts) or node.name in self.graph.outputs
 
     def _part(self, name: str) -> Value:
         """A part that is wanted outside the branches: read for every step by itself."""
@@ -248,36 +248,34 @@ class Lowering:
         routing = self.routing.get(node.name)
         if routing is not None:
             return tuple(in_branches(routing, operand, node.name) for operand in operands), routing
-        if self.dealing is not None and self._deals(node):
+        if (dealing := self._dealing(node)) is not None:
             ones = int(any(isinstance(o, Value) and None in o.sizes for o in operands))
-            operands = tuple(self._whole(node, definition, operand, operands) for operand in operands)
+            plan = Plan(self.problem, node, definition, operands, self.memo)
             dealt = [
-                self._to_entries(self.dealing, self.graph[access.source], access, operand, ones)
+                self._to_entries(dealing, self.graph[access.source], access, self._whole(dealing, plan, operand), ones)
                 for access, operand in zip(definition.operands, operands, strict=True)
             ]
-            return tuple(dealt), self.dealing
+            return tuple(dealt), dealing
         return operands, None
 
-    def _whole(self, node: Node, definition: Definition, operand: Operand, others: tuple[Operand, ...]) -> Operand:
+    def _whole(self, dealing: Dealing, plan: Plan, operand: Operand) -> Operand:
         """An operand on its way to entries: what is sent again for further dims goes there as one tile."""
         if not isinstance(operand, Value) or operand.lead is not ROOT or not operand.streamed:
             return operand
-        further = {a for o in others if isinstance(o, Value | Load) for a in o.axes if isinstance(a, Symbol)}
-        if not further - set(operand.axes) - set(self.dealing.lead.dims if self.dealing else ()):
+        further = {a for o in plan.operands if isinstance(o, Value | Load) for a in o.axes if isinstance(a, Symbol)}
+        if not further - set(operand.axes) - dealing.lead.dims:
             return operand
-        if self.dealing is not None:
-            for symbol in self.dealing.dims:
-                operand = retiled(operand, symbol, self.dealing.chunks.get(symbol), self.problem)
-        return packed_axes(Plan(self.problem, node, definition, others, self.memo), operand)
+        for symbol in dealing.dims:
+            operand = retiled(operand, symbol, dealing.chunks.get(symbol), self.problem)
+        return packed_axes(plan, operand)
 
     def _to_entries(self, dealing: Dealing, node: Node, access: Access, operand: Operand, ones: int) -> Operand:
         """An operand of a node that belongs to entries; a tensor in memory that all share is read again for each."""
         if isinstance(operand, Load) and set(dealing.dims) & {*operand.axes, *operand.block.axes}:
-            return dealing.dealt(operand, ones) if self._deals(node) else dealing.entered(loaded(operand), ones)
+            return dealing.dealt(operand, ones) if self._dealing(node) else dealing.entered(loaded(operand), ones)
         if not isinstance(operand, Value) or operand.lead is dealing.lead:
             return operand
-        current = all(step is Term.of(symbol) for symbol, step in node.steps(access).items())
-        if operand.metadata and current and self.problem.levels(node) is None:
+        if operand.metadata and access == node.here and self.problem.levels(node) is None:
             return dealing.metadata(node, self._entry_tiles(dealing, node))
         return dealing.entered(operand, ones)
 
@@ -286,10 +284,10 @@ class Lowering:
         access = reader.definition.operands[number]
         operand = self.operands[access.source]
         source_node = self.graph[access.source]
-        if self.dealing is not None and self._deals(source_node):
+        if (dealing := self._dealing(source_node)) is not None:
             steps = source_node.steps(access)
-            here = all(steps[symbol] is Term.of(symbol) for symbol in self.dealing.dims)
-            if here and self._deals(reader.node):
+            here = all(steps[symbol] is Term.of(symbol) for symbol in dealing.dims)
+            if here and self._dealing(reader.node):
                 return reader.read(access, operand)
             return reader.read(access, self._in_tiles(source_node, access, self.outside(source_node), reader.node))
         routing = self.routing.get(access.source, self.taken.get(access.source))
@@ -305,12 +303,16 @@ class Lowering:
 
     def _in_tiles(self, node: Node, access: Access, operand: Operand, reader: Node) -> Operand:
         """What is read, in the tiles that its reader works on."""
-        if not self._is_scoped or isinstance(operand, np.ndarray) or reader.name in self.routing or self._deals(reader):
+        if (
+            not self._is_scoped
+            or isinstance(operand, np.ndarray)
+            or reader.name in self.routing
+            or self._dealing(reader)
+        ):
             return operand
         current = [s for s, step in node.steps(access).items() if step is Term.of(s) and s in reader.symbols]
-        if isinstance(operand, Load) and node.definitions[0].op == "input":
-            wanted = self.inside(node, reader=reader)
-            return load_of(self.problem, node, node.definitions[0].attributes["name"], wanted)
+        if isinstance(operand, Load) and node.is_input:
+            return load_of(self.problem, node, self.inside(node, reader=reader))
         if isinstance(operand, Value) and operand.metadata and self.problem.is_metadata(node.name):
             return metadata_value(self.problem, node, self.inside(node, reader=reader))
         if isinstance(operand, Value):
@@ -331,7 +333,7 @@ class Lowering:
         """An operand as a stream with all dims of a node, at the given points."""
         if isinstance(operand, np.ndarray):
             return self._literal(node, operand, levels)
-        value = loaded(operand) if isinstance(operand, Load) else operand
+        value = loaded(operand)
         own = {axis for axis in (*value.axes, *value.inside.axes) if isinstance(axis, Symbol)}
         chunks = self._layout(node)
         grid = self.problem.grid(node, {s: n for s, n in chunks.items() if s in value.inside.axes})
@@ -343,8 +345,7 @@ class Lowering:
         if own != set(node.symbols):
             value = spread(value, dims, {symbol: grid[symbol] for symbol in dims if symbol not in own})
         if levels is None and value.levels is None:
-            order: tuple[Axis, ...] = (*(symbol for symbol in dims if symbol in value.axes), *value.streamed)
-            return aligned(value, order, tuple(map(value.size, order)), None)
+            return reordered(value, (*(symbol for symbol in dims if symbol in value.axes), *value.streamed))
         return self._restricted(value, levels if levels is not None else rectangle(sizes))
 
     def _restricted(self, value: Value, levels: Levels) -> Value:
@@ -368,33 +369,28 @@ class Lowering:
 
     def _literal(self, node: Node, array: np.ndarray, levels: Levels | None) -> Value:
         """A literal at every point, of which there may be none."""
-        grid = self.problem.grid(node, self._layout(node))
+        grid, block = self.problem.grid(node, self._layout(node)), self._tile_of(node)
         sizes = tuple(grid.values())
-        block = self._tile_of(node)
-        rows, cols = block.sides
-        assert rows is not None
-        whole = np.broadcast_to(array, [n or 1 for n in block.lengths]).reshape(rows, cols)
+        whole = np.broadcast_to(array, known_lengths(block.lengths)).reshape(block.fixed_sides)
         nested = nest(levels if levels is not None else rectangle(sizes), lambda _: whole)
-        kind = tile_type(rows, cols, data_type(array.dtype))
+        kind = tile_type(*block.fixed_sides, data_type(array.dtype))
         stream = source(node.name, [nested], (ROOT.shape[0], *dims_of(levels, sizes, node.name)), kind)
         return Value(ROOT, stream, tuple(grid), sizes, block, array.dtype, levels)
 
     def _in_tiles_of(self, node: Node, operand: Operand) -> Operand:
         """A definition in the tiles of its node: what is the same at all steps of a tile is there several times."""
-        block = self._tile_of(node)
-        value = loaded(operand) if isinstance(operand, Load) else operand
-        if isinstance(value, np.ndarray) or not self.inside(node):
+        if isinstance(operand, np.ndarray) or not self.inside(node):
             return operand
+        block, value = self._tile_of(node), loaded(operand)
         for symbol, chunk in self.inside(node).items():
             value = retiled(value, symbol, chunk, self.problem)
         inside = value.inside
         if value.streamed or set(block.axes) == set(inside.axes):
             return value
         index = tuple(slice(None) if axis in inside.axes else None for axis in block.axes)
-        lengths = [n or 1 for n in block.lengths]
 
         def copies(array: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(array[index], lengths)
+            return np.broadcast_to(array[index], known_lengths(block.lengths))
 
         fused = Fused(copies, 0, f"tiles of {value.base.name}", block)
         return replace(value, base=materialised(value), block=inside, fused=fused)
@@ -417,19 +413,14 @@ class Lowering:
         if len(found) == 1:
             return self.full(node, *found[0])
         parts = [self.full(node, self._in_tiles_of(node, operand), levels) for operand, levels in found]
-        self._check_parts(node, parts)
+        if any(p.streamed or p.lead is not ROOT or p.inside != parts[0].inside for p in parts):
+            raise self._apart(node)
         kind = Selector(f"definition of {node.name}", len(parts), 1)
         shape = (ROOT.shape[0], *dims_of(whole, sizes, node.name))
         chosen = source(f"definitions of {node.name}", [nest(points, lambda p: (owner[p],))], shape, kind)
         streams = [flatten(as_rows(part), 0, len(dims)) for part in parts]
-        joined = reassemble(stack(streams), chosen, 0, name=node.name)
-        stream = flatten(joined, 0, 1)
+        stream = flatten(reassemble(stack(streams), chosen, 0, name=node.name), 0, 1)
         return Value(ROOT, stream, dims, sizes, parts[0].inside, node.dtype, whole)
-
-    def _check_parts(self, node: Node, parts: list[Value]) -> None:
-        for part in parts:
-            if part.streamed or part.lead is not ROOT or part.inside != parts[0].inside:
-                raise self._apart(node)
 
     @staticmethod
     def _apart(node: Node) -> AccessNotStreamable:
@@ -444,7 +435,7 @@ class Lowering:
         check_order(self.problem, nodes)
         names = {node.name for node in nodes}
         for node in nodes:
-            reads = [access for d in node.definitions for access in d.operands if access.source in names]
+            reads = [access for access in node.accesses if access.source in names]
             steps = [step for access in reads for step in self.graph[access.source].steps(access).items()]
             across = [symbol for symbol, step in steps if step is not Term.of(symbol) and symbol in self.inside(node)]
             if across:
@@ -453,37 +444,30 @@ class Lowering:
                     fix=f"leave the tile directive for {across[0]} out",
                     at=node.at,
                 )
-        loops = {}
-        for node in nodes:
-            if node.recurrent:
-                loops[node.name] = self._loop(node)
+        recurrent = [node for node in nodes if node.recurrent]
+        loops = {node.name: self._loop(node) for node in recurrent}
         for node in inner_order(nodes):
             self.operands[node.name] = self.lower(node)
-        for node in nodes:
-            if node.recurrent:
-                value = self.full(node, self.lower(node), self._levels(node))
-                if value.inside != self._tile_of(node):
-                    raise self._apart(node)
-                loops[node.name].connect(as_rows(value))
-                self.operands[node.name] = value
+        for node in recurrent:
+            value = self.full(node, self.lower(node), self._levels(node))
+            if value.inside != self._tile_of(node):
+                raise self._apart(node)
+            loops[node.name].connect(as_rows(value))
+            self.operands[node.name] = value
 
     def _loop(self, node: Node) -> Any:
         """A promise of the stream of a node."""
         grid = self.problem.grid(node, self._layout(node))
-        dims, sizes = tuple(grid), tuple(grid.values())
-        levels = self._levels(node)
-        block = self._tile_of(node)
-        rows, cols = block.sides
-        assert rows is not None
+        sizes, levels, block = tuple(grid.values()), self._levels(node), self._tile_of(node)
         shape = (ROOT.shape[0], *dims_of(levels, sizes, node.name))
-        loop = feedback(f"{node.name} so far", shape, tile_type(rows, cols, data_type(node.dtype)))
-        self.operands[node.name] = Value(ROOT, loop.stream, dims, sizes, block, node.dtype, levels)
+        loop = feedback(f"{node.name} so far", shape, tile_type(*block.fixed_sides, data_type(node.dtype)))
+        self.operands[node.name] = Value(ROOT, loop.stream, tuple(grid), sizes, block, node.dtype, levels)
         return loop
 
 
 def _lengths(operand: Value | Load) -> dict[int, int | None]:
-    block = operand.inside if isinstance(operand, Value) else operand.block
-    return {axis: n for axis, n in zip(block.axes, block.lengths, strict=True) if isinstance(axis, int)}
+    inside = operand.inside
+    return {axis: n for axis, n in zip(inside.axes, inside.lengths, strict=True) if isinstance(axis, int)}
 
 
 def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
@@ -500,8 +484,7 @@ def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
     directives = {key[1]: directive for key, directive in found}
     nodes = set.intersection(*(_entry_nodes(problem, symbol, routings) for symbol in directives))
     if scope:
-        inner = {a.source for name in scope for d in problem.graph[name].definitions for a in d.operands}
-        nodes &= scope | ({node.name for node in problem.graph.inputs.values()} & inner)
+        nodes &= scope | {a for name in scope for a in problem.graph[name].sources if problem.graph[a].is_input}
     inputs = {node.name for node in problem.graph.inputs.values()}
     working = {name for name in nodes - inputs if not problem.is_metadata(name)}
     if not nodes or (scope and not nodes & scope):
@@ -530,14 +513,14 @@ def _entry_nodes(problem: Problem, entry: Symbol, routings: Routings) -> set[str
     found: set[str] = set()
     for component in components(graph):
         node = graph[component[0]]
-        if len(component) > 1 or reads_itself(node) or len(node.definitions) > 1 or entry not in node.symbols:
+        if len(component) > 1 or node.name in node.sources or len(node.definitions) > 1 or entry not in node.symbols:
             continue
         in_branches = node.name in routings.owner or node.name in routings.taken
         if in_branches or problem.levels(node) is not None or problem.extent(node, entry) != steps:
             continue
         if taken_part(problem, node) is None and all(
             entry not in graph[a.source].symbols or graph[a.source].steps(a)[entry] is Term.of(entry)
-            for a in node.definitions[0].operands
+            for a in node.accesses
         ):
             found.add(node.name)
     return found

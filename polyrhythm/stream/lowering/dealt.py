@@ -15,26 +15,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Node
+from polyrhythm.compiler.ir.reads import readers
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import Dim, Shape, dynamic, ragged, static
 from polyrhythm.stream.directives import ParallelizeDirective, Policy, TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.accesses import aligned, spread
-from polyrhythm.stream.lowering.lengths import changed_input, hit_tiles, output_roots, walked_lengths
+from polyrhythm.stream.lowering.accesses import reordered, spread
+from polyrhythm.stream.lowering.gathers import number_of
+from polyrhythm.stream.lowering.lengths import (
+    RunTimeLength,
+    changed_input,
+    hit_tiles,
+    output_roots,
+    run_time_length,
+    walked_lengths,
+)
 from polyrhythm.stream.lowering.loads import loaded_by
 from polyrhythm.stream.lowering.packing import retiled
-from polyrhythm.stream.lowering.problem import Problem, metadata_array
+from polyrhythm.stream.lowering.problem import Problem, metadata_grid, metadata_tiles
 from polyrhythm.stream.lowering.tiles import map_function, materialised
-from polyrhythm.stream.lowering.values import ROOT, Axis, Block, Lead, Load, Value, data_type
-from polyrhythm.stream.operators.common import affine_walk
+from polyrhythm.stream.lowering.values import ROOT, Axis, Lead, Load, Operand, Value, data_type
+from polyrhythm.stream.operators.common import affine_walk, row_major
 from polyrhythm.stream.operators.higher import accum, flat_map, map_tiles
 from polyrhythm.stream.operators.offchip import ACK, OffChip, RandomOffChipStore, linear_load, random_load, random_store
 from polyrhythm.stream.operators.routing import eager_merge, parallelize_stream, partition, reassemble
@@ -45,6 +55,13 @@ from polyrhythm.stream.types import U64, Element, Selector, SelectorValue, Tile,
 
 ADDRESS = Tile(1, 1, U64)
 METADATA, WRITE_BACK = "metadata", "write back"
+
+
+class Entry(NamedTuple):
+    """One that a region works on: its number, and how many tiles of the dim with lengths it has."""
+
+    number: int
+    tiles: int
 
 
 class Dealing:
@@ -61,13 +78,12 @@ class Dealing:
         self.problem, self.directives, self.nodes = problem, directives, nodes
         self.routed, self.scope = routed, scope
         self.dims = problem.ordered(directives)
-        self.entry = "_".join(map(str, self.dims))
-        self.branch = self.entry
+        self.entry = self.branch = "_".join(map(str, self.dims))
         self.chunks: dict[Symbol, int] = {}
         for symbol in self.dims:
             # All that computes here has the same tile, or none of its own; inputs have that of what reads them.
             working = sorted(nodes & scope if scope else nodes)
-            owners = [name for name in working if self._scoped(name, symbol) is not None]
+            owners = [name for name in working if problem.scoped(problem.graph[name], symbol) is not None]
             size = problem.chunk(problem.graph[[*owners, *working][0]], symbol) if owners or not scope else None
             if size is not None:
                 self.chunks[symbol] = size
@@ -80,8 +96,11 @@ class Dealing:
         alone = self.regions == 1
         self.entries: Dim = static(self.count) if alone else dynamic(named(f"{self.entry}s_of_region", self.regions))
         self.lead = Lead("region", frozenset(self.dims), (self.entries,), self.regions)
+        self.length: RunTimeLength | None = None
+        self.numbers: Callable[[], Operand]
         self.walked = self._walked_dim()
         self.updates = self._find_updates()
+        changed = [output for output, root in self.roots.items() if root in self.updates]
         self.memo: dict[Any, Any] = {}
         self.first_read: Stream | None = None
         self.result: Stream | None = None
@@ -90,12 +109,12 @@ class Dealing:
             name: feedback(f"{name} written", (self.entries,), ACK, [True], self.regions)
             for name in self.updates.values()
         }
+        self.chunk, self.tiles = 1, np.zeros(self.count, int)
         if self.walked is not None:
-            self._measure_walk(self.walked)
+            tiled = self._tiled(self.walked)
+            self.chunk = 1 if tiled is None or tiled.size is None else tiled.size
+            self.tiles = -(-self._lengths(self.walked, changed) // self.chunk)
         self.which = self._which()
-
-    def _scoped(self, name: str, symbol: Symbol) -> TileDirective | None:
-        return self.problem.scoped(self.problem.graph[name], symbol)
 
     def _policy(self) -> Policy:
         """How entries are dealt out: to whoever is free, in rotation, or ("coarse") as is known beforehand."""
@@ -132,6 +151,10 @@ class Dealing:
                         found.append(symbol)
         changed = [root for root in self.roots.values() if self.problem.graph[root].definitions[0].op == "select"]
         limited = [symbol for symbol in found if self._lengths(symbol, changed).min() < self._steps(symbol)]
+        if not limited:
+            lengths = {symbol: run_time_length(self.problem, self.dims, symbol) for symbol in found}
+            limited = [symbol for symbol, length in lengths.items() if length is not None]
+            self.length = lengths[limited[0]] if limited else None
         if not limited and len(found) == 1 and changed:
             return found[0]
         return limited[0] if limited else None
@@ -146,19 +169,8 @@ class Dealing:
     def _lengths(self, walked: Symbol, updates: Sequence[str]) -> np.ndarray:
         """How many steps of a dim matter for each entry."""
         each = walked_lengths(self.problem, self.dims, walked, updates)
-        split = [
-            n for symbol, count in zip(self.dims, self.counts, strict=True) for n in (count, self.chunks.get(symbol, 1))
-        ]
-        inner = tuple(range(1, len(split), 2))
-        return np.asarray(each.reshape(split).max(inner).ravel())
-
-    def _measure_walk(self, walked: Symbol) -> None:
-        tiled = self._tiled(walked)
-        self.chunk = 1 if tiled is None or tiled.size is None else tiled.size
-        self.tiles = -(-self._lengths(walked, self._output_updates()) // self.chunk)
-
-    def _output_updates(self) -> list[str]:
-        return [output for output, root in self.roots.items() if root in self.updates]
+        split = [n for s, count in zip(self.dims, self.counts, strict=True) for n in (count, self.chunks.get(s, 1))]
+        return np.asarray(each.reshape(split).max(tuple(range(1, len(split), 2))).ravel())
 
     def _find_updates(self) -> dict[str, str]:
         """Outputs that are an input with one tile of every entry changed, and the input of each."""
@@ -166,21 +178,15 @@ class Dealing:
         for root in self.roots.values():
             node = self.problem.graph[root]
             if root in self.nodes and self._changed_input(node):
-                old = node.definitions[0].operands[2].source
+                old = node.sources[2]
                 # Another reader wants what was there before, which is written over.
-                readers = [
-                    n.name for n in self.problem.graph for d in n.definitions for a in d.operands if a.source == old
-                ]
-                if readers == [root] and old not in self.problem.graph.outputs:
+                if readers(self.problem.graph.nodes)[old] == [root] and old not in self.problem.graph.outputs:
                     found[root] = old
         return found
 
     def _changed_input(self, node: Node) -> bool:
-        return (
-            self.walked is not None
-            and not self.chunks
-            and changed_input(self.problem, node, self.dims, self.walked) is not None
-        )
+        walked = None if self.chunks else self.walked
+        return walked is not None and changed_input(self.problem, node, self.dims, walked) is not None
 
     def shape(self, axes: Sequence[Axis], sizes: Sequence[int | None]) -> Shape:
         """The dims of a stream of the regions with some axes."""
@@ -189,7 +195,8 @@ class Dealing:
             outer = "".join(f"{axis}." for axis in axes[:place])
             name = f"{outer}{axis}_tiles"
             outer_size = int(np.prod([n for n in sizes[:place] if n is not None], dtype=int))
-            total = int(self.tiles.sum()) * outer_size if self.regions == 1 and size is None else None
+            known = self.regions == 1 and size is None and self.length is None
+            total = int(self.tiles.sum()) * outer_size if known else None
             each = named(f"{name}_of_region", self.regions) if total is None else total
             dims.append(ragged(name, each) if size is None else static(size))
         return tuple(dims)
@@ -223,24 +230,20 @@ class Dealing:
         if self.policy == "interleave":
             dealt = parallelize_stream(stream, self.regions, name=f"deal {stream.name}", role=stream.role)
         else:
-            dealt = partition(stream, self._choices(), stream.rank, name=f"deal {stream.name}", role=stream.role)
+            dealt = partition(stream, self._choices, stream.rank, name=f"deal {stream.name}", role=stream.role)
             if self.regions > 1:
                 return dealt
         return restate(dealt, (self.entries, *dealt.shape[1:]))
 
+    @cached_property
     def _choices(self) -> Stream:
         """The region of every entry."""
-        if "choices" not in self.memo:
-            if self.policy == "dynamic":
-                _, origin = eager_merge(
-                    self.free.stream, selector=f"{self.entry}s_of_region", name="next region", role=METADATA
-                )
-                self.memo["choices"] = restate(origin, (static(self.count),))
-            else:
-                kind = Selector(f"{self.entry}s_of_region", self.regions, 1)
-                chosen = [(self._region(number),) for number in range(self.count)]
-                self.memo["choices"] = source("regions", chosen, (static(self.count),), kind, role=METADATA)
-        return self.memo["choices"]
+        name, shape = f"{self.entry}s_of_region", (static(self.count),)
+        if self.policy == "dynamic":
+            _, origin = eager_merge(self.free.stream, selector=name, name="next region", role=METADATA)
+            return restate(origin, shape)
+        chosen = [(self._region(number),) for number in range(self.count)]
+        return source("regions", chosen, shape, Selector(name, self.regions, 1), role=METADATA)
 
     def dealt(self, load: Load, ones: int) -> Value:
         """The tiles of an input for the entries of each region, with `ones` dims to be repeated along."""
@@ -257,8 +260,7 @@ class Dealing:
         key = (load.tensor.name, ones)
         if key not in self.memo:
             self.memo[key] = self._dealt(load, ones)
-        stream = self.memo[key]
-        return Value(self.lead, stream, (), (), load.block, load.dtype, ones=ones)
+        return Value(self.lead, self.memo[key], (), (), load.block, load.dtype, ones=ones)
 
     def _dealt(self, load: Load, ones: int) -> Stream:
         # The inner dims are made here and not in the region, where they would add places to wait.
@@ -290,7 +292,7 @@ class Dealing:
             value = spread(value, dims, {symbol: count[symbol] for symbol in missing})
         order: tuple[Axis, ...] = (*(s for s in self.dims if s in value.axes), *others)
         if value.axes != order:
-            value = aligned(value, order, tuple(map(value.size, order)), None)
+            value = reordered(value, order)
         key = ("entered", materialised(value), ones if not others else 0)
         if key not in self.memo:
             stream = key[1]
@@ -313,7 +315,7 @@ class Dealing:
         key = ("left", stream)
         if key not in self.memo:
             self.result = self.result or stream
-            joined = reassemble(stream, self._known_choices(), len(value.axes), name=f"by {self.entry}")
+            joined = reassemble(stream, self._known_choices, len(value.axes), name=f"by {self.entry}")
             self.memo[key] = promote(flatten(joined, len(value.axes), len(value.axes) + 1))
         stream, depth = self.memo[key], len(value.axes)
         count = {s: n for s, n in zip(self.dims, self.counts, strict=True) if n > 1 or s not in self.chunks}
@@ -324,25 +326,44 @@ class Dealing:
         axes, sizes = (*count, *value.axes), (*count.values(), *value.sizes)
         return Value(ROOT, stream, axes, sizes, value.inside, value.dtype)
 
+    @cached_property
     def _known_choices(self) -> Stream:
         """The region of every entry, without the choices that are made ahead of entries that never come."""
-        chosen = self._choices()
+        chosen = self._choices
         if self.policy != "dynamic":
             return chosen
-        if "known choices" not in self.memo:
-            numbers = source("entries", list(range(self.count)), (static(self.count),), ADDRESS, role=METADATA)
-            both = zip_streams(numbers, chosen, name="chosen")
-            self.memo["known choices"] = flat_map(
-                lambda pair, _: [(pair[1], 0)], both, numbers.shape, chosen.element, name="regions", role=METADATA
-            )
-        return self.memo["known choices"]
+        numbers = source("entries", list(range(self.count)), (static(self.count),), ADDRESS, role=METADATA)
+        both = zip_streams(numbers, chosen, name="chosen")
+        return flat_map(
+            lambda pair, _: [(pair[1], 0)], both, numbers.shape, chosen.element, name="regions", role=METADATA
+        )
 
-    def _made(self, make: Callable[[int], Sequence[Token]], dims: Shape, kind: Element, name: str) -> Stream:
-        """What a region makes of the number of each entry."""
-        return flat_map(lambda which, _: make(_entry(which)), self.which, dims, kind, name=name, role=METADATA)
+    def _made(self, make: Callable[[Entry], Sequence[Token]], dims: Shape, kind: Element, name: str) -> Stream:
+        """What a region makes of each entry."""
+        which = self._walks if any(dim.is_ragged for dim in dims) else self.which
+        return flat_map(lambda value, _: make(self._entry(value)), which, dims, kind, name=name, role=METADATA)
+
+    @cached_property
+    def _walks(self) -> Stream:
+        """The numbers of the entries of every region, and their lengths where a run decides them."""
+        if self.length is None:
+            return self.which
+        lengths = self.numbers()
+        assert isinstance(lengths, Value)
+        dealt = restate(materialised(lengths), self.which.shape)
+        return zip_streams(self.which, dealt, name="lengths", role=METADATA)
+
+    def _entry(self, value: Any) -> Entry:
+        """An entry, from what says that it is next."""
+        number, *rest = value if type(value) is tuple else (value,)
+        entry = int(number.data[0, 0])
+        if self.length is None or not rest:
+            return Entry(entry, int(self.tiles[entry]))
+        reach = number_of(rest[0], self.problem.graph[self.length.node]) + self.length.more
+        return Entry(entry, min(max(-(-reach // self.chunk), 0), int(self.tiles[entry])))
 
     def _metadata_stream(self, number: Callable[[int], int], name: str) -> Stream:
-        return self._made(lambda entry: [(_number(number(entry)), 0)], (self.entries,), ADDRESS, name)
+        return self._made(lambda entry: [(_number(number(entry.number)), 0)], (self.entries,), ADDRESS, name)
 
     def read_part(self, load: Load, lead: Lead) -> Value:
         """A tensor that all entries share: a region reads it once, for its first entry, and holds it."""
@@ -369,43 +390,34 @@ class Dealing:
         extents = {symbol: problem.extent(node, symbol) for symbol in others}
         if self.walked in others:
             chunks = {**chunks, self.walked: self.chunk}
-        all_dims = (*self.dims, *others)
-        boxed = [symbol for symbol in all_dims if symbol in chunks]
         counts = {symbol: extents[symbol] // chunks.get(symbol, 1) for symbol in others}
         own: tuple[Axis, ...] = tuple(s for s in others if s not in chunks or counts[s] > 1 or s is self.walked)
         axes = own if along is None else along
-        lengths = tuple(problem.number(n) for n in node.shape)
-        parts = {**dict(zip(self.dims, self.counts, strict=True)), **counts}
-        steps = {symbol: parts[symbol] * chunks.get(symbol, 1) for symbol in self.dims}
-        array = metadata_array(problem, node, all_dims, steps)
-        split = [n for s in all_dims for n in (parts[s], chunks.get(s, 1))]
-        order = [*range(0, len(split), 2), *range(1, len(split), 2), *range(len(split), len(split) + len(lengths))]
-        block = Block((*boxed, *range(len(lengths))), (*(chunks[symbol] for symbol in boxed), *lengths))
-        rows, cols = block.sides
-        assert rows is not None
-        grid = array.reshape(*split, *lengths).transpose(order).reshape(
-            self.count, *(counts[axis] for axis in own), rows, cols  # type: ignore[index]
-        )  # fmt: skip
+        steps = {s: n * chunks.get(s, 1) for s, n in zip(self.dims, self.counts, strict=True)}
+        array, block = metadata_tiles(problem, node, {**steps, **extents}, chunks)
+        grid = array.reshape(self.count, *(counts[axis] for axis in own), *block.fixed_sides)  # type: ignore[index]
         lengths_of: dict[Any, int] = {**(repeats or {}), **counts}
 
-        def tiles(entry: int) -> Sequence[Token]:
+        def tiles(entry: Entry) -> Sequence[Token]:
             places = [axes.index(axis) for axis in own]
-            return self._group(entry, axes, lambda at: _tile(grid[(entry, *(at[p] for p in places))]), lengths_of)
+            return self._group(
+                entry, axes, lambda at: _tile(grid[(entry.number, *(at[p] for p in places))]), lengths_of
+            )
 
         sizes = self.sizes(axes, [lengths_of[axis] for axis in axes])
-        kind = tile_type(rows, cols, data_type(node.dtype))
+        kind = tile_type(*block.fixed_sides, data_type(node.dtype))
         stream = self._made(tiles, self.shape(axes, sizes), kind, node.name)
         self.memo["made", stream] = (node, given)
         return Value(self.lead, stream, axes, sizes, block, node.dtype, metadata=True)
 
-    def _group(self, entry: int, axes: Sequence[Axis], make: Any, counts: Mapping[Any, int]) -> Sequence[Token]:
+    def _group(self, entry: Entry, axes: Sequence[Axis], make: Any, counts: Mapping[Any, int]) -> Sequence[Token]:
         """The tokens of one entry: nested groups along some axes, which may be empty."""
 
         def nested(at: tuple[int, ...]) -> Any:
             if len(at) == len(axes):
                 return make(at)
             axis = axes[len(at)]
-            count = int(self.tiles[entry]) if axis is self.walked else counts[axis]
+            count = entry.tiles if axis is self.walked else counts[axis]
             return [nested((*at, step)) for step in range(count)]
 
         return encode([nested(())], len(axes))
@@ -435,16 +447,16 @@ class Dealing:
         if key not in self.memo:
 
             def expand(value: Any, region: int) -> Sequence[Token]:
-                entry = _entry(value[0] if type(value) is tuple else value)
-                first = offset(entry)
+                entry = self._entry(value)
+                first = offset(entry.number)
                 return self._group(
                     entry, axes, lambda at: _number(first + sum(i * s for i, s in zip(at, steps, strict=True))), counts
                 )
 
-            admitted = self.which
+            admitted = self._walks
             if self.written:
                 waits = [loop.stream for loop in self.written.values()]
-                admitted = zip_streams(self.which, *waits, name="admit")
+                admitted = zip_streams(admitted, *waits, name="admit")
             shape = self.shape(axes, self.sizes(axes, [counts[axis] for axis in axes]))
             self.memo[key] = flat_map(expand, admitted, shape, ADDRESS, cycles=1, name="addresses")
         return self.memo[key]
@@ -453,15 +465,15 @@ class Dealing:
 
     def updated(self, node: Node, load: Load, new: Value) -> Value:
         """An input with one tile of every entry changed where a condition holds."""
-        definition = node.definitions[0]
         name = load.tensor.name
-        grid = self._grid(self.problem.graph[definition.operands[0].source])
+        grid = self._grid(self.problem.graph[node.sources[0]])
         hits = hit_tiles(grid, self.chunk)
         loaded = materialised(self.walk(load))
         shape = self.shape((self.walked,), (None,))  # type: ignore[arg-type]
 
-        def choices(entry: int) -> Sequence[Token]:
-            return self._group(entry, (self.walked,), lambda at: SelectorValue((int(at[0] == hits[entry]),)), {})  # type: ignore[arg-type]
+        def choices(entry: Entry) -> Sequence[Token]:
+            hit = hits[entry.number]
+            return self._group(entry, (self.walked,), lambda at: SelectorValue((int(at[0] == hit),)), {})  # type: ignore[arg-type]
 
         is_hit = self._made(choices, shape, Selector(f"changed_{name}_tile", 2, 1), f"changed {name} tile")
         others, changed = unstack(partition(loaded, is_hit, 0, name=f"split {name}s"), 2)
@@ -487,16 +499,15 @@ class Dealing:
 
     def _grid(self, node: Node) -> np.ndarray:
         assert self.walked is not None
-        dims = (*self.dims, self.walked)
         steps = self._steps(self.walked)
-        array = metadata_array(self.problem, node, dims, dict(zip(dims, (*self.counts, steps), strict=True)))
-        return array.reshape(self.count, steps)
+        array = metadata_grid(self.problem, node, (*self.dims, self.walked))
+        return np.broadcast_to(array, (*self.counts, steps)).reshape(self.count, steps)
 
     def changes_what_is_walked(self, node: Node) -> bool:
         """Whether a node is an input with one tile of every entry changed, and these tiles are all walked."""
         if not self._changed_input(node):
             return False
-        hits = hit_tiles(self._grid(self.problem.graph[node.definitions[0].operands[0].source]), self.chunk)
+        hits = hit_tiles(self._grid(self.problem.graph[node.sources[0]]), self.chunk)
         late = np.flatnonzero(hits >= self.tiles)
         if len(late) and node.name in self.updates:
             raise AccessNotStreamable(
@@ -508,9 +519,9 @@ class Dealing:
         return not len(late)
 
     def _hit_masks(self, grid: np.ndarray, hits: np.ndarray, name: str) -> Stream:
-        def mask(entry: int) -> Sequence[Token]:
-            first = int(hits[entry]) * self.chunk
-            return [(_tile(grid[entry, first : first + self.chunk].reshape(-1, 1)), 0)]
+        def mask(entry: Entry) -> Sequence[Token]:
+            first = int(hits[entry.number]) * self.chunk
+            return [(_tile(grid[entry.number, first : first + self.chunk].reshape(-1, 1)), 0)]
 
         kind = tile_type(self.chunk, 1, data_type(np.dtype(bool)))
         return self._made(mask, (self.entries,), kind, f"{name} position")
@@ -523,7 +534,8 @@ class Dealing:
             raise AccessNotStreamable(
                 f"{described(node)} is an output along {self.walked}, walked as far as lengths ask for, "
                 "and no update of an input",
-                fix=f"reduce over {self.walked}, or make it a where() of an input at one step of each entry",
+                fix=f"reduce over {self.walked}, or make it a where() of an input at one step of each entry, "
+                "with numbers that are given when lowering",
                 at=node.at,
             )
         return value
@@ -532,10 +544,13 @@ class Dealing:
         """A result of every entry, stored where the entry belongs."""
         sizes = [size for size in value.sizes if size is not None]
         each = int(np.prod(sizes, dtype=int))
-        walk = list(affine_walk(sizes, [int(np.prod(sizes[k + 1 :], dtype=int)) for k in range(len(sizes))]))
+        walk = list(affine_walk(sizes, row_major(sizes)))
         shape = (self.entries, *map(static, sizes))
         where = self._made(
-            lambda entry: [(_number(entry * each + at), level) for at, level in walk], shape, ADDRESS, "result address"
+            lambda entry: [(_number(entry.number * each + at), level) for at, level in walk],
+            shape,
+            ADDRESS,
+            "result address",
         )
         result = materialised(value)
         self.result = self.result or result
@@ -558,11 +573,6 @@ class Dealing:
             acknowledge = [(RandomOffChipStore.acknowledgement(), 0)]
             done = flat_map(lambda *_: acknowledge, read, (self.entries,), ACK, name="done", role=METADATA)
             self.free.connect(done)
-
-
-def _entry(value: TileValue) -> int:
-    assert value.data is not None
-    return int(value.data[0, 0])
 
 
 def _number(value: int) -> TileValue:

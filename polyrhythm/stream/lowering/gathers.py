@@ -20,13 +20,13 @@ import numpy as np
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, Range
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import static
 from polyrhythm.stream.errors import DataMismatch
 from polyrhythm.stream.lowering.accesses import aligned
 from polyrhythm.stream.lowering.loads import load_of
 from polyrhythm.stream.lowering.packing import pack_rows, retiled
-from polyrhythm.stream.lowering.problem import Problem, here, is_whole, metadata_grid, only
+from polyrhythm.stream.lowering.problem import Problem, is_whole, metadata_grid, only
 from polyrhythm.stream.lowering.tiles import materialised
 from polyrhythm.stream.lowering.values import ROOT, Axis, Block, Load, Value
 from polyrhythm.stream.operators.common import affine_walk
@@ -39,22 +39,20 @@ from polyrhythm.stream.types import U64, Tile, TileValue
 
 def taken_part(problem: Problem, node: Node) -> tuple[Node, Node, Symbol] | None:
     """The input, the routing and the dim of the parts, if a node takes a part of an input by a number of its step."""
-    if len(node.definitions) != 1 or node.definitions[0].op != "take":
+    definition = only(problem.graph, node.name, "take")
+    if definition is None:
         return None
-    definition = node.definitions[0]
     table, index = definition.operands
     source, routing = problem.graph[table.source], problem.graph[index.source]
     ranges = [s for s, step in source.steps(table).items() if isinstance(step, Range)]
     axis = definition.attributes["axis"]
-    is_input = len(source.definitions) == 1 and source.definitions[0].op == "input"
-    if not is_input or axis >= len(ranges) or source.dtype.kind != "f" or routing.shape or not routing.dims:
+    if not source.is_input or axis >= len(ranges) or source.dtype.kind != "f" or routing.shape or not routing.dims:
         return None
     simple = all(
-        is_whole(step, dim.extent) or step is Term.of(dim.symbol)
+        is_whole(step, dim.extent) or step is dim.symbol.term
         for dim, step in zip(source.dims, table.steps, strict=True)
     )
-    current = here(routing, index)
-    if not simple or not current or routing.dtype.kind not in "iu":
+    if not simple or index != routing.here or routing.dtype.kind not in "iu":
         return None
     return source, routing, ranges[axis]
 
@@ -64,9 +62,8 @@ def part_load(problem: Problem, node: Node, inside: Mapping[Symbol, int], slab: 
     part = taken_part(problem, node)
     assert part is not None
     source, _, branch = part
-    definition: Definition = node.definitions[0]
-    load = load_of(problem, source, source.definitions[0].attributes["name"], inside, branch if slab else None)
-    ranges = [s for s, step in source.steps(definition.operands[0]).items() if isinstance(step, Range)]
+    load = load_of(problem, source, inside, branch if slab else None)
+    ranges = [s for s, step in source.steps(node.accesses[0]).items() if isinstance(step, Range)]
     kept = [symbol for symbol in ranges if symbol is not branch]
     names: dict[Axis, Axis] = {symbol: place for place, symbol in enumerate(kept)}
     names |= {axis: axis + len(kept) for axis in range(len(source.shape))}
@@ -102,16 +99,14 @@ def gathered(
     )
     sizes = tuple(known[axis] for axis in axes)
     stride = dict(zip(load.axes, load.strides, strict=True))
-    routes = np.broadcast_to(metadata_grid(problem, index, problem.ordered(index.symbols)),
-                             [problem.extent(index, s) for s in problem.ordered(index.symbols)])  # fmt: skip
+    order = problem.ordered(index.symbols)
+    routes = np.broadcast_to(metadata_grid(problem, index, order), [problem.extent(index, s) for s in order])
     count = problem.extent(table, branch)
 
     def address(point: tuple[int, ...]) -> int:
         at: dict[Axis, int] = dict.fromkeys(steps, 0) | dict(zip(axes, point, strict=False))
         offset = dict(zip(chunks, point[len(axes) :], strict=True))
-        place: dict[Axis, int] = {
-            s: at[s] * chunks.get(s, 1) + offset.get(s, 0) for s in problem.ordered(index.symbols)
-        }
+        place: dict[Axis, int] = {s: at[s] * chunks.get(s, 1) + offset.get(s, 0) for s in order}
         total = min(max(int(routes[tuple(place.values())]), 0), count - 1) * stride.get(branch, 0)
         return total + sum(stride[axis] * place.get(axis, at[axis]) for axis in load.axes if axis is not branch)
 
@@ -163,14 +158,14 @@ def one_by_one(problem: Problem, index: Node, numbers: Value) -> Value:
 
 
 def number_of(value: TileValue, index: Node) -> int:
-    """The number that a tile carries; without values nothing can be chosen by it."""
+    """The largest number that a tile carries; without values nothing can be chosen by it."""
     if value.data is None:
         raise DataMismatch(
             f"{described(index)} is computed while the program runs, and chooses what is read",
             fix="simulate with values: functional=True, and inputs for all it depends on",
             at=index.at,
         )
-    return int(value.data[0, 0])
+    return int(value.data.max())
 
 
 def gathers_for_one_hots(problem: Problem) -> Problem:
@@ -201,7 +196,7 @@ def _picked(problem: Problem, access: Access) -> Access | None:
     graph = problem.graph
 
     def found(read: Access, op: str) -> Definition | None:
-        return only(graph, read.source, op) if here(graph[read.source], read) else None
+        return only(graph, read.source, op) if read == graph[read.source].here else None
 
     cast = found(access, "cast")
     equal = found(cast.operands[0], "eq") if cast is not None else None
@@ -212,14 +207,10 @@ def _picked(problem: Problem, access: Access) -> Access | None:
         if reshaped is None or counts is None:
             continue
         index = graph[reshaped.operands[0].source]
-        if (
-            index.shape
-            or not index.dims
-            or not problem.is_metadata(index.name)
-            or not here(index, reshaped.operands[0])
-        ):
+        known = index.dims and not index.shape and problem.is_metadata(index.name)
+        if not known or reshaped.operands[0] != index.here:
             continue
         numbers = metadata_grid(problem, index, problem.ordered(index.symbols))
         if numbers.min() >= 0 and numbers.max() < problem.number(counts.attributes["length"]):
-            return Access(index.name, tuple(Term.of(symbol) for symbol in index.symbols))
+            return index.here
     return None

@@ -11,17 +11,26 @@ Updates in place: outputs that are an input with some step of every entry replac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 
 from polyrhythm.compiler.ir.dtypes import identity
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.compiler.ir.graph import Definition, Node, Range
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.directives import TileDirective
-from polyrhythm.stream.lowering.problem import Problem, components, is_whole, metadata_grid, reads_here
+from polyrhythm.stream.lowering.problem import (
+    Problem,
+    components,
+    is_whole,
+    metadata_grid,
+    only,
+    reads_here,
+    signature_of,
+)
 from polyrhythm.stream.lowering.tiles import BROADCASTING
 
 _RELABELLING = ("copy", "broadcast", "reshape", "transpose", "cast", "detach")
@@ -35,48 +44,67 @@ def walked_lengths(problem: Problem, dims: tuple[Symbol, ...], walked: Symbol, u
     *counts, steps = (max(problem.extent(n, s) for n in problem.graph if s in n.symbols) for s in (*dims, walked))
     best = np.full(counts, steps)
     for mask in _masks(problem, dims, walked):
-        if _is_enough(problem, walked, mask, updates):
-            held = metadata_grid(problem, problem.graph[mask], (*dims, walked))
+        if problem.is_metadata(mask.name) and _is_enough(problem, walked, mask.name, updates):
+            held = metadata_grid(problem, mask, (*dims, walked))
             reach = np.where(held.any(-1), steps - np.argmax(held[..., ::-1], axis=-1), 0)
             best = np.minimum(best, reach)
     return best
+
+
+@dataclass(frozen=True)
+class RunTimeLength:
+    """A length that is read or computed while the program runs: steps below the value of a node, and `more`, matter."""
+
+    node: str
+    more: int
+
+
+def run_time_length(problem: Problem, dims: tuple[Symbol, ...], walked: Symbol) -> RunTimeLength | None:
+    """The length beyond which nothing matters, where a condition compares the step with numbers that are not known."""
+    graph = problem.graph
+    for mask in _masks(problem, dims, walked):
+        compared = only(graph, mask.name, *_COMPARED)
+        if compared is None or not reads_here(graph, compared) or not _is_enough(problem, walked, mask.name, ()):
+            continue
+        place, more = _COMPARED[compared.op]
+        counted = only(graph, compared.operands[place].source, "index")
+        length = graph[compared.operands[1 - place].source]
+        is_length = length.dims and length.dtype.kind == "i" and not problem.is_metadata(length.name)
+        if is_length and counted is not None and counted.attributes["value"] is walked.term:
+            return RunTimeLength(length.name, more)
+    return None
+
+
+_COMPARED = {"lt": (0, 0), "le": (0, 1), "gt": (1, 0), "ge": (1, 1)}
+"""Which side of a comparison is the step, and what is added to the length on the other side."""
 
 
 def ragged_entry(problem: Problem) -> Symbol | None:
     """A dim whose entries need different lengths of a dim of some input, without being dealt out."""
     for node in problem.graph.inputs.values():
         for entry, walked in permutations(node.symbols if node.dtype.kind == "f" else (), 2):
-            if walked_lengths(problem, (entry,), walked, ()).min() < problem.extent(node, walked):
+            known = walked_lengths(problem, (entry,), walked, ())
+            if known.min() < problem.extent(node, walked) or run_time_length(problem, (entry,), walked) is not None:
                 return entry
     return None
 
 
-def _masks(problem: Problem, dims: tuple[Symbol, ...], walked: Symbol) -> list[str]:
+def _masks(problem: Problem, dims: tuple[Symbol, ...], walked: Symbol) -> list[Node]:
     """Conditions over entries and a step that choose between values."""
-    found: dict[str, None] = {}
-    for node in problem.graph:
-        for definition in node.definitions:
-            if definition.op == "select":
-                mask = problem.graph[definition.operands[0].source]
-                fits = {walked} < set(mask.symbols) <= {*dims, walked}
-                if fits and problem.is_metadata(mask.name) and not mask.shape:
-                    found[mask.name] = None
-    return list(found)
+    selects = [definition for node in problem.graph for definition in node.definitions if definition.op == "select"]
+    masks = [problem.graph[name] for name in dict.fromkeys(select.operands[0].source for select in selects)]
+    return [mask for mask in masks if {walked} < set(mask.symbols) <= {*dims, walked} and not mask.shape]
 
 
 def _is_enough(problem: Problem, walked: Symbol, mask: str, updates: Collection[str]) -> bool:
     """Whether nothing of a program depends on what lies beyond a condition."""
     graph = problem.graph
     beyond: dict[str, float | None] = {}
-    for name in _in_order(graph):
+    for name in (name for component in components(graph) for name in component):
         beyond[name] = 0.0 if name == mask else _beyond(problem, graph[name], walked, beyond)
     if any(walked in graph[name].symbols and name not in updates for name in graph.outputs):
         return False
     return all(_reads_enough(problem, definition, walked, beyond) for node in graph for definition in node.definitions)
-
-
-def _in_order(graph: Graph) -> Iterable[str]:
-    return [name for component in components(graph) for name in component]
 
 
 def _beyond(problem: Problem, node: Node, walked: Symbol, beyond: Mapping[str, float | None]) -> float | None:
@@ -118,44 +146,31 @@ def _reads_enough(problem: Problem, definition: Definition, walked: Symbol, beyo
         elif not is_whole(step, next(d.extent for d in source.dims if d.symbol is walked)):
             return False
         else:
-            whole.append((number, _axis(source, access, walked)))
+            ranges = [symbol for symbol, read in source.steps(access).items() if isinstance(read, Range)]
+            whole.append((number, ranges.index(walked)))
     if not whole:
         return True
-    types = tuple(operand_type(access, problem.graph[access.source]) for access in definition.operands)
-    signature = TABLE[definition.op].signature(types, definition.attributes)
+    signature = signature_of(problem.graph, definition)
     labels = {signature.operands[number][axis] for number, axis in whole}
-    if len(labels) != 1 or None in labels:
-        return False
-    (label,) = labels
-    assert label is not None
-    role = signature.roles[label]
-    if role.kind != "reduce" or role.monoid is None:
+    roles = [signature.roles[label] for label in labels if label is not None]
+    if len(labels) != 1 or not roles or roles[0].kind != "reduce" or roles[0].monoid is None:
         return False
     found = [beyond.get(definition.operands[number].source) for number, _ in whole]
     if len(definition.operands) > 1:
         return 0.0 in found
-    return found[0] == float(identity(role.monoid, types[0].dtype)[()])
-
-
-def _axis(source: Node, access: Access, walked: Symbol) -> int:
-    """The axis that the range along a dim becomes."""
-    ranges = [symbol for symbol, step in source.steps(access).items() if isinstance(step, Range)]
-    return ranges.index(walked)
+    return found[0] == float(identity(roles[0].monoid, problem.graph[definition.operands[0].source].dtype)[()])
 
 
 def changed_input(problem: Problem, node: Node, dims: tuple[Symbol, ...], walked: Symbol) -> Definition | None:
     """The definition of a node that is an input over entries and steps, changed in one tile of every entry."""
-    if len(node.definitions) != 1 or node.definitions[0].op != "select":
+    definition = only(problem.graph, node.name, "select")
+    if definition is None:
         return None
-    definition = node.definitions[0]
     mask, new, old = (problem.graph[access.source] for access in definition.operands)
-    current = reads_here(problem.graph, definition)
-    is_input = len(old.definitions) == 1 and old.definitions[0].op == "input" and not problem.is_metadata(old.name)
+    is_input = old.is_input and not problem.is_metadata(old.name) and reads_here(problem.graph, definition)
     fits = walked in mask.symbols and not mask.shape and problem.is_metadata(mask.name)
     own = set(mask.symbols) <= {*dims, walked} == set(old.symbols) and set(new.symbols) <= set(dims)
-    if not (current and is_input and fits and own):
-        return None
-    if old.shape != node.shape or new.shape != node.shape:
+    if not (is_input and fits and own and old.shape == new.shape == node.shape):
         return None
     tiled = problem.directive(TileDirective, walked)
     chunk = 1 if tiled is None or tiled.size is None else tiled.size
@@ -174,16 +189,14 @@ def hit_tiles(grid: np.ndarray, chunk: int) -> np.ndarray:
 
 def output_roots(problem: Problem) -> dict[str, str]:
     """What each output is a copy of."""
-    found = {}
-    for name in problem.graph.outputs:
-        node = problem.graph[name]
+    graph, found = problem.graph, {}
+    for name in graph.outputs:
+        root = name
         while (
-            len(node.definitions) == 1
-            and node.definitions[0].op in ("copy", "broadcast")
-            and not node.definitions[0].operands[0].ranges
-            and problem.graph[node.definitions[0].operands[0].source].shape == node.shape
-            and reads_here(problem.graph, node.definitions[0])
+            (copied := only(graph, root, "copy", "broadcast")) is not None
+            and reads_here(graph, copied)
+            and graph[copied.operands[0].source].shape == graph[root].shape
         ):
-            node = problem.graph[node.definitions[0].operands[0].source]
-        found[name] = node.name
+            root = copied.operands[0].source
+        found[name] = root
     return found

@@ -17,12 +17,13 @@ import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir.graph import Node
+from polyrhythm.compiler.ir.reads import fresh_name
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.dims import Dim, Shape, ragged, static
 from polyrhythm.stream.errors import AccessNotStreamable, OperationNotStreamable
 from polyrhythm.stream.graph import Node as StreamNode
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.problem import Problem, metadata_grid
+from polyrhythm.stream.lowering.problem import Problem, metadata_tiles
 from polyrhythm.stream.lowering.tiles import materialised
 from polyrhythm.stream.lowering.values import (
     ROOT,
@@ -35,22 +36,22 @@ from polyrhythm.stream.lowering.values import (
     Value,
     child_table,
     data_type,
+    known_lengths,
     rectangle,
     regular_length,
 )
+from polyrhythm.stream.operators.common import require_static_tile, row_major
 from polyrhythm.stream.operators.offchip import OffChip, linear_load, linear_store
 from polyrhythm.stream.operators.structure import source
 from polyrhythm.stream.types import Tile
 
 if TYPE_CHECKING:
     from polyrhythm.stream.lowering.core import Lowering
-    from polyrhythm.stream.lowering.dealt import Dealing
 
 
 def load_of(
     problem: Problem,
     node: Node,
-    name: str,
     inside: Mapping[Symbol, int],
     slab: Symbol | None = None,
     walk: Collection[Symbol | None] = (),
@@ -61,7 +62,7 @@ def load_of(
     """
     dims = [symbol for symbol in node.symbols if symbol is not slab]
     axes: list[Axis] = [*dims, *range(len(node.shape))]
-    lengths = [problem.extent(node, symbol) for symbol in dims] + [problem.number(n) for n in node.shape]
+    lengths = [*(problem.extent(node, symbol) for symbol in dims), *problem.lengths(node)[len(node.dims) :]]
     chunks = [
         inside.get(axis) if isinstance(axis, Symbol) else length for axis, length in zip(axes, lengths, strict=True)
     ]
@@ -72,12 +73,13 @@ def load_of(
     cols, tile_cols = box[0][-1], box[1][-1]
     rows, tile_rows = prod(box[0][:-1]), prod(box[1][:-1])
     counts = [length // part for length, part in zip(*box, strict=True)]
-    strides = [prod(counts[place + 1 :]) for place in range(len(axes))]
+    strides = row_major(counts)
     walked = [
         place for place, chunk in enumerate(chunks) if chunk is None or chunk < lengths[place] or axes[place] in walk
     ]
     walked.sort(key=lambda place: problem.order.index(axes[place]))
     slabs = 1 if slab is None else problem.extent(node, slab)
+    name = node.definitions[0].attributes["name"]
     data = problem.arrays[name]
     kind = problem.storage if node.dtype.kind == "f" else data_type(node.dtype)
     matrix = None if data is None else _matrix(data, node, slab, rows, cols)
@@ -103,8 +105,10 @@ def _matrix(data: np.ndarray, node: Node, slab: Symbol | None, rows: int, cols: 
     return moved.reshape(len(moved), rows, cols)
 
 
-def loaded(load: Load) -> Value:
-    """The tensor as a stream of its own, read once in the order of its axes."""
+def loaded(load: Load | Value) -> Value:
+    """The tensor as a stream of its own, read once in the order of its axes; a value is one already."""
+    if isinstance(load, Value):
+        return load
     if not load.made:
         load.made.append(linear_load(load.tensor, load.tile, load.sizes, load.strides))
     (stream,) = load.made
@@ -130,31 +134,22 @@ def metadata_value(problem: Problem, node: Node, inside: Mapping[Symbol, int]) -
             fix="leave the tile directive for the dim out",
             at=node.at,
         )
-    counts = {symbol: problem.extent(node, symbol) // chunks.get(symbol, 1) for symbol in dims}
-    walked = tuple(symbol for symbol in dims if counts[symbol] > 1 or symbol not in chunks)
-    sizes = tuple(counts[symbol] for symbol in walked)
-    lengths = tuple(problem.number(n) for n in node.shape)
-    block = Block((*chunks, *range(len(lengths))), (*chunks.values(), *lengths))
-    rows, cols = block.sides
-    assert rows is not None
+    grid = problem.grid(node, chunks)
+    walked, sizes = tuple(grid), tuple(grid.values())
+    if levels is None:
+        tiles, block = metadata_tiles(problem, node, {s: problem.extent(node, s) for s in dims}, chunks)
+        tiles = tiles.reshape(*sizes, *tiles.shape[-2:])
+        nested = nest(rectangle(sizes), tiles.__getitem__)
+    else:
+        lengths = [problem.number(n) for n in node.shape]
+        block = Block(tuple(range(len(lengths))), tuple(lengths))
 
-    whole = None
-    if levels is None and not lengths:
-        full = [problem.extent(node, symbol) for symbol in dims]
-        whole = np.broadcast_to(metadata_grid(problem, node, dims), full)
+        def tile(point: Point) -> np.ndarray:
+            return problem.metadata(node.name, dict(zip(dims, point, strict=True))).reshape(block.fixed_sides)
 
-    def value(at: Mapping[Symbol, int]) -> np.ndarray:
-        return problem.metadata(node.name, at) if whole is None else whole[tuple(at[symbol] for symbol in dims)]
-
-    def tile(point: Point) -> np.ndarray:
-        first = {symbol: at * chunks.get(symbol, 1) for symbol, at in zip(walked, point, strict=True)}
-        offsets = [dict(zip(chunks, at, strict=True)) for at in np.ndindex(*chunks.values())]
-        values = [value({s: first.get(s, 0) + offset.get(s, 0) for s in dims}) for offset in offsets]
-        return np.array(values).reshape(rows, cols)
-
-    nested = nest(levels if levels is not None else rectangle(sizes), tile)
+        nested = nest(levels, tile)
     shape = (static(1), *dims_of(levels, sizes, node.name))
-    stream = source(node.name, [nested], shape, Tile(rows, cols, data_type(node.dtype)))
+    stream = source(node.name, [nested], shape, Tile(*block.fixed_sides, data_type(node.dtype)))
     return Value(ROOT, stream, walked, sizes, block, node.dtype, levels, metadata=True)
 
 
@@ -204,70 +199,43 @@ class Stored:
 
 def stored(lowering: Lowering, name: str, number: int) -> tuple[Stored, list[StreamNode | Stream]]:
     """Store an output; the result says where it is, and ends the program."""
-    node, dealing = lowering.graph[name], lowering.dealing
-    if dealing is not None and name in dealing.nodes:
-        root = dealing.roots[name]
-        if root in dealing.updates:
-            old = lowering.graph[dealing.updates[root]]
-            axes = (*old.symbols, *range(len(old.shape)))
-            lengths = [lowering.problem.extent(old, symbol) for symbol in old.symbols]
-            lengths += [lowering.problem.number(length) for length in old.shape]
-            array = old.definitions[0].attributes["name"]
-            return _view(lowering, node, array, axes, lengths), []
-        operand = lowering.operands[name]
-        if isinstance(operand, Value) and operand.lead is dealing.lead and not operand.metadata:
-            return _dealt(lowering, dealing, node, operand, number)
-    value = lowering.value(name)
+    node, operand, dealing = lowering.graph[name], lowering.operands[name], lowering.dealing
+    if dealing is not None and name in dealing.nodes and dealing.roots[name] in dealing.updates:
+        old = lowering.graph[dealing.updates[dealing.roots[name]]]
+        axes: tuple[Axis, ...] = (*old.symbols, *range(len(old.shape)))
+        return _view(lowering, node, old.definitions[0].attributes["name"], axes, lowering.problem.lengths(old)), []
+    if dealing is not None and isinstance(operand, Value) and operand.lead is dealing.lead and not operand.metadata:
+        value = dealing.checked(operand, node)
+    else:
+        value, dealing = lowering.value(name), None
     if value.levels is not None:
         raise AccessNotStreamable(
             f"{described(node)} has a length that differs from step to step, so it cannot be stored as one array",
             fix="reduce it before it is an output",
             at=node.at,
         )
-    rows, cols = value.inside.sides
-    count = prod(size for size in value.sizes if size is not None)
-    assert rows is not None
-    tensor = OffChip(output_name(lowering, number), rows * count, cols, data_type(node.dtype))
-    view = _view(lowering, node, tensor.name, (*value.axes, *value.inside.axes), (*value.sizes, *value.inside.lengths))
-    return view, [linear_store(tensor, materialised(value))]
-
-
-def _dealt(
-    lowering: Lowering, dealing: Dealing, node: Node, value: Value, number: int
-) -> tuple[Stored, list[StreamNode | Stream]]:
-    """An output of entries that are dealt out, stored by the number of the entry."""
-    end = dealing.checked(value, node)
-    rows, cols = end.inside.sides
-    assert rows is not None
-    sizes = (*dealing.counts, *end.sizes)
-    count = prod(size for size in sizes if size is not None)
-    tensor = OffChip(output_name(lowering, number), rows * count, cols, data_type(node.dtype))
-    axes = (*dealing.dims, *end.axes, *end.inside.axes)
-    view = _view(lowering, node, tensor.name, axes, (*sizes, *end.inside.lengths))
-    return view, [dealing.stored(end, tensor)]
+    # What is dealt out is stored by the number of its entry.
+    outer, counts = ((), ()) if dealing is None else (dealing.dims, dealing.counts)
+    kept, sizes = require_static_tile("output", materialised(value)), (*counts, *value.sizes)
+    hint = f"output {number}" if len(lowering.graph.outputs) > 1 else "output"
+    array = fresh_name(hint, lowering.graph.inputs)
+    tensor = OffChip(array, kept.rows * prod(known_lengths(sizes)), kept.cols, data_type(node.dtype))
+    axes = (*outer, *value.axes, *value.inside.axes)
+    view = _view(lowering, node, array, axes, (*sizes, *value.inside.lengths))
+    return view, [linear_store(tensor, materialised(value)) if dealing is None else dealing.stored(value, tensor)]
 
 
 def _view(lowering: Lowering, node: Node, name: str, axes: Sequence[Axis], lengths: Sequence[int | None]) -> Stored:
     """How the tiles of an output are put together; an axis that is walked in chunks is there twice."""
     wanted: tuple[Axis, ...] = (*node.symbols, *range(len(node.shape)))
-    result = [lowering.problem.extent(node, symbol) for symbol in node.symbols]
-    result += [lowering.problem.number(length) for length in node.shape]
+    result = lowering.problem.lengths(node)
     shape = tuple(length for length in lengths if length is not None)
     order = tuple(place for axis in wanted for place, own in enumerate(axes) if own == axis)
-    found = [prod(shape[place] for place, own in enumerate(axes) if own == axis) for axis in wanted]
+    found = tuple(prod(shape[place] for place, own in enumerate(axes) if own == axis) for axis in wanted)
     if len(shape) != len(axes) or len(order) != len(axes) or found != result:
         raise OperationNotStreamable(
             f"{described(node)} is an output whose tiles do not cover it once",
             fix="leave out the directives for its dims",
             at=node.at,
         )
-    return Stored(name, shape, order, tuple(result), node.dtype)
-
-
-def output_name(lowering: Lowering, number: int) -> str:
-    """The name of the array of an output: "output", numbered where there are several or an input is called so."""
-    names = [f"output {index}" if len(lowering.graph.outputs) > 1 else "output" for index in range(number + 1)]
-    wanted = names[number]
-    while wanted in lowering.graph.inputs:
-        wanted = f"{wanted} stored"
-    return wanted
+    return Stored(name, shape, order, result, node.dtype)

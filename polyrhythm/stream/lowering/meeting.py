@@ -17,7 +17,7 @@ from polyrhythm.stream.lowering.accesses import aligned, joined
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.tiles import carried, materialised
-from polyrhythm.stream.lowering.values import ROOT, Levels, Load, Operand, Value, irregular
+from polyrhythm.stream.lowering.values import ROOT, Levels, Load, Operand, Value, irregular, known_lengths, reach
 from polyrhythm.stream.operators.onchip import bufferize, streamify
 from polyrhythm.stream.operators.shapes import expand, promote, repeat
 
@@ -52,7 +52,7 @@ def brought_together(plan: Plan, signature: Signature, order: tuple[Any, ...]) -
     levels: Levels | None = None
     if any(v.levels is not None or v.size(axis) != sizes[axis] for v in values for axis in v.axes):
         levels = joined([(value.axes, value.prefixes()) for value in values], order, sizes)
-        total = tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
+        total = reach(levels)
         levels = irregular(levels, total)
     return [aligned(o, order, total, levels) if isinstance(o, Value) else o for o in labelled]
 
@@ -101,8 +101,7 @@ def _expanded(plan: Plan, operand: Value, values: Sequence[Value], order: tuple[
     missing = order[len(operand.axes) :]
     known = [sizes[axis] for axis in missing]
     if None not in known:
-        for count in known:
-            assert count is not None
+        for count in known_lengths(known):
             key = (stream, count)
             if key not in plan.memo:
                 plan.memo[key] = repeat(stream, count, name=f"repeat {operand.base.name}")
@@ -120,16 +119,14 @@ def _repeated(
     plan: Plan, operand: Value, stream: Stream, order: tuple[Any, ...], sizes: Mapping[Any, int | None]
 ) -> Stream:
     """A stream repeated along axes that come before some of its own: what lies below is kept on chip and sent again."""
-    own = [axis for axis in order if axis in operand.axes]
-    if tuple(own) != operand.axes or operand.ones or None in sizes.values():
+    own, counts = [axis for axis in order if axis in operand.axes], [sizes[axis] for axis in order]
+    if tuple(own) != operand.axes or operand.ones or None in counts:
         raise OperationNotStreamable(
             f"{described(plan.node)} combines values whose dims come in different orders below {operand.lead.name}s",
             fix="reduce one of them first",
             at=plan.at,
         )
-    for below, axis in enumerate(reversed(order)):
-        count = sizes[axis]
-        assert count is not None
+    for below, (axis, count) in enumerate(zip(reversed(order), known_lengths(counts)[::-1], strict=True)):
         if axis not in operand.axes:
             stream = streamify(bufferize(stream, below), (count,)) if below else repeat(stream, count)
     return stream

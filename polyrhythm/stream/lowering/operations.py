@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
 from polyrhythm.compiler.ir.ops import TABLE
-from polyrhythm.compiler.ir.ops.record import Signature, attribute_terms, concrete
+from polyrhythm.compiler.ir.ops.record import Signature, concrete
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.errors import OperationNotStreamable
 from polyrhythm.stream.functions import Reduction
 from polyrhythm.stream.graph import Stream
 from polyrhythm.stream.lowering.meeting import Label, brought_together
-from polyrhythm.stream.lowering.packing import block_of, packed_where_needed
-from polyrhythm.stream.lowering.plans import Plan, name_of, signature_of
-from polyrhythm.stream.lowering.problem import is_whole, only, reads_here
+from polyrhythm.stream.lowering.packing import packed_where_needed
+from polyrhythm.stream.lowering.plans import Plan, name_of
+from polyrhythm.stream.lowering.problem import is_whole, only, reads_here, signature_of
 from polyrhythm.stream.lowering.tiles import (
     BROADCASTING,
     LocalOp,
@@ -53,17 +53,18 @@ from polyrhythm.stream.lowering.values import (
     Value,
     data_type,
     irregular,
+    known_lengths,
 )
 from polyrhythm.stream.operators.higher import accum, map_tiles, scan
 
 
 def lower_online(plan: Plan, number: int) -> Value | None:
     """A sum of exp(a - max a) with a running maximum, `a` being operand `number`; None where it is no Accum."""
-    plan = replace(plan, operands=tuple(packed_where_needed(plan, signature_of(plan))), online=number)
+    plan = replace(plan, operands=tuple(packed_where_needed(plan, plan.signature)), online=number)
     streams = [operand for operand in plan.operands if isinstance(operand, Value | Load)]
     score = plan.operands[number]
     is_walked = isinstance(score, Value | Load) and 0 in score.axes
-    if not is_walked or any(PACKED in block_of(operand).axes for operand in streams):
+    if not is_walked or any(PACKED in operand.inside.axes for operand in streams):
         return None
     result = lower_operation(plan)
     assert isinstance(result, Value)
@@ -73,8 +74,7 @@ def lower_online(plan: Plan, number: int) -> Value | None:
 def lower_operation(plan: Plan) -> Value | np.ndarray:
     """The stream of a definition whose operands have been read; an array where all of them are literals."""
     definition, problem = plan.definition, plan.problem
-    terms = [term for value in definition.attributes.values() for term in attribute_terms(value)]
-    if any(term.symbols & set(plan.node.symbols) for term in terms):
+    if any(term.symbols & set(plan.node.symbols) for term in definition.terms):
         raise OperationNotStreamable(
             f"{described(plan.node)} is {definition.op} at a place that depends on the step",
             fix="index steps instead of axes, x[t] instead of x.axes[t]",
@@ -83,7 +83,7 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
     if all(isinstance(operand, np.ndarray) for operand in plan.operands):
         attributes = concrete(definition.attributes, problem.bounds.__getitem__)
         return np.asarray(TABLE[definition.op].numpy(*plan.operands, **attributes))
-    signature = signature_of(plan)
+    signature = plan.signature
     plan = replace(plan, operands=tuple(packed_where_needed(plan, signature)))
     if _fuses(plan):
         return _fused(plan, signature)
@@ -173,22 +173,18 @@ def _fused(plan: Plan, signature: Signature) -> Value:
     for value in values:
         for other in (value,) if value.metadata else value.fused.metadata if value.fused else ():
             metadata.setdefault(other.base, other)
-    streams = list(metadata)
     operands = plan.operands
 
-    def compute(array: np.ndarray, *given: np.ndarray) -> np.ndarray:
-        arguments = []
-        for operand in operands:
-            if not isinstance(operand, Value):
-                arguments.append(operand)
-            elif operand.metadata:
-                arguments.append(given[streams.index(operand.base)])
-            elif operand.fused is None:
-                arguments.append(array)
-            else:
-                own = (given[streams.index(other.base)] for other in operand.fused.metadata)
-                arguments.append(operand.fused.compute(array, *own))
-        return local(*arguments)  # type: ignore[arg-type]
+    def argument(operand: Operand, array: np.ndarray, given: dict[Stream, np.ndarray]) -> Any:
+        if not isinstance(operand, Value):
+            return operand
+        if operand.fused is None:
+            return given[operand.base] if operand.metadata else array
+        return operand.fused.compute(array, *(given[other.base] for other in operand.fused.metadata))
+
+    def compute(array: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        given = dict(zip(metadata, rest, strict=True))
+        return local(*(argument(operand, array, given) for operand in operands))
 
     # The two ways of a fork share what they have in common, which counts once.
     flops = max(v.fused.flops if v.fused else 0 for v in values) + flops_each(plan.definition.op)
@@ -197,15 +193,10 @@ def _fused(plan: Plan, signature: Signature) -> Value:
 
 
 def _walked_labels(plan: Plan, signature: Signature) -> list[int]:
-    found: dict[int, None] = {}
-    for operand, labels in zip(plan.operands, signature.operands, strict=True):
-        if isinstance(operand, Value | Load):
-            for axis in operand.axes:
-                if isinstance(axis, int):
-                    label = labels[axis]
-                    assert label is not None
-                    found[label] = None
-    return list(found)
+    pairs = zip(plan.operands, signature.operands, strict=True)
+    streams = [(operand, labels) for operand, labels in pairs if not isinstance(operand, np.ndarray)]
+    walked = [labels[axis] for operand, labels in streams for axis in operand.axes if isinstance(axis, int)]
+    return list(dict.fromkeys(label for label in walked if label is not None))
 
 
 def _local(plan: Plan, signature: Signature, operands: Sequence[Operand]) -> LocalOp:
@@ -215,10 +206,8 @@ def _local(plan: Plan, signature: Signature, operands: Sequence[Operand]) -> Loc
     batch: set[Axis] = set()
     blocks = []
     for operand, labels in zip(operands, signature.operands, strict=True):
-        if isinstance(operand, np.ndarray):
-            block = Block(tuple(range(operand.ndim)), operand.shape)
-        else:
-            block = operand.inside if isinstance(operand, Value) else operand.block
+        literal = isinstance(operand, np.ndarray)
+        block = Block(tuple(range(operand.ndim)), operand.shape) if literal else operand.inside  # type: ignore[union-attr]
         blocks.append(block)
         for axis, length in zip(block.axes, block.lengths, strict=True):
             if isinstance(axis, int) and labels[axis] is not None:
@@ -240,17 +229,12 @@ def _local(plan: Plan, signature: Signature, operands: Sequence[Operand]) -> Loc
 def _of_streams(local: LocalOp, operands: Sequence[Operand]) -> Any:
     """The operation as a function of what arrives: literals are part of it, and so is what only moves elements."""
 
+    def moved(operand: Value, array: np.ndarray) -> np.ndarray:
+        return operand.fused.compute(array) if operand.fused is not None and operand.fused.free else array
+
     def compute(*arrays: np.ndarray) -> np.ndarray:
         given = iter(arrays)
-        arguments = []
-        for operand in operands:
-            if not isinstance(operand, Value):
-                arguments.append(operand)
-            elif operand.fused is not None and operand.fused.free:
-                arguments.append(operand.fused.compute(next(given)))
-            else:
-                arguments.append(next(given))
-        return local(*arguments)  # type: ignore[arg-type]
+        return local(*(moved(o, next(given)) if isinstance(o, Value) else o for o in operands))  # type: ignore[arg-type]
 
     return compute
 
@@ -259,11 +243,8 @@ def _of_sides(flops: Any, operands: Sequence[Operand], local: LocalOp) -> Any:
     """FLOPs from the sides of the streams alone."""
 
     def count(*sides: Any) -> Any:
-        given = iter(sides)
-        return flops(*(
-            local.operands[i].sides if isinstance(operand, np.ndarray) else next(given)
-            for i, operand in enumerate(operands)
-        ))  # fmt: skip
+        given, blocks = iter(sides), zip(operands, local.operands, strict=True)
+        return flops(*(block.sides if isinstance(o, np.ndarray) else next(given) for o, block in blocks))
 
     return count
 
@@ -277,11 +258,10 @@ def _settled(operand: Operand) -> Operand:
 
 def shifted_exponential(graph: Graph, definition: Definition) -> tuple[int, Access] | None:
     """The operand of a sum that is exp(a - max a) over the summed dim, and the same read of `a`; or None."""
-    types = tuple(operand_type(access, graph[access.source]) for access in definition.operands)
-    signature = TABLE[definition.op].signature(types, definition.attributes) if definition.op in TABLE else None
+    signature = signature_of(graph, definition)
     for number, access in enumerate(definition.operands):
         ranges = [s for s, step in graph[access.source].steps(access).items() if isinstance(step, Range)]
-        if signature is None or len(ranges) != 1:
+        if len(ranges) != 1:
             continue
         labels = signature.operands[number]
         roles = [None if label is None else signature.roles[label] for label in labels]
@@ -341,7 +321,7 @@ def online_reduction(
     place = block.axes.index(0) if 0 in block.axes else None
     kept = tuple(axis for axis in block.axes if axis != 0)
     lengths = tuple(n for axis, n in zip(block.axes, block.lengths, strict=True) if axis != 0)
-    sums, peaks = prod(_known(result.lengths)), prod(_known(lengths))
+    sums, peaks = prod(known_lengths(result.lengths)), prod(known_lengths(lengths))
     state_block = Block((0,), (sums + peaks,))
     spread = _spread(local, number, kept, lengths)
 
@@ -353,7 +333,7 @@ def online_reduction(
     def update(state: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
         arrays = [own.array(tile) for own, tile in zip(blocks, tiles, strict=True)]
         score = arrays[position]
-        before = state[0, sums:].reshape(_known(lengths))
+        before = state[0, sums:].reshape(known_lengths(lengths))
         peak = np.maximum(before, score if place is None else score.max(place))
         # Where everything so far was minus infinity, any finite number serves.
         base = np.where(np.isfinite(peak), peak, 0).astype(dtype)
@@ -365,10 +345,10 @@ def online_reduction(
         return np.concatenate([total.ravel(), peak.ravel()])[None].astype(dtype)
 
     def count(*sides: Any) -> Any:
-        return flops(*sides) + 7 * prod(_known(block.lengths)) + 2 * sums
+        return flops(*sides) + 7 * prod(known_lengths(block.lengths)) + 2 * sums
 
     fold = Reduction(name, start, update, lambda *sides: (1, sums + peaks), count, data_type(dtype))
-    return fold, state_block, lambda state: state.reshape(-1)[:sums].reshape(_known(result.lengths))
+    return fold, state_block, lambda state: state.reshape(-1)[:sums].reshape(known_lengths(result.lengths))
 
 
 def _spread(
@@ -379,8 +359,4 @@ def _spread(
     names = [local.signature.result.index(labels[axis]) if isinstance(axis, int) else axis for axis in kept]
     shape = [lengths[names.index(axis)] if axis in names else 1 for axis in local.result.axes]
     order = sorted(range(len(names)), key=lambda k: local.result.axes.index(names[k]))
-    return lambda factor: factor.transpose(order).reshape(_known(shape))
-
-
-def _known(lengths: Sequence[int | None]) -> list[int]:
-    return [length for length in lengths if length is not None]
+    return lambda factor: factor.transpose(order).reshape(known_lengths(shape))

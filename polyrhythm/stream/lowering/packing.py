@@ -19,7 +19,7 @@ from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.stream.errors import AccessNotStreamable, OperationNotStreamable
 from polyrhythm.stream.functions import Reduction
-from polyrhythm.stream.lowering.accesses import aligned, taken_apart
+from polyrhythm.stream.lowering.accesses import reordered, taken_apart
 from polyrhythm.stream.lowering.loads import loaded
 from polyrhythm.stream.lowering.plans import Plan
 from polyrhythm.stream.lowering.problem import Problem
@@ -42,23 +42,16 @@ from polyrhythm.stream.operators.shapes import flatten, reshape
 def packed_where_needed(plan: Plan, signature: Signature) -> list[Operand]:
     """Operands whose walked axes the operation can take one by one; others are packed into tiles first."""
     operands = list(plan.operands)
-    changed = True
-    while changed:
-        changed = False
-        for number, operand in enumerate(operands):
-            if not isinstance(operand, Value | Load):
-                continue
-            for axis in [a for a in operand.axes if isinstance(a, int)]:
-                if not _can_walk(operands, signature, number, axis, operand):
-                    operands[number] = packed_axes(plan, loaded(operand) if isinstance(operand, Load) else operand)
-                    changed = True
-                    break
-            if changed:
-                break
-    return operands
+    while True:
+        streams = [(number, o) for number, o in enumerate(operands) if isinstance(o, Value | Load)]
+        walked = [(number, o, axis) for number, o in streams for axis in o.axes if isinstance(axis, int)]
+        wrong = next((place for place in walked if not _can_walk(operands, signature, *place)), None)
+        if wrong is None:
+            return operands
+        operands[wrong[0]] = packed_axes(plan, loaded(wrong[1]))
 
 
-def _can_walk(operands: Sequence[Operand], signature: Signature, number: int, axis: int, operand: Value | Load) -> bool:
+def _can_walk(operands: Sequence[Operand], signature: Signature, number: int, operand: Value | Load, axis: int) -> bool:
     label = signature.operands[number][axis]
     if label is None or signature.roles[label].kind == "opaque":
         return False
@@ -76,14 +69,8 @@ def _can_walk(operands: Sequence[Operand], signature: Signature, number: int, ax
     return True
 
 
-def block_of(operand: Value | Load) -> Block:
-    """What the tiles of an operand hold."""
-    return operand.inside if isinstance(operand, Value) else operand.block
-
-
 def _chunk(operand: Value | Load, axis: Axis) -> int | None:
-    block = block_of(operand)
-    return block.length(axis) if axis in block.axes else None
+    return operand.inside.length(axis) if axis in operand.inside.axes else None
 
 
 def packed_axes(plan: Plan, operand: Value) -> Value:
@@ -101,19 +88,12 @@ def packed_axes(plan: Plan, operand: Value) -> Value:
             fix="use operations that work along the axis one by one (elementwise, sums, maxima), or a fixed length",
             at=plan.at,
         )
-    lengths = [size for size in sizes if size is not None]
     inside = operand.inside
-    block = Block((*streamed, *inside.axes), (*lengths, *inside.lengths))
-    rows, cols = inside.sides
-    assert rows is not None
-    count = int(np.prod(lengths))
+    block = Block((*streamed, *inside.axes), (*sizes, *inside.lengths))
     stream = accum(pack_rows(inside, operand.dtype), materialised(operand), rank=len(streamed), name="pack")
     dims = tuple(axis for axis in operand.axes if isinstance(axis, Symbol))
     levels = irregular(None if operand.levels is None else operand.levels[: len(dims)], operand.sizes[: len(dims)])
-    packed = Value(operand.lead, stream, dims, operand.sizes[: len(dims)], block, operand.dtype, levels)
-    # The array keeps the order of its axes, whatever the sides of the tile are.
-    assert count * rows * cols == int(np.prod([n or 1 for n in block.lengths]))
-    return packed
+    return Value(operand.lead, stream, dims, operand.sizes[: len(dims)], block, operand.dtype, levels)
 
 
 def pack_rows(block: Block, dtype: np.dtype) -> Reduction:
@@ -138,7 +118,7 @@ def _is_regular(operand: Value) -> bool:
 
 def retiled(value: Value, symbol: Symbol, chunk: int | None, problem: Problem) -> Value:
     """A value of the whole program with `chunk` steps of a dim in a tile; None for single steps, outside the tile."""
-    have = value.inside.length(symbol) if symbol in value.inside.axes else None
+    have = _chunk(value, symbol)
     if have == chunk or (have is None and symbol not in value.axes):
         return value
     if value.levels is not None or None in value.sizes or value.lead is not ROOT:
@@ -153,8 +133,7 @@ def retiled(value: Value, symbol: Symbol, chunk: int | None, problem: Problem) -
 
 def _last(value: Value, symbol: Symbol) -> Value:
     """A value whose innermost walked axis is a dim."""
-    order: tuple[Axis, ...] = (*(axis for axis in value.axes if axis is not symbol), symbol)
-    return aligned(value, order, tuple(map(value.size, order)), None)
+    return reordered(value, (*(axis for axis in value.axes if axis is not symbol), symbol))
 
 
 def _unpacked(value: Value, symbol: Symbol, have: int, problem: Problem) -> Value:
@@ -173,8 +152,7 @@ def _unpacked(value: Value, symbol: Symbol, have: int, problem: Problem) -> Valu
     else:
         axes, sizes = (*axes, symbol), (*sizes, have)
     found = Value(ROOT, stream, axes, sizes, block, value.dtype)
-    order: tuple[Axis, ...] = (*problem.ordered(a for a in axes if isinstance(a, Symbol)), *found.streamed)
-    return aligned(found, order, tuple(map(found.size, order)), None)
+    return reordered(found, (*problem.ordered(a for a in axes if isinstance(a, Symbol)), *found.streamed))
 
 
 def _packed(value: Value, symbol: Symbol, chunk: int) -> Value:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from polyrhythm.compiler.ir.graph import Definition, Node, operand_type
-from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.graph import Definition, Node
 from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.problem import Problem
+from polyrhythm.stream.lowering.problem import Problem, signature_of
 from polyrhythm.stream.lowering.values import Load, Operand
 
 if TYPE_CHECKING:
@@ -35,12 +34,9 @@ class Plan:
     def at(self) -> Any:
         return self.definition.at or self.node.at
 
-
-def signature_of(plan: Plan) -> Signature:
-    """The roles of the axes of an operation."""
-    reads = plan.definition.operands
-    types = tuple(operand_type(access, plan.problem.graph[access.source]) for access in reads)
-    return TABLE[plan.definition.op].signature(types, plan.definition.attributes)
+    @property
+    def signature(self) -> Signature:
+        return signature_of(self.problem.graph, self.definition)
 
 
 def name_of(plan: Plan) -> str:

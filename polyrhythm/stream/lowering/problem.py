@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from math import prod
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -28,10 +30,9 @@ from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir import reads
 from polyrhythm.compiler.ir.conditions import TRUE
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
+from polyrhythm.compiler.ir.graph import Definition, Graph, Node, Range, Step, operand_type
 from polyrhythm.compiler.ir.ops import TABLE
-from polyrhythm.compiler.ir.ops.record import concrete
-from polyrhythm.compiler.ir.reads import reaches
+from polyrhythm.compiler.ir.ops.record import Signature, concrete
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes import optimised
 from polyrhythm.compiler.trace import trace
@@ -40,7 +41,7 @@ from polyrhythm.language.tensor import Tensor
 from polyrhythm.stream.directives import Directive, ParallelizeDirective, TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.lowering.tiles import BROADCASTING
-from polyrhythm.stream.lowering.values import rectangle
+from polyrhythm.stream.lowering.values import Block, prefixes, rectangle
 from polyrhythm.stream.types import F32, DataType
 
 Point = tuple[int, ...]
@@ -101,6 +102,10 @@ class Problem:
         """How many steps a node has along a dim."""
         return self.number(next(dim.extent for dim in node.dims if dim.symbol is symbol))
 
+    def lengths(self, node: Node) -> tuple[int, ...]:
+        """How long a node is along its dims and the axes of its value."""
+        return tuple(map(self.number, (*(dim.extent for dim in node.dims), *node.shape)))
+
     def chunk(self, node: Node, symbol: Symbol) -> int | None:
         """How many steps of a dim the schedule puts into a tile of a node; None where it says nothing."""
         tiled = self.scoped(node, symbol) or self.directive(TileDirective, symbol)
@@ -160,38 +165,28 @@ class Problem:
         ]
         if len(points) == prod(sizes):
             return None
-        return tuple(tuple(dict.fromkeys(point[: depth + 1] for point in points)) for depth in range(len(dims)))
+        return prefixes(points, len(dims))
 
     def is_metadata(self, name: str) -> bool:
         """Whether a node is made of whole-number inputs, indices and constants alone."""
-        return self._metadata(name, {})
+        return name in self._metadata
 
-    def _metadata(self, name: str, known: dict[str, bool]) -> bool:
-        if name not in known:
-            node = self.graph[name]
-            known[name] = False
-            known[name] = node.dtype.kind in "ib" and all(
-                (definition.op == "input" and self.arrays[definition.attributes["name"]] is not None)
-                or (
-                    definition.op in TABLE
-                    and definition.op != "random_bits"
-                    and not any(access.ranges for access in definition.operands)
-                    and all(
-                        self._metadata(access.source, known) or self.constant(access.source) is not None
-                        for access in definition.operands
-                    )
-                )
-                for definition in node.definitions
-            )
-        return known[name]
+    @cached_property
+    def _metadata(self) -> set[str]:
+        """Nodes without cycles or ranges, whose inputs are given."""
+        found: set[str] = set()
+        for component in components(self.graph):
+            node = self.graph[component[0]]
+            simple = len(component) == 1 and node.dtype.kind in "ib" and not any(a.ranges for a in node.accesses)
+            given = [self.arrays[d.attributes["name"]] is not None for d in node.definitions if d.op == "input"]
+            if simple and all(given) and all(s in found or self.constant(s) is not None for s in node.sources):
+                found.add(node.name)
+        return found
 
     def constant(self, name: str) -> np.ndarray | None:
         """The value of a node that is a literal."""
-        node = self.graph[name]
-        if len(node.definitions) == 1 and node.definitions[0].op == "constant":
-            value: np.ndarray = node.definitions[0].attributes["value"].value
-            return value
-        return None
+        literal = only(self.graph, name, "constant")
+        return None if literal is None else literal.attributes["value"].value
 
     def metadata(self, name: str, steps: Mapping[Symbol, int]) -> np.ndarray:
         """The value of a metadata node (or a literal) at a point."""
@@ -202,13 +197,12 @@ class Problem:
             array = self.arrays[definition.attributes["name"]]
             assert array is not None
             return np.asarray(array[tuple(steps[symbol] for symbol in node.symbols)])
-        operands = [self._read(access, lookup) for access in definition.operands]
+        operands = []
+        for access in definition.operands:
+            steps_read = self.graph[access.source].steps(access).items()
+            at = {s: step.evaluate(lookup) for s, step in steps_read if isinstance(step, Term)}
+            operands.append(self.metadata(access.source, at))
         return np.asarray(TABLE[definition.op].numpy(*operands, **concrete(definition.attributes, lookup)))
-
-    def _read(self, access: Access, lookup: Callable[[Symbol], int]) -> np.ndarray:
-        source = self.graph[access.source]
-        at = {s: step.evaluate(lookup) for s, step in source.steps(access).items() if isinstance(step, Term)}
-        return self.metadata(access.source, at)
 
 
 def is_whole(step: Term | Range, extent: Term) -> bool:
@@ -216,20 +210,29 @@ def is_whole(step: Term | Range, extent: Term) -> bool:
     return isinstance(step, Range) and step.step == 1 and step.start is Term(0) and step.length is extent
 
 
-def here(node: Node, access: Access) -> bool:
-    """Whether a read of a node is at the current step of all its dims."""
-    return all(step is Term.of(symbol) for symbol, step in node.steps(access).items())
-
-
 def reads_here(graph: Graph, definition: Definition) -> bool:
     """Whether a definition reads all its operands at the current step."""
-    return all(here(graph[access.source], access) for access in definition.operands)
+    return all(access == graph[access.source].here for access in definition.operands)
 
 
-def only(graph: Graph, name: str, op: str) -> Definition | None:
-    """The definition of a node that is one operation of a kind."""
+def only(graph: Graph, name: str, *ops: str) -> Definition | None:
+    """The definition of a node that is one operation of some kinds."""
     definitions = graph[name].definitions
-    return definitions[0] if len(definitions) == 1 and definitions[0].op == op else None
+    return definitions[0] if len(definitions) == 1 and definitions[0].op in ops else None
+
+
+def signature_of(graph: Graph, definition: Definition) -> Signature:
+    """The roles of the axes of an operation."""
+    types = tuple(operand_type(access, graph[access.source]) for access in definition.operands)
+    return TABLE[definition.op].signature(types, definition.attributes)
+
+
+def steps_at(step: Step, lookup: Callable[[Symbol], int]) -> list[int]:
+    """The steps that an entry of an access reads at a point."""
+    if isinstance(step, Term):
+        return [step.evaluate(lookup)]
+    start = step.start.evaluate(lookup)
+    return [start + k * step.step for k in range(step.length.evaluate(lookup))]
 
 
 def prepared(
@@ -295,26 +298,24 @@ def _refuse(graph: Graph) -> None:
 def _arrays(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int]) -> dict[str, tuple[np.ndarray, bool]]:
     """The array of every input, and whether it was given; one that was not has the right shape and takes no memory."""
     known = {str(key): int(value) for key, value in bounds.items()}
-    for name, node in graph.inputs.items():
-        value = inputs.get(name, graph.parameters.get(name))
-        if value is not None:
-            for length, term in zip(np.shape(value), (*(d.extent for d in node.dims), *node.shape), strict=False):
-                if len(term.symbols) == 1 and term is Term.of(next(iter(term.symbols))):
-                    known.setdefault(str(term), length)
+    terms = {name: (*(dim.extent for dim in node.dims), *node.shape) for name, node in graph.inputs.items()}
+    given = {
+        name: value for name, value in {**graph.parameters, **inputs}.items() if name in terms and value is not None
+    }
+    for name, value in given.items():
+        for length, term in zip(np.shape(value), terms[name], strict=False):
+            if any(term is symbol.term for symbol in term.symbols):
+                known.setdefault(str(term), length)
     found: dict[str, tuple[np.ndarray, bool]] = {}
     for name, node in graph.inputs.items():
-        value = inputs.get(name, graph.parameters.get(name))
-        if value is not None:
-            array = np.asarray(value)
+        if name in given:
+            array = np.asarray(given[name])
             same_kind = array.dtype.kind == node.dtype.kind
-            found[name] = (array.astype(node.dtype, copy=False) if same_kind else value, True)
-            continue
-        terms = (*(dim.extent for dim in node.dims), *node.shape)
-        missing = [s for term in terms for s in term.symbols if str(s) not in known]
-        if missing:
-            continue  # solve_bounds says what is missing
-        shape = tuple(term.evaluate(lambda symbol: known[str(symbol)]) for term in terms)
-        found[name] = (np.broadcast_to(np.zeros((), node.dtype), shape), False)
+            found[name] = (array.astype(node.dtype, copy=False) if same_kind else given[name], True)
+        elif all(str(symbol) in known for term in terms[name] for symbol in term.symbols):
+            shape = tuple(term.evaluate(lambda symbol: known[str(symbol)]) for term in terms[name])
+            found[name] = (np.broadcast_to(np.zeros((), node.dtype), shape), False)
+        # else solve_bounds says what is missing
     unknown = {name: (np.asarray(value), True) for name, value in inputs.items() if name not in graph.inputs}
     return found | unknown
 
@@ -345,30 +346,21 @@ def _directives(graph: Graph, schedule: Sequence[Directive], named: Mapping[int,
 
 def _between(graph: Graph, ends: set[str]) -> frozenset[str]:
     """Some nodes, and those on a path from one of them to another; inputs are read by whoever wants them."""
-    reads = {n.name: {a.source for d in n.definitions for a in d.operands} for n in graph}
-    found = []
-    for edges in (reads, {name: {n for n, own in reads.items() if name in own} for name in reads}):
-        reached, waiting = set(ends), list(ends)
-        while waiting:
-            new = edges[waiting.pop()] - reached
-            reached |= new
-            waiting.extend(new)
-        found.append(reached)
-    return frozenset((found[0] & found[1]) - {node.name for node in graph.inputs.values()})
+    above, below = reads.reached(graph.reads, ends), reads.reached(reads.readers(graph.nodes), ends)
+    return frozenset((above & below) - {node.name for node in graph.inputs.values()})
 
 
 def _order(graph: Graph, directives: Mapping[DirectiveKey, Directive]) -> tuple[Symbol, ...]:
     """One order for all dims: dealt ones first, then as inputs, recurrent tensors and other values list them."""
     sequences = [tuple(dict.fromkeys(symbol for kind, symbol, _ in directives if kind is ParallelizeDirective))]
-    named = [n for n in graph if any(d.op == "input" for d in n.definitions)]
-    named += [n for n in graph if n.recurrent]
+    named = [*(n for n in graph if n.is_input), *(n for n in graph if n.recurrent)]
     sequences += [node.symbols for node in (*named, *graph)]
     before: dict[Symbol, set[Symbol]] = {}
     for sequence in sequences:
         for place, symbol in enumerate(sequence):
             known = before.setdefault(symbol, set())
             for earlier in sequence[:place]:
-                if not reaches(before, earlier, symbol):
+                if not reads.reaches(before, earlier, symbol):
                     known.add(earlier)
     order: list[Symbol] = []
     waiting = list(before)
@@ -380,21 +372,23 @@ def _order(graph: Graph, directives: Mapping[DirectiveKey, Directive]) -> tuple[
 
 
 def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.ndarray:
-    """A metadata node of scalars at all steps of some dims; length one along those that it lacks."""
+    """A metadata node at all steps of some dims, length one along those that it lacks; then the axes of its value."""
     sizes = [problem.extent(node, symbol) if symbol in node.symbols else 1 for symbol in dims]
+    lengths = [problem.number(length) for length in node.shape]
     definition = node.definitions[0]
     if len(node.definitions) == 1 and definition.op == "input":
         array = problem.arrays[definition.attributes["name"]]
         assert array is not None
         order = [node.symbols.index(symbol) for symbol in dims if symbol in node.symbols]
-        return array.transpose(order).reshape(sizes)
+        return array.transpose([*order, *range(len(order), array.ndim)]).reshape((*sizes, *lengths))
     if len(node.definitions) == 1 and definition.op == "index":
         counted = next((s for s in dims if definition.attributes["value"] is Term.of(s)), None)
         if counted is not None:
             return np.arange(sizes[dims.index(counted)], dtype=node.dtype).reshape(
                 [size if symbol is counted else 1 for symbol, size in zip(dims, sizes, strict=True)]
             )
-    if len(node.definitions) == 1 and definition.op in BROADCASTING and reads_here(problem.graph, definition):
+    is_elementwise = definition is node.only and definition.op in BROADCASTING and not lengths
+    if is_elementwise and reads_here(problem.graph, definition):
         parts = []
         for access in definition.operands:
             literal = problem.constant(access.source)
@@ -404,19 +398,21 @@ def metadata_grid(problem: Problem, node: Node, dims: tuple[Symbol, ...]) -> np.
         problem.metadata(node.name, {s: at for s, at in zip(dims, point, strict=True) if s in node.symbols})
         for point in np.ndindex(*sizes)
     ]
-    return np.array(values).reshape(sizes)
+    return np.array(values).reshape((*sizes, *lengths))
 
 
-def metadata_array(problem: Problem, node: Node, dims: tuple[Symbol, ...], sizes: Mapping[Symbol, int]) -> np.ndarray:
-    """A metadata node at all steps of some dims, whatever it lacks repeated; then the axes of its value."""
-    full = [sizes[s] if s in sizes else problem.extent(node, s) for s in dims]
-    if not node.shape:
-        return np.broadcast_to(metadata_grid(problem, node, dims), full)
-    points = np.ndindex(*full)
-    values = [
-        problem.metadata(node.name, {s: n for s, n in zip(dims, at, strict=True) if s in node.symbols}) for at in points
-    ]
-    return np.array(values).reshape(*full, *values[0].shape)
+def metadata_tiles(
+    problem: Problem, node: Node, steps: Mapping[Symbol, int], chunks: Mapping[Symbol, int]
+) -> tuple[np.ndarray, Block]:
+    """The tiles of a metadata node over `steps` of some dims, with the chunks of some inside; and their block."""
+    lengths = [problem.number(length) for length in node.shape]
+    boxed = {symbol: chunks[symbol] for symbol in steps if symbol in chunks}
+    block = Block((*boxed, *range(len(lengths))), (*boxed.values(), *lengths))
+    counts = [n // boxed.get(symbol, 1) for symbol, n in steps.items()]
+    split = [n for symbol, count in zip(steps, counts, strict=True) for n in (count, boxed.get(symbol, 1))]
+    whole = np.broadcast_to(metadata_grid(problem, node, tuple(steps)), [*steps.values(), *lengths])
+    order = [*range(0, len(split), 2), *range(1, len(split), 2), *range(len(split), len(split) + len(lengths))]
+    return whole.reshape((*split, *lengths)).transpose(order).reshape(*counts, *block.fixed_sides), block
 
 
 def components(graph: Graph) -> list[list[str]]:
@@ -427,26 +423,8 @@ def components(graph: Graph) -> list[list[str]]:
 def inner_order(nodes: list[Node]) -> list[Node]:
     """The nodes of a cycle that are no recurrent tensors, what they read first."""
     inner = {node.name: node for node in nodes if not node.recurrent}
-    order: list[Node] = []
-    done: set[str] = set()
-
-    def visit(node: Node) -> None:
-        if node.name in done:
-            return
-        done.add(node.name)
-        for definition in node.definitions:
-            for access in definition.operands:
-                if access.source in inner:
-                    visit(inner[access.source])
-        order.append(node)
-
-    for node in inner.values():
-        visit(node)
-    return order
-
-
-def reads_itself(node: Node) -> bool:
-    return any(access.source == node.name for definition in node.definitions for access in definition.operands)
+    order = reads.components({name: [s for s in node.sources if s in inner] for name, node in inner.items()})
+    return [inner[name] for component in order for name in component]
 
 
 def check_order(problem: Problem, nodes: list[Node]) -> None:
@@ -490,16 +468,7 @@ def _reads_at(problem: Problem, node: Node, point: Point, names: set[str]) -> li
     for access in definition.operands:
         if access.source not in names:
             continue
-        source_node = problem.graph[access.source]
-        partial: list[dict[Symbol, int]] = [{}]
-        for symbol, step in source_node.steps(access).items():
-            if isinstance(step, Range):
-                steps = [
-                    step.start.evaluate(lookup) + k * step.step for k in range(max(0, step.length.evaluate(lookup)))
-                ]
-            else:
-                steps = [step.evaluate(lookup)]
-            partial = [{**chosen, symbol: at} for chosen in partial for at in steps]
-        order = problem.ordered(source_node.symbols)
-        found.extend((access.source, tuple(chosen[symbol] for symbol in order)) for chosen in partial)
+        steps = problem.graph[access.source].steps(access)
+        choices = [steps_at(steps[symbol], lookup) for symbol in problem.ordered(steps)]
+        found.extend((access.source, point) for point in product(*choices))
     return found

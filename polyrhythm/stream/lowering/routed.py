@@ -15,21 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, operand_type
-from polyrhythm.compiler.ir.ops import TABLE
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.reads import reached
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.dims import dynamic, static
 from polyrhythm.stream.directives import TileDirective, TimeMultiplexDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch, OperationNotStreamable
 from polyrhythm.stream.expr import symbol as named
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.accesses import aligned, spread
+from polyrhythm.stream.lowering.accesses import reordered, spread
 from polyrhythm.stream.lowering.gathers import number_of, one_by_one, taken_part
 from polyrhythm.stream.lowering.loads import loaded, loaded_by
 from polyrhythm.stream.lowering.packing import retiled
@@ -40,7 +41,7 @@ from polyrhythm.stream.lowering.problem import (
     components,
     is_whole,
     metadata_grid,
-    reads_itself,
+    signature_of,
 )
 from polyrhythm.stream.lowering.tiles import as_rows, materialised
 from polyrhythm.stream.lowering.values import PACKED, ROOT, Axis, Block, Lead, Load, Operand, Value
@@ -54,6 +55,19 @@ from polyrhythm.stream.tokens import Token
 from polyrhythm.stream.types import U64, Selector, SelectorValue, Tile, TileValue, tile_type
 
 
+def _once(move: Callable[[Routing, Value], Value]) -> Callable[[Routing, Value], Value]:
+    """A value that is moved twice is moved once, and read twice."""
+
+    @wraps(move)
+    def moved(self: Routing, value: Value) -> Value:
+        key = (move, materialised(value), value.axes, value.inside.axes)
+        if key not in self.memo:
+            self.memo[key] = move(self, value)
+        return self.memo[key]
+
+    return moved
+
+
 class Routing:
     """The branches of one gather: who goes where, and values on their way in and out."""
 
@@ -63,7 +77,7 @@ class Routing:
         self.sizes = tuple(problem.extent(index, symbol) for symbol in self.dims)
         # As everywhere in the language, positions that are data are clamped. Computed ones are not known here.
         self.routes: np.ndarray | None = None
-        self.numbers: Callable[[str], Value] | None = None
+        self.numbers: Callable[[str], Value]
         self.distinct = False
         if problem.is_metadata(index.name):
             routes = np.clip(metadata_grid(problem, index, self.dims), 0, count - 1)
@@ -97,10 +111,11 @@ class Routing:
 
     def find_span(self, graph: Graph, taken: set[str]) -> None:
         """Those of the nodes that live in the branches that work on packed tiles."""
-        users = {n for n in self.nodes if any(s in taken for s, _ in _reads(graph[n]))}
-        below = _reached(graph, users, self.nodes, forward=True)
-        above = _reached(graph, users, self.nodes, forward=False)
-        self.span = below & above
+        users = {name for name in self.nodes if taken.intersection(graph[name].sources)}
+        own = {name: [read for read in graph[name].sources if read in self.nodes] for name in self.nodes}
+        back = {name: [reader for reader in self.nodes if name in own[reader]] for name in self.nodes}
+        above, below = reached(own, users), reached(back, users)
+        self.span = above & below
 
     def to_stage(self, value: Value, node: str) -> Value:
         """A value of the branches in the stage that a node works in."""
@@ -122,7 +137,6 @@ class Routing:
     def _computed_routes(self, kind: Selector) -> Stream:
         """The selector of each step, from the numbers that the program computes."""
         if "routes" not in self.memo:
-            assert self.numbers is not None
             stream = materialised(one_by_one(self.problem, self.index, self.numbers(self.index.name)))
 
             def chosen(value: TileValue, copy: int) -> Sequence[Token]:
@@ -133,11 +147,9 @@ class Routing:
             )
         return self.memo["routes"]
 
+    @_once
     def entered(self, value: Value) -> Value:
         """A value of the whole program, sent to the branches."""
-        return self._once("entered", value, self._entered)
-
-    def _entered(self, value: Value) -> Value:
         for symbol in self.dims:
             value = retiled(value, symbol, None, self.problem)
         if value.levels is not None or None in value.sizes:
@@ -156,7 +168,7 @@ class Routing:
             own = self.dims
         elif value.axes[: len(own)] != own:
             order: tuple[Axis, ...] = (*own, *(axis for axis in value.axes if axis not in own))
-            value = aligned(value, order, tuple(map(value.size, order)), None)
+            value = reordered(value, order)
         stream = materialised(value)
         inner = len(value.axes) - len(own)
         if len(own) < len(self.dims) and not self.distinct:
@@ -180,11 +192,14 @@ class Routing:
     def left(self, value: Value) -> Value:
         """A value of the branches, back in the order of the steps."""
         value = self.unpacked(value)
-        one_by_one = reassemble(materialised(value), self.routes_of(self.dims, "routes back"), len(value.axes),
-                                name=f"by {self.dims[0]}")  # fmt: skip
-        stream = flatten(one_by_one, len(value.axes), len(value.axes) + 1)
+        stream = flatten(self._joined(value, len(self.dims)), len(value.axes), len(value.axes) + 1)
         axes = (*self.dims, *value.axes)
         return Value(ROOT, stream, axes, (*self.sizes, *value.sizes), value.inside, value.dtype)
+
+    def _joined(self, value: Value, dims: int) -> Stream:
+        """For each step of the first dims, what the branches have of it."""
+        selector = self.routes_of(self.dims[:dims], "routes back")
+        return reassemble(materialised(value), selector, len(value.axes), name=f"by {self.dims[0]}")
 
     def at_same_step(self, access: Access) -> bool:
         """Whether a read of a value in branches stays at its step."""
@@ -201,8 +216,7 @@ class Routing:
         others = [step is Term.of(s) for s, step in steps.items() if s is not last]
         if len(self.dims) < 2 or not self.distinct or not is_whole(steps[last], extent) or not all(others):
             return None
-        types = tuple(operand_type(read, self.problem.graph[read.source]) for read in definition.operands)
-        signature = TABLE[definition.op].signature(types, definition.attributes)
+        signature = signature_of(self.problem.graph, definition)
         label = signature.operands[number][0]
         elsewhere = [labels for place, labels in enumerate(signature.operands) if place != number]
         if label is None or signature.roles[label].kind != "reduce" or any(label in labels for labels in elsewhere):
@@ -212,8 +226,7 @@ class Routing:
     def gathered(self, value: Value, dims: int) -> Value:
         """A value of the branches with all that belongs to one step of the first dims together, in any order."""
         value = self.unpacked(value)
-        selector = self.routes_of(self.dims[:dims], "routes back")
-        joined = reassemble(materialised(value), selector, len(value.axes), name=f"by {self.dims[0]}")
+        joined = self._joined(value, dims)
         axes = (*self.dims[:dims], 0, *(a + 1 if isinstance(a, int) else a for a in value.axes))
         sizes = (*self.sizes[:dims], prod(self.sizes[dims:]), *value.sizes)
         block = value.inside.renamed({axis: axis + 1 for axis in value.inside.axes if isinstance(axis, int)})
@@ -225,8 +238,9 @@ class Routing:
         """Tiles of several steps of a branch."""
         if self.tile is None or PACKED in value.inside.axes or value.lead.name == "region":
             return value
-        return self._once("packed", value, self._packed)
+        return self._packed(value)
 
+    @_once
     def _packed(self, value: Value) -> Value:
         rows, _ = value.inside.sides
         if value.axes or rows != 1:
@@ -250,27 +264,26 @@ class Routing:
 
     def unpacked(self, value: Value) -> Value:
         """The steps of a branch one by one."""
-        value = self._own_branch(value)
-        return self._once("unpacked", value, self._unpacked) if PACKED in value.inside.axes else value
+        value = self._returned(value) if value.lead.name == "region" else value
+        return self._unpacked(value) if PACKED in value.inside.axes else value
 
+    @_once
     def _unpacked(self, value: Value) -> Value:
-        inside = value.inside
-        block = Block(inside.axes[1:], inside.lengths[1:])
-        rows, cols = block.sides
+        block = Block(value.inside.axes[1:], value.inside.lengths[1:])
         assert not value.axes
-        assert rows == 1
+        assert block.sides[0] == 1
         stream = materialised(value)
-        kind = tile_type(1, cols, stream.element.dtype)  # type: ignore[union-attr]
-        count = self.single.shape[0]
-        back = flat_map(_valid_rows, stream, (count,), kind, name="rows")
+        kind = tile_type(*block.fixed_sides, stream.element.dtype)  # type: ignore[union-attr]
+        back = flat_map(_valid_rows, stream, self.single.shape, kind, name="rows")
         return Value(self.single, back, (), (), block, value.dtype)
 
     def shared(self, value: Value) -> Value:
         """A value of the branches in the regions that they share."""
         if self.regions == self.count or value.lead.name == "region":
             return value
-        return self._once("shared", value, self._shared)
+        return self._shared(value)
 
+    @_once
     def _shared(self, value: Value) -> Value:
         stream = materialised(value)
         if value.axes:
@@ -288,11 +301,7 @@ class Routing:
         lead = Lead("region", self.single.dims, merged.shape, self.regions)
         return Value(lead, merged, (), (), value.inside, value.dtype)
 
-    def _own_branch(self, value: Value) -> Value:
-        if value.lead.name != "region":
-            return value
-        return self._once("returned", value, self._returned)
-
+    @_once
     def _returned(self, value: Value) -> Value:
         assert self.origin is not None
         stream = partition(materialised(value), self.origin, len(value.axes), name=f"return to {self.branch}")
@@ -300,12 +309,6 @@ class Routing:
         if not value.axes:
             self.references.append(stream)
         return Value(lead, stream, value.axes, value.sizes, value.inside, value.dtype)
-
-    def _once(self, what: str, value: Value, make: Any) -> Value:
-        key = (what, materialised(value), value.axes, value.inside.axes)
-        if key not in self.memo:
-            self.memo[key] = make(value)
-        return self.memo[key]
 
     # The parts themselves.
 
@@ -363,27 +366,9 @@ def _as_targets(nested: Any, depth: int) -> Any:
     return tuple(nested) if depth == 0 else [_as_targets(part, depth - 1) for part in nested]
 
 
-def _reads(node: Node) -> list[tuple[str, Access]]:
-    return [(access.source, access) for definition in node.definitions for access in definition.operands]
-
-
 def _same_step(source: Node, access: Access, dims: Sequence[Symbol]) -> bool:
     steps = source.steps(access)
     return all(symbol in steps and steps[symbol] is Term.of(symbol) for symbol in dims)
-
-
-def _reached(graph: Graph, start: set[str], inside: set[str], forward: bool) -> set[str]:
-    found = set(start)
-    changed = True
-    while changed:
-        changed = False
-        for name in inside:
-            for read, _ in _reads(graph[name]):
-                here, there = (name, read) if forward else (read, name)
-                if there in found and here in inside and here not in found:
-                    found.add(here)
-                    changed = True
-    return found
 
 
 @dataclass(frozen=True)
@@ -447,28 +432,23 @@ def _owners(problem: Problem, taken: Mapping[str, Key]) -> dict[str, Key]:
     """The routing of every node that lives in branches."""
     graph = problem.graph
     owner: dict[str, Key] = {}
+
+    def at_same_step(known: Mapping[str, Key], node: Node) -> list[Key]:
+        found = [(access, known[access.source]) for access in node.accesses if access.source in known]
+        return [key for read, key in found if _same_step(graph[read.source], read, graph[key[0]].symbols)]
+
     for component in components(graph):
         node = graph[component[0]]
-        if len(component) > 1 or reads_itself(node) or len(node.definitions) > 1 or node.name in taken:
+        if len(component) > 1 or node.name in node.sources or len(node.definitions) > 1 or node.name in taken:
             continue
         if problem.levels(node) is not None or problem.is_metadata(node.name):
             continue
-        reads = _reads(node)
-        direct = [
-            taken[source]
-            for source, access in reads
-            if source in taken and _same_step(graph[source], access, graph[taken[source][0]].symbols)
-        ]
-        inherited = {
-            owner[source]
-            for source, access in reads
-            if source in owner and _same_step(graph[source], access, graph[owner[source][0]].symbols)
-        }
-        for key in direct:
+        inherited = set(at_same_step(owner, node))
+        for key in at_same_step(taken, node):
             dims = set(graph[key[0]].symbols)
             if any(
-                taken.get(source) != key and problem.constant(source) is None and dims & access.symbols
-                for source, access in reads
+                taken.get(read.source) != key and problem.constant(read.source) is None and dims & read.symbols
+                for read in node.accesses
             ):
                 owner[node.name] = key
                 break

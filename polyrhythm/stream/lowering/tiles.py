@@ -190,10 +190,11 @@ def map_function(
         rows, cols = result.sides
         return np.asarray(value).reshape(-1 if rows is None else rows, cols)
 
-    def shape(*sides: TileShape) -> TileShape:
-        return tile_sides(result, sides, blocks)
+    return Function(name, on_tiles, _shape(result, blocks), flops, data_type(dtype), cycles, stationary)
 
-    return Function(name, on_tiles, shape, flops, data_type(dtype), cycles, stationary)
+
+def _shape(result: Block, blocks: Sequence[Block]) -> Callable[..., TileShape]:
+    return lambda *sides: tile_sides(result, sides, blocks)
 
 
 def reduction(
@@ -207,17 +208,15 @@ def reduction(
 ) -> Reduction:
     """A reduction for Accum and Scan: parts are computed alone and combined by the monoid."""
 
+    shape = _shape(result, blocks)
+
     def start(*sides: TileShape) -> np.ndarray:
-        rows, cols = tile_sides(result, sides, blocks)
-        return np.full((rows, cols), identity(monoid, accumulator(dtype))[()])
+        return np.full(shape(*sides), identity(monoid, accumulator(dtype))[()])
 
     def update(state: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
         part = compute(*(block.array(tile) for block, tile in zip(blocks, tiles, strict=True)))
         with np.errstate(all="ignore"):
             return np.asarray(COMBINE[monoid](state, part.reshape(state.shape)))
-
-    def shape(*sides: TileShape) -> TileShape:
-        return tile_sides(result, sides, blocks)
 
     return Reduction(name, start, update, shape, flops, data_type(dtype))
 

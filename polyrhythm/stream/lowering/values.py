@@ -7,7 +7,7 @@ a stream is its *lead*: one entry for the whole program, the members of a branch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -65,6 +65,13 @@ class Block:
         first, *middle, last = (1, *lengths) if len(lengths) == 1 else lengths
         assert last is not None
         return (None if first is None else first * self._product(middle)), last
+
+    @property
+    def fixed_sides(self) -> tuple[int, int]:
+        """Rows and columns of a tile whose lengths are all known."""
+        rows, cols = self.sides
+        assert rows is not None
+        return rows, cols
 
     @staticmethod
     def _product(lengths: Sequence[int | None]) -> int:
@@ -164,6 +171,11 @@ class Load:
     branch: Lead | None = None
     made: list[Stream] = field(default_factory=list)
 
+    @property
+    def inside(self) -> Block:
+        """What the tiles hold, as that of a value."""
+        return self.block
+
 
 Operand = Value | Load | np.ndarray
 
@@ -174,9 +186,26 @@ def rectangle(sizes: Sequence[int | None]) -> Levels:
     >>> rectangle((1, 2))
     (((0,),), ((0, 0), (0, 1)))
     """
-    known = [size for size in sizes if size is not None]
-    assert len(known) == len(sizes), "a ragged dim has no points that are known"
+    known = known_lengths(sizes)
     return tuple(tuple(np.ndindex(*known[: depth + 1])) for depth in range(len(known)))
+
+
+def known_lengths(lengths: Sequence[int | None]) -> list[int]:
+    """Lengths none of which depends on data."""
+    known = [length for length in lengths if length is not None]
+    assert len(known) == len(lengths), "a ragged dim has no length that is known"
+    return known
+
+
+def prefixes(points: Iterable[Point], depth: int) -> Levels:
+    """The prefixes of some points, level by level."""
+    found = list(points)
+    return tuple(tuple(dict.fromkeys(point[: place + 1] for point in found)) for place in range(depth))
+
+
+def reach(levels: Levels) -> tuple[int, ...]:
+    """How far some points go along each axis."""
+    return tuple(1 + max((point[-1] for point in level), default=-1) for level in levels)
 
 
 def irregular(levels: Levels | None, sizes: Sequence[int | None]) -> Levels | None:

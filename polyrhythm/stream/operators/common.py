@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 from polyrhythm.stream.dims import Shape, shape_text
@@ -71,28 +73,25 @@ def _described(stream: Stream) -> str:
     return shape_text(stream.shape) + (f" x{stream.copies}" if stream.copies > 1 else "")
 
 
+def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The step along each of some axes, the last of which lie next to each other.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(sizes[place + 1 :]) for place in range(len(sizes)))
+
+
 def affine_walk(shape: Sequence[int], stride: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Positions of an affine walk, row-major, each with the number of inner dims that finish there.
 
     >>> list(affine_walk((2, 2), (0, 1)))
     [(0, 0), (1, 1), (0, 0), (1, 2)]
     """
-    if any(size == 0 for size in shape):
-        return
-    index = [0] * len(shape)
-    while True:
-        level = 0
-        for size, at in zip(reversed(shape), reversed(index), strict=True):
-            if at + 1 < size:
-                break
-            level += 1
+    for index in product(*map(range, shape)):
+        last = [at + 1 == size for at, size in zip(index, shape, strict=True)]
+        level = next((k for k, ends in enumerate(reversed(last)) if not ends), len(shape))
         yield sum(i * s for i, s in zip(index, stride, strict=True)), level
-        if level == len(shape):
-            return
-        position = len(shape) - 1 - level
-        index[position] += 1
-        for inner in range(position + 1, len(shape)):
-            index[inner] = 0
 
 
 def load_cycles(process: Process, value: Any) -> int:
@@ -200,3 +199,29 @@ def next_element(process: Process, channel: Channel) -> Steps:
     while token is not None and token[0] is EMPTY:
         token = yield from process.get(channel)
     return token
+
+
+def follow(process: Process, rank: int, send: Callable[[Any, int], Iterable[None]]) -> Steps:
+    """Send an element of the first input for every element of the second, until that closes a group of `rank`.
+
+    Its slot is freed only then. Bare stops of the second are sent as they are.
+    """
+    data, ref = process.inputs[0][0], process.inputs[1][0]
+    is_open = False
+    while (token := process.take(ref) if ref.items else (yield from process.get(ref))) is not None:
+        value, level = token
+        head: Any = token
+        if value is not EMPTY:
+            while (head := (yield from process.peek(data))) is not None and head[0] is EMPTY:
+                yield from process.get(data)
+            if head is None:
+                raise StopMismatch(
+                    f"{process.name}: the reference goes on after the data ended",
+                    fix="the outer dims of data and reference must be equal at run time",
+                    at=process.node.source,
+                )
+        yield from send(head[0], level)
+        closes = level >= rank and (value is not EMPTY or is_open or level == rank)
+        if closes:
+            yield from next_element(process, data)
+        is_open = not closes and (is_open or level < rank)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
 from polyrhythm.stream.dims import Shape, cardinality
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
-from polyrhythm.stream.expr import Expr, as_expr, summed, symbol
+from polyrhythm.stream.expr import Expr, as_expr, summed
 from polyrhythm.stream.functions import FUNCTIONS, REDUCTIONS, Function, Reduction
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import (
@@ -37,9 +38,8 @@ def _side_shapes(node: Node) -> list[tuple[Expr, Expr]]:
 
 def _sides(element: Element) -> tuple[Expr, Expr]:
     """The sides of a tile, or of the first tile of a tuple."""
-    if isinstance(element, Tuple):
-        return _sides(element.parts[0])
-    return as_expr(element.rows), as_expr(element.cols)  # type: ignore[union-attr]
+    first = _first_type(element)
+    return as_expr(first.rows), as_expr(first.cols)
 
 
 def _stationary_bytes(node: Node, stationary: int) -> Expr:
@@ -52,7 +52,6 @@ def _stationary_bytes(node: Node, stationary: int) -> Expr:
 class Map(Operator):
     """A function of every element, or of every pair of elements of two equal-shaped streams."""
 
-    label: ClassVar[str] = "map"
     function: Function
     bytes_each: int = 4
     write_back: bool = False
@@ -136,7 +135,6 @@ class Accum(Operator):
     `types` are the element types of the inputs, from which the state of an empty group is made.
     """
 
-    label: ClassVar[str] = "accum"
     reduction: Reduction
     rank: int = 1
     bytes_each: int = 4
@@ -222,8 +220,6 @@ def _number_sides(element: MatrixType) -> tuple[int, int]:
 class Scan(Accum):
     """As Accum, but emits the state after every element, and starts afresh after each group."""
 
-    label: ClassVar[str] = "scan"
-
     def run(self, process: Process) -> Steps:
         """Levels pass through unchanged."""
         channels, out = [group[0] for group in process.inputs], process.outputs[0][0]
@@ -250,7 +246,6 @@ Expansion = Callable[[Any, int], Sequence[Token]]
 class FlatMap(Operator):
     """Replaces every element by a stream of rank b; the streams are concatenated."""
 
-    label: ClassVar[str] = "flat_map"
     expand: Expansion
     rank: int = 0
     cycles: int = 0
@@ -333,10 +328,7 @@ def accum(
     >>> print(accum("add", source("x", [[1.0, 2.0]], (static(1), static(2)))))
     accum add: [1] of tile[1,1] f32
     """
-    operator, record, state = _reduction(reduction, streams, rank, write_back, Accum)
-    shape = streams[0].shape[: len(streams[0].shape) - rank]
-    port = Port(shape, state, streams[0].copies)
-    return make(operator, streams, (port,), name or f"accum {record.name}")[0]
+    return _reduced(Accum, reduction, streams, rank, write_back, name)
 
 
 def scan(
@@ -348,33 +340,32 @@ def scan(
     >>> print(scan("add", source("x", [[1.0, 2.0]], (static(1), static(2)))))
     scan add: [1, 2] of tile[1,1] f32
     """
-    operator, record, state = _reduction(reduction, streams, rank, write_back, Scan)
-    if record.grows:
-        raise ElementMismatch(f"scan {record.name}: the state would change its shape", fix="use accum")
-    port = Port(streams[0].shape, state, streams[0].copies)
-    return make(operator, streams, (port,), name or f"scan {record.name}")[0]
+    return _reduced(Scan, reduction, streams, rank, write_back, name)
 
 
-def _reduction(
-    reduction: str | Reduction, streams: tuple[Stream, ...], rank: int, write_back: bool, kind: type[Accum]
-) -> tuple[Accum, Reduction, MatrixType]:
+def _reduced(
+    kind: type[Accum],
+    reduction: str | Reduction,
+    streams: tuple[Stream, ...],
+    rank: int,
+    write_back: bool,
+    name: str | None,
+) -> Stream:
     record = _record(REDUCTIONS, reduction)
+    if record.grows and kind is Scan:
+        raise ElementMismatch(f"scan {record.name}: the state would change its shape", fix="use accum")
     require_equal_shapes(record.name, *streams)
     require_rank(record.name, streams[0], 1, rank)
     types = tuple(require_tile(record.name, stream) for stream in streams)
     rows, cols = record.shape(*(_sides(element) for element in types))
-    if record.grows:
-        rows = rows * _group_size(streams[0], rank)
+    shape, copies = streams[0].shape, streams[0].copies
+    outer = len(shape) - rank
+    if record.grows:  # a ragged dim counts with its largest size
+        rows = rows * prod(dim.size for dim in shape[outer:])
     dtype = record.dtype or types[0].dtype
-    return kind(record, rank, dtype.nbytes, write_back, types), record, tile_type(rows, cols, dtype)
-
-
-def _group_size(stream: Stream, rank: int) -> Expr:
-    """Elements in a group of `rank`: a product, or the largest size where a dim is ragged."""
-    size = as_expr(1)
-    for dim in stream.shape[len(stream.shape) - rank :]:
-        size = size * (symbol(f"max({dim.name})") if dim.is_ragged else dim.size)
-    return size
+    port = Port(shape if kind is Scan else shape[:outer], tile_type(rows, cols, dtype), copies)
+    operator = kind(record, rank, dtype.nbytes, write_back, types)
+    return make(operator, streams, (port,), name or f"{kind.label} {record.name}")[0]
 
 
 def flat_map(

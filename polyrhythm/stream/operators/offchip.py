@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from polyrhythm.stream.errors import DataMismatch, ShapeMismatch
 from polyrhythm.stream.expr import Expr, positive
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make, make_node
 from polyrhythm.stream.hardware import Hardware
-from polyrhythm.stream.operators.common import affine_walk, require_equal_shapes, require_static_tile
+from polyrhythm.stream.operators.common import affine_walk, require_equal_shapes, require_static_tile, row_major
 from polyrhythm.stream.tokens import EMPTY
 from polyrhythm.stream.types import BOOL, F32, U32, U64, DataType, Tile, TileValue
 
@@ -119,7 +119,7 @@ class _OffChipOperator(Operator):
         if process.engine.functional or self.tensor.steers:
             array = process.engine.arrays[self.tensor.key]
             data = self.tensor.window(array, index, (tile.rows, tile.cols)).reshape(tile.rows, tile.cols).copy()
-        return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, None, True, data)
+        return TileValue(tile.rows, tile.cols, tile.rows * tile.cols * tile.dtype.nbytes, from_memory=True, data=data)
 
     def keep(self, process: Process, index: int, value: TileValue) -> Steps:
         """Store one tile and wait until the write is acknowledged."""
@@ -165,7 +165,6 @@ class LinearOffChipLoad(_OffChipOperator):
     With `held`, tiles are loaded for the first element and kept on chip for all others.
     """
 
-    label: ClassVar[str] = "linear_load"
     walk: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     held: bool = False
@@ -214,8 +213,6 @@ class LinearOffChipLoad(_OffChipOperator):
 class LinearOffChipStore(_OffChipOperator):
     """Writes tiles in the order of their arrival."""
 
-    label: ClassVar[str] = "linear_store"
-
     def moved(self, node: Node) -> Any:
         """A store moves what it reads."""
         return node.inputs[0].shape
@@ -237,8 +234,6 @@ class LinearOffChipStore(_OffChipOperator):
 class RandomOffChipLoad(_OffChipOperator):
     """Loads the tile whose index each element names."""
 
-    label: ClassVar[str] = "random_load"
-
     def run(self, process: Process) -> Steps:
         """One tile for every address; what reads another slab than before is reconfigured first."""
         channel, out = process.inputs[0][0], process.outputs[0][0]
@@ -257,13 +252,6 @@ class RandomOffChipLoad(_OffChipOperator):
 @dataclass(frozen=True)
 class RandomOffChipStore(_OffChipOperator):
     """Writes each tile where its address says, and acknowledges it; the acknowledgements order later reads."""
-
-    label: ClassVar[str] = "random_store"
-    buffers: int = 1
-
-    def on_chip(self, node: Node, paper: bool) -> Expr:
-        """One tile a write buffer, twice that in the paper."""
-        return self.tile.nbytes * (self.buffers * (2 if paper else 1))
 
     @staticmethod
     def acknowledgement() -> TileValue:
@@ -307,7 +295,7 @@ def linear_load(
     load x: [1, 8] of tile[1,64] bool
     """
     element = _tile_of(tensor, tile)
-    steps = tuple(stride) if stride is not None else _row_major(walk)
+    steps = tuple(stride) if stride is not None else row_major(walk)
     if len(steps) != len(walk):
         raise ShapeMismatch(f"linear_load: walk {tuple(walk)} with stride {steps}", fix="give one stride a dim")
     inner = tuple(static(size) for size in walk)
@@ -348,7 +336,7 @@ def random_load(
 
 
 def random_store(
-    tensor: OffChip, addresses: Stream, stream: Stream, *, buffers: int = 1, name: str | None = None, role: str = ""
+    tensor: OffChip, addresses: Stream, stream: Stream, *, name: str | None = None, role: str = ""
 ) -> Stream:
     """Store every tile where its address says; the result is one acknowledgement for each.
 
@@ -361,8 +349,7 @@ def random_store(
     element = require_static_tile("random_store", stream)
     require_equal_shapes("random_store", addresses, stream)
     port = Port(addresses.shape, ACK, addresses.copies, role)
-    operator = RandomOffChipStore(tensor, element, buffers)
-    return make(operator, (addresses, stream), (port,), name or f"store {tensor.name}")[0]
+    return make(RandomOffChipStore(tensor, element), (addresses, stream), (port,), name or f"store {tensor.name}")[0]
 
 
 def _tile_of(tensor: OffChip, tile: tuple[int, int]) -> Tile:
@@ -376,12 +363,3 @@ def _check_slabs(tensor: OffChip, copies: int) -> None:
             f"tensor {tensor.name} has {tensor.slabs} slabs, and {copies} copies read or write it",
             fix="give the tensor one slab, or one for every copy",
         )
-
-
-def _row_major(walk: Sequence[int]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(walk):
-        strides.insert(0, step)
-        step *= size
-    return tuple(strides)

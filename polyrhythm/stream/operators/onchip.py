@@ -5,25 +5,25 @@ An element costs one cycle in either direction; the cost of writing is charged w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from math import prod
+from typing import Any
 
-from polyrhythm.stream.dims import Dim, Shape, cardinality, ragged, static
+from polyrhythm.stream.dims import Shape, cardinality, ragged, static
 from polyrhythm.stream.engine import Process, Steps
 from polyrhythm.stream.errors import ElementMismatch, ShapeMismatch
 from polyrhythm.stream.expr import Expr, as_expr, symbol
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
-from polyrhythm.stream.operators.common import affine_walk, next_element, require_rank, require_tile
+from polyrhythm.stream.operators.common import affine_walk, follow, require_rank, require_tile
 from polyrhythm.stream.tokens import EMPTY, Token
-from polyrhythm.stream.types import Buffer, BufferValue, buffer_dims_ok
+from polyrhythm.stream.types import Buffer, BufferValue
 
 
 @dataclass(frozen=True)
 class Bufferize(Operator):
     """Collects every group of rank b and sends a handle to it."""
 
-    label: ClassVar[str] = "bufferize"
     rank: int = 1
 
     def on_chip(self, node: Node, paper: bool) -> Expr:
@@ -57,7 +57,6 @@ class Streamify(Operator):
     `view` is an affine walk over a buffer of static shape: (sizes, strides).
     """
 
-    label: ClassVar[str] = "streamify"
     repeat: tuple[int, ...] = ()
     depth: int = 1
     repeat_rank: int | None = None
@@ -74,7 +73,7 @@ class Streamify(Operator):
         if self.repeat_rank is None:
             yield from self._by_itself(process)
         else:
-            yield from self._by_reference(process, self.repeat_rank)
+            yield from follow(process, self.repeat_rank, lambda *token: self._again(process, *token))
 
     def _by_itself(self, process: Process) -> Steps:
         channel, out = process.inputs[0][0], process.outputs[0][0]
@@ -88,21 +87,10 @@ class Streamify(Operator):
                 last = finished == len(self.repeat)
                 yield from self._send(process, value, self.depth + finished + (level if last else 0))
 
-    def _by_reference(self, process: Process, rank: int) -> Steps:
-        buffers, reference, out = process.inputs[0][0], process.inputs[1][0], process.outputs[0][0]
-        in_group = False
-        while (token := (yield from process.get(reference))) is not None:
-            value, level = token
-            if value is EMPTY:
-                yield from process.put(out, EMPTY, level + self.depth)
-            else:
-                while (head := (yield from process.peek(buffers))) is not None and head[0] is EMPTY:
-                    yield from process.get(buffers)
-                yield from self._send(process, head[0], level + self.depth)
-            closes = level >= rank and (value is not EMPTY or in_group or level == rank)
-            if closes:
-                yield from next_element(process, buffers)
-            in_group = not closes and (in_group or level < rank)
+    def _again(self, process: Process, buffer: Any, level: int) -> Iterable[None]:
+        if buffer is EMPTY:
+            return process.put(process.outputs[0][0], EMPTY, level + self.depth)
+        return self._send(process, buffer, level + self.depth)
 
     def _send(self, process: Process, buffer: BufferValue, final_level: int) -> Steps:
         out = process.outputs[0][0]
@@ -141,10 +129,10 @@ def bufferize(stream: Stream, rank: int, *, name: str | None = None) -> Stream:
     require_rank("bufferize", stream, 1, rank)
     element = require_tile("bufferize", stream)
     inner = stream.shape[len(stream.shape) - rank :]
-    bad = buffer_dims_ok(inner)
-    if bad is not None:
+    bad = [dim for dim in inner[1:] if not dim.is_static]
+    if bad:
         raise ShapeMismatch(
-            f"bufferize: the inner dim {bad} is not static", fix="only the outermost dim of a buffer may be dynamic"
+            f"bufferize: the inner dim {bad[0]} is not static", fix="only the outermost dim of a buffer may be dynamic"
         )
     port = Port(stream.shape[: len(stream.shape) - rank], Buffer(element, inner), stream.copies)
     return make(Bufferize(rank), (stream,), (port,), name)[0]
@@ -182,9 +170,8 @@ def streamify(
                 f"streamify: a view of sizes {affine[0]}, strides {affine[1]} leaves the {held} elements of {buffer}",
                 fix="choose sizes and strides that stay inside the buffer",
             )
-        inner = tuple(static(size) for size in view[0])
-    new_dims = tuple(static(size) for size in repeat)
-    shape = _scaled(stream.shape + new_dims, inner, repeat)
+        inner = tuple(map(static, view[0]))
+    shape = (*stream.shape, *map(static, repeat), *_scaled(inner, prod(repeat)))
     operator = Streamify(tuple(repeat), len(inner), None, affine)
     return make(operator, (stream,), (Port(shape, buffer.element, stream.copies),), name)[0]
 
@@ -202,10 +189,9 @@ def streamify_by(stream: Stream, ref: Stream, rank: int, *, name: str | None = N
     """
     buffer = _buffer("streamify_by", stream)
     require_repeatable("streamify_by", stream, ref, rank)
-    inner = ref.shape[len(ref.shape) - rank :]
-    sizes = [dim.size.constant for dim in inner]
-    repeat = [size for size in sizes if size is not None] if None not in sizes else None
-    shape = _scaled(ref.shape, buffer.shape, repeat)
+    sizes = [dim.size.constant for dim in ref.shape[len(ref.shape) - rank :]]
+    times = None if None in sizes else prod(size for size in sizes if size is not None)
+    shape = (*ref.shape, *_scaled(buffer.shape, times))
     operator = Streamify((), len(buffer.shape), rank, None)
     return make(operator, (stream, ref), (Port(shape, buffer.element, stream.copies),), name)[0]
 
@@ -228,17 +214,10 @@ def _buffer(operation: str, stream: Stream) -> Buffer:
     return stream.element
 
 
-def _scaled(outer: Shape, inner: Shape, repeat: Sequence[int] | None) -> Shape:
-    """The dims of a buffer below new outer dims; a ragged total is multiplied by known repetitions."""
-    result: list[Dim] = []
-    for dim in inner:
-        if dim.total is None:
-            result.append(dim)
-            continue
-        name = f"repeat({dim.name})"
-        times = 1
-        for size in repeat or ():
-            times *= size
-        sums = dim.total * times if repeat is not None else symbol(f"total({name})")
-        result.append(ragged(name, sums))
-    return outer + tuple(result)
+def _scaled(inner: Shape, times: int | None) -> Shape:
+    """The dims of a buffer that is sent several times; a ragged total is multiplied where that number is known."""
+    names = {dim: f"repeat({dim.name})" for dim in inner}
+    return tuple(
+        d if d.total is None else ragged(names[d], symbol(f"total({names[d]})") if times is None else d.total * times)
+        for d in inner
+    )

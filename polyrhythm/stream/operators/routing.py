@@ -7,7 +7,6 @@ by target within each copy, and Reassemble and EagerMerge join consecutive copie
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from polyrhythm.stream.dims import (
     Shape,
@@ -39,7 +38,6 @@ from polyrhythm.stream.types import DynTile, Element, Selector, SelectorValue, t
 class Partition(Operator):
     """Sends every group of rank r to the targets that its selector names."""
 
-    label: ClassVar[str] = "partition"
     rank: int = 0
     write_back: bool = False
 
@@ -73,7 +71,6 @@ class Partition(Operator):
 class Reassemble(Operator):
     """For every selector, one group from each selected input, in the order of their arrival, never interleaved."""
 
-    label: ClassVar[str] = "reassemble"
     rank: int = 0
     write_back: bool = False
 
@@ -121,7 +118,6 @@ class Reassemble(Operator):
 class EagerMerge(Operator):
     """Takes whole groups from whichever input arrives first, and says from which."""
 
-    label: ClassVar[str] = "eager_merge"
     rank: int = 0
 
     def run(self, process: Process) -> Steps:
@@ -142,7 +138,6 @@ class EagerMerge(Operator):
 class Parallelize(Operator):
     """Deals groups out in strict rotation, so a slow target holds up the others."""
 
-    label: ClassVar[str] = "parallelize"
     rank: int = 0
 
     def run(self, process: Process) -> Steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from polyrhythm.stream.expr import Expr
 from polyrhythm.stream.graph import Node, Operator, Port, Stream, make
 from polyrhythm.stream.operators.common import (
     endless_inputs,
+    follow,
     get_together,
-    next_element,
     require_equal_shapes,
     require_rank,
     require_static_tile,
@@ -29,7 +29,6 @@ from polyrhythm.stream.types import Tile, TileValue, Tuple
 class Flatten(Operator):
     """Merges the dims `low` to `high`, counted from the innermost, into one."""
 
-    label: ClassVar[str] = "flatten"
     low: int
     high: int
 
@@ -56,7 +55,6 @@ class Flatten(Operator):
 class Reshape(Operator):
     """Splits dim b into chunks; the innermost dim may be padded to whole chunks."""
 
-    label: ClassVar[str] = "reshape"
     dim: int
     chunk: int
     padding: Tile | None = None
@@ -73,22 +71,14 @@ class Reshape(Operator):
         channel, out, count = process.inputs[0][0], process.outputs[0][0], 0
         while (token := process.take(channel) if channel.items else (yield from process.get(channel))) is not None:
             value, level = token
-            if value is EMPTY:
-                if count:
-                    yield from self._pad(process, out, count, level + 1)
-                    count = 0
-                else:
-                    yield from process.put(out, EMPTY, level + 1)
-                continue
-            count += 1
-            if count == self.chunk:
-                yield from process.put(out, value, level + 1)
+            if value is not EMPTY:
+                count = (count + 1) % self.chunk
+                yield from process.put(out, value, 0 if count else level + 1)
+            elif not count:
+                yield from process.put(out, EMPTY, level + 1)
+            if count and level:
+                yield from self._pad(process, out, count, level + 1)
                 count = 0
-            else:
-                yield from process.put(out, value, 0)
-                if level:
-                    yield from self._pad(process, out, count, level + 1)
-                    count = 0
         if count:
             yield from self._pad(process, out, count, 1)
 
@@ -146,7 +136,6 @@ class Reshape(Operator):
 class Promote(Operator):
     """Inserts a dim of size 1 below dim `dim`, or outermost: then it is 1, or 0 for an empty stream."""
 
-    label: ClassVar[str] = "promote"
     dim: int
     outermost: bool
 
@@ -173,7 +162,6 @@ class Promote(Operator):
 class Expand(Operator):
     """Repeats every element for as long as a reference stream stays in its group."""
 
-    label: ClassVar[str] = "expand"
     rank: int
 
     def on_chip(self, node: Node, paper: bool) -> Expr:
@@ -182,32 +170,14 @@ class Expand(Operator):
 
     def run(self, process: Process) -> Steps:
         """The slot of the element is freed when the reference closes its group."""
-        data, ref, out = process.inputs[0][0], process.inputs[1][0], process.outputs[0][0]
-        is_open = False
-        while (token := process.take(ref) if ref.items else (yield from process.get(ref))) is not None:
-            value, level = token
-            if value is not EMPTY:
-                while (head := (yield from process.peek(data))) is not None and head[0] is EMPTY:
-                    yield from process.get(data)
-                if head is None:
-                    raise StopMismatch(
-                        f"{process.name}: the reference goes on after the data ended",
-                        fix="the outer dims of data and reference must be equal at run time",
-                        at=process.node.source,
-                    )
-                value = head[0]
-            yield from process.put(out, value, level)
-            closes = level >= self.rank and (token[0] is not EMPTY or is_open or level == self.rank)
-            if closes and (self.rank or token[0] is not EMPTY):
-                yield from next_element(process, data)
-            is_open = not closes and (is_open or level < self.rank)
+        out = process.outputs[0][0]
+        yield from follow(process, self.rank, lambda value, level: process.put(out, value, level))
 
 
 @dataclass(frozen=True)
 class Repeat(Operator):
     """Sends every element `count` times, as a new innermost dim."""
 
-    label: ClassVar[str] = "repeat"
     count: int
 
     def on_chip(self, node: Node, paper: bool) -> Expr:
@@ -230,8 +200,6 @@ class Repeat(Operator):
 @dataclass(frozen=True)
 class Zip(Operator):
     """Pairs the elements of equal-shaped streams."""
-
-    label: ClassVar[str] = "zip"
 
     def run(self, process: Process) -> Steps:
         """Levels must agree."""

@@ -25,7 +25,6 @@ from polyrhythm.stream.types import F32, Element, Selector, SelectorValue, Tile,
 class Source(Operator):
     """Sends tokens that are on chip from the start, as fast as they are taken."""
 
-    label: ClassVar[str] = "source"
     tokens: tuple[tuple[Token, ...], ...] = ()
 
     def run(self, process: Process) -> Steps:
@@ -34,36 +33,28 @@ class Source(Operator):
             yield from process.put(process.outputs[0][0], value, level)
 
 
-@dataclass(frozen=True)
-class Stack(Operator):
+class Renaming(Operator):
+    """Has no process and takes no time."""
+
+    virtual: ClassVar[bool] = True
+
+
+class Stack(Renaming):
     """Several streams seen as the copies of one."""
 
-    label: ClassVar[str] = "stack"
-    virtual: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
-class Unstack(Operator):
+class Unstack(Renaming):
     """The copies of a stream, given back as several streams."""
 
-    label: ClassVar[str] = "unstack"
-    virtual: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
-class Restate(Operator):
+class Restate(Renaming):
     """The same stream under a shape that the user knows to be equal."""
-
-    label: ClassVar[str] = "restate"
-    virtual: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, eq=False)
-class FeedbackSource(Operator):
+class Feedback(Renaming):
     """A stream that is read before it is produced; `connected` holds its source once there is one."""
 
-    label: ClassVar[str] = "feedback"
-    virtual: ClassVar[bool] = True
     initial: tuple[Token, ...] = ()
     connected: list[Stream] = field(default_factory=list)
 
@@ -201,7 +192,7 @@ def replicate(stream: Stream, copies: int, name: str | None = None) -> Stream:
 
 
 @dataclass(frozen=True)
-class Feedback:
+class Loop:
     """A loop: `stream` can be read at once, and `connect` names its producer later.
 
     >>> from polyrhythm.stream import static, dynamic
@@ -220,7 +211,7 @@ class Feedback:
                 f"feedback {promised.name}: promised {promised}, connected to {producer}",
                 fix="give feedback() the element type, rank and copies of the stream that closes the loop",
             )
-        assert isinstance(promised.node.operator, FeedbackSource)
+        assert isinstance(promised.node.operator, Feedback)
         promised.node.operator.connected[:] = [producer]
 
 
@@ -231,7 +222,7 @@ def feedback(
     initial: Sequence[Any] = (),
     copies: int = 1,
     role: str = "",
-) -> Feedback:
+) -> Loop:
     """A stream that is read before it is produced, primed with `initial` elements in every copy.
 
     >>> from polyrhythm.stream import dynamic
@@ -240,4 +231,4 @@ def feedback(
     """
     tokens = tuple((as_value(item, element), 0) for item in initial)
     port = Port(shape, element, copies, role)
-    return Feedback(make(FeedbackSource(tokens), (), (port,), name, copies)[0])
+    return Loop(make(Feedback(tokens), (), (port,), name, copies)[0])

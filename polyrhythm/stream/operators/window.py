@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
+
+import numpy as np
 
 from polyrhythm.stream.dims import Dim, cardinality, ragged, static
 from polyrhythm.stream.engine import Process, Steps
@@ -28,7 +30,6 @@ class Window(Operator):
     `groups` how many groups there are, where that is known and nothing closes between or after them; else 0.
     """
 
-    label: ClassVar[str] = "window"
     rank: int
     depth: int
     sent: tuple[tuple[Any, int], ...]
@@ -131,22 +132,9 @@ def _table_dims(table: Sequence[Any], depth: int, groups: Expr, name: str) -> tu
 
 def _most_kept(positions: list[int]) -> int:
     """The most elements that have arrived and are still needed, at any time."""
-    if not positions:
-        return 0
-    last = {position: index for index, position in enumerate(positions)}
-    first: dict[int, int] = {}
-    arrived = 0
-    for index, position in enumerate(positions):
-        while arrived <= position:
-            if arrived in last:
-                first[arrived] = index
-            arrived += 1
-    changes = [0] * (len(positions) + 1)
-    for position, begins in first.items():
-        changes[begins] += 1
-        changes[last[position] + 1] -= 1
-    most = now = 0
-    for change in changes:
-        now += change
-        most = max(most, now)
-    return most
+    order = np.array(positions, dtype=int)
+    read, last = np.unique(order[::-1], return_index=True)
+    # An element is there when one that is read has a place at or after its own, until it is read for the last time.
+    begins = np.searchsorted(np.maximum.accumulate(order), read)
+    changes = np.bincount(begins, minlength=len(order) + 1) - np.bincount(len(order) - last, minlength=len(order) + 1)
+    return int(changes.cumsum().max())
