@@ -235,28 +235,31 @@ def explored() -> str:
     return ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
 
 
-LARGE: dict[str, tuple[str, Callable[[], str]]] = {
+LARGE: dict[str, tuple[str, int, Callable[[], str]]] = {
     "attention, 1,024 requests of 2,048 on average, 32 regions": (
-        "5 s",
+        "5 s, 500 MB",
+        0,
         lambda: f"{many_requests(1024, 32, 2048):,} cycles",
     ),
     "attention, 256 requests of 16,384 on average, 16 regions": (
-        "5 s",
+        "5 s, 500 MB",
+        0,
         lambda: f"{many_requests(256, 16, 16384):,} cycles",
     ),
-    "500 schedules of the experts of Qwen, batch 64, two processes": ("120 s, 500 MB", explored),
+    "500 schedules of the experts of Qwen, batch 64, two processes": ("120 s, 500 MB", 2, explored),
 }
-"""Large points, their limits, and what comes out."""
+"""Large points: their limits, their worker processes, and what comes out."""
 
 
 def measured(name: str) -> dict[str, str]:
-    """One large point in this process: the result, seconds, and the memory of the process and two workers."""
+    """One large point in this process: the result, seconds, and the memory of the process and its workers."""
+    limit, jobs, run = LARGE[name]
     started = time.monotonic()
-    result = LARGE[name][1]()
+    result = run()
     seconds = time.monotonic() - started
     own, workers = (resource.getrusage(w).ru_maxrss for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    memory = f"{(own + 2 * workers) / 1000:.0f} MB"
-    return {"what": name, "result": result, "seconds": f"{seconds:.1f}", "limit": LARGE[name][0], "memory": memory}
+    memory = f"{(own + jobs * workers) / 1000:.0f} MB"
+    return {"what": name, "result": result, "seconds": f"{seconds:.1f}", "limit": limit, "memory": memory}
 
 
 def speed(traces: Traces) -> Tables:

@@ -233,10 +233,30 @@ def smoothed_gradient() -> Written:
     return Written(slope[{t[0]: t[1] - 1 - t[0]}], {"x": floats(3, 4, 2)}, (slope,))
 
 
+def columns() -> Written:
+    """All of the first dim of an input at every step of the second: as they are, sorted, and mixed."""
+    i, j = pr.dim("i"), pr.dim("j")
+    column = pr.input("x", (), (i[0], j[0]))[whole(i)]
+    ordered = pr.sort(column, 0)
+    mixed = pr.einsum("a,b->", pr.cumsum(column, 0), ordered[{j[0]: pr.max(j[0] - 1, 0)}])
+    return Written({"column": column, "ordered": ordered, "mixed": mixed}, {"x": floats(4, 4)}, (ordered, mixed))
+
+
+def scores_dealt_by_key() -> Written:
+    """Attention whose keys are dealt out, while what is found of them is read as a whole elsewhere."""
+    r, s = pr.dim("r"), pr.dim("s")
+    query, cache = pr.input("query", (2, 2), (r[0],)), pr.input("cache", (2,), (r[0], s[0]))
+    keys = cache * 3.0
+    score = pr.einsum("hw,w->h", query, keys)
+    weight = pr.exp(score - score[whole(s)].max(0))[whole(s)]
+    found = pr.einsum("sh,sw->hw", weight, keys[whole(s)])
+    return Written(found, {"query": floats(4, 2, 2), "cache": floats(4, 4, 2)}, (keys, score, found))
+
+
 PROGRAMS: tuple[Callable[[], Written], ...] = (
     moving_average, cross_attention, norm_and_network, running_sums, router_inside, pooled, two_towers, layers_as_a_dim,
     pooling_in_two_dims, outer_product, training_step, grouped_experts, decode_step, whole_numbers, distances,
-    smoothed_gradient,
+    smoothed_gradient, columns, scores_dealt_by_key,
 )  # fmt: skip
 
 

@@ -77,7 +77,9 @@ def packed_axes(plan: Plan, operand: Value) -> Value:
     """All walked axes of a value packed into its tiles."""
     streamed = operand.streamed
     sizes = [operand.size(axis) for axis in streamed]
-    uneven = operand.levels is not None and not _is_regular(operand)
+    dims = tuple(axis for axis in operand.axes if isinstance(axis, Symbol))
+    mixed = operand.axes != (*dims, *streamed)
+    uneven = operand.levels is not None and (mixed or not _is_regular(operand))
     chunked = [axis for axis in streamed if axis in operand.inside.axes]
     if uneven or None in sizes or chunked or operand.lead is not ROOT:
         why = "the length of that differs from step to step"
@@ -88,10 +90,10 @@ def packed_axes(plan: Plan, operand: Value) -> Value:
             fix="use operations that work along the axis one by one (elementwise, sums, maxima), or a fixed length",
             at=plan.at,
         )
+    operand = reordered(operand, (*dims, *streamed)) if mixed else operand
     inside = operand.inside
     block = Block((*streamed, *inside.axes), (*sizes, *inside.lengths))
     stream = accum(pack_rows(inside, operand.dtype), materialised(operand), rank=len(streamed), name="pack")
-    dims = tuple(axis for axis in operand.axes if isinstance(axis, Symbol))
     levels = irregular(None if operand.levels is None else operand.levels[: len(dims)], operand.sizes[: len(dims)])
     return Value(operand.lead, stream, dims, operand.sizes[: len(dims)], block, operand.dtype, levels)
 
