@@ -3,8 +3,12 @@
 import difflib
 import gc
 import os
+import sys
+import time
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,16 +42,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # What modules, compiled programs and caches hold lives to the end, and looking through it for garbage again and again
 # takes a tenth of the time: young objects are looked at less often, and those of a file no more after its last test.
-gc.set_threshold(20_000, 20, 20)
+gc.set_threshold(200_000, 20, 1_000)
+SECONDS = 5
+"""How often all garbage is collected, at the end of a file."""
+collected = time.monotonic()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    global collected
+    _share_contexts()
     done = yield
-    if nextitem is None or nextitem.path != item.path:
+    if (nextitem is None or nextitem.path != item.path) and time.monotonic() > collected + SECONDS:
+        _context.cache_clear()
         gc.collect()
         gc.freeze()
+        collected = time.monotonic()
     return done
+
+
+def _share_contexts() -> None:
+    """Let JAX lower many programs in one context of MLIR: making one takes longer than compiling a small program."""
+    mlir: Any = sys.modules.get("jax._src.interpreters.mlir")
+    if mlir is not None and mlir.make_ir_context is not _context:
+        _MAKERS.append(mlir.make_ir_context)
+        mlir.make_ir_context = _context
+
+
+_MAKERS: list[Callable[[], object]] = []
+
+
+@lru_cache(1)
+def _context() -> object:
+    return _MAKERS[0]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

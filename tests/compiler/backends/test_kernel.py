@@ -162,6 +162,10 @@ def compiler(folder: Path, text: str) -> str:
     return str(path)
 
 
+SMALL = "rows.c"
+"""How a file becomes a library does not depend on its length, but the time does: 0.1 instead of 1.5 s."""
+
+
 @pytest.fixture
 def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Nothing was built before."""
@@ -172,7 +176,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def built(anew: Path) -> Path:
     """The one library in the cache."""
-    assert build.built("skinny.c").library is not None
+    assert build.built(SMALL).library is not None
     (kept,) = (anew / "kept").glob("*.so")
     return kept
 
@@ -185,20 +189,20 @@ def test_a_library_is_built_once(anew: Path) -> None:
 def test_a_library_without_a_folder_to_keep_it(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYRHYTHM_CACHE", "")
     monkeypatch.setattr(tempfile, "tempdir", str(anew))
-    assert build.built("skinny.c").library is not None
+    assert build.built(SMALL).library is not None
     assert not (anew / "kept").exists()
 
 
 def test_no_compiler(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", str(anew / "none"))
-    assert build.built("skinny.c") == build.Built(None, "there is no C compiler (`cc`, or what $CC names)")
+    assert build.built(SMALL) == build.Built(None, "there is no C compiler (`cc`, or what $CC names)")
 
 
 def test_a_compiler_that_fails(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", compiler(anew, 'case "$*" in *skinny.c*) echo "no such thing" >&2; exit 1;; esac'))
-    made = build.built("skinny.c")
+    monkeypatch.setenv("CC", compiler(anew, 'case "$*" in *rows.c*) echo "no such thing" >&2; exit 1;; esac'))
+    made = build.built(SMALL)
     assert made.library is None
-    assert made.missing == f"{anew / 'cc'} failed on skinny.c: no such thing"
+    assert made.missing == f"{anew / 'cc'} failed on rows.c: no such thing"
     assert not (anew / "kept").exists()
 
 
@@ -210,16 +214,16 @@ def test_without_a_kernel_its_product_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_a_compiler_with_arguments(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "cc -g0")
-    assert build.built("skinny.c").library is not None
+    assert build.built(SMALL).library is not None
 
 
 def test_what_a_compiler_makes_that_cannot_be_opened(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = 'for last; do :; done; case "$*" in *skinny.c*) echo nothing > "$last";; esac'
+    text = 'for last; do :; done; case "$*" in *rows.c*) echo nothing > "$last";; esac'
     monkeypatch.setenv("CC", compiler(anew, text))
-    made = build.built("skinny.c")
+    made = build.built(SMALL)
     assert made.library is None
     assert made.missing is not None
-    assert made.missing.startswith("skinny.c could not be compiled or opened: ")
+    assert made.missing.startswith("rows.c could not be compiled or opened: ")
     assert not (anew / "kept").exists()
 
 
@@ -230,7 +234,7 @@ def test_a_damaged_library_is_replaced(anew: Path, share: float) -> None:
     whole = kept.read_bytes()
     kept.unlink()  # the one that is open stays as it is
     kept.write_bytes(whole[: int(share * len(whole))])
-    code = "from polyrhythm.compiler.backends.jax.products import build; assert build.built('skinny.c').library"
+    code = "from polyrhythm.compiler.backends.jax.products import build; assert build.built('rows.c').library"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"})
     assert kept.read_bytes() == whole
 
@@ -257,7 +261,7 @@ def test_a_library_that_others_may_write_is_replaced(anew: Path) -> None:
 @pytest.mark.parametrize(("command", "why"), [(" ", "there is no C compiler"), ("gcc '", "No closing quotation")])
 def test_junk_for_a_compiler(anew: Path, monkeypatch: pytest.MonkeyPatch, command: str, why: str) -> None:
     monkeypatch.setenv("CC", command)
-    made = build.built("skinny.c")
+    made = build.built(SMALL)
     assert made.library is None
     assert why in str(made.missing)
 
@@ -269,7 +273,7 @@ def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_folder_that_cannot_be_written(anew: Path) -> None:
     (anew / "kept").write_text("a file", encoding="utf-8")
-    assert build.built("skinny.c").library is not None
+    assert build.built(SMALL).library is not None
 
 
 def test_threads_that_want_the_kernel_first(monkeypatch: pytest.MonkeyPatch) -> None:

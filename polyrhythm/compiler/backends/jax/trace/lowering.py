@@ -30,7 +30,7 @@ from polyrhythm.compiler.backends.jax.trace.places import Places, State, fitted
 from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
 from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
 from polyrhythm.compiler.backends.jax.trace.rows import is_summed, is_tiled, row_sum, run_rows
-from polyrhythm.compiler.backends.jax.trace.scope import Scalar
+from polyrhythm.compiler.backends.jax.trace.scope import Scalar, int32
 from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
     Residues,
@@ -186,7 +186,7 @@ class Lowering(Places):
 
     def _counted(self, loop: For, first: Scalar, end: Scalar, body: Any, start: Any) -> Any:
         """What iterations from one to before another make; those of a long run in pieces (`run/watch.py`)."""
-        begin, limit = jnp.int32(first), jnp.int32(end)
+        begin, limit = int32(first), int32(end)
         if not self._is_watched(loop):
             return lax.fori_loop(begin, limit, body, start)
         ask = partial(watch.up_to, self.slot, self._unit(loop))

@@ -20,7 +20,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import Length, Start, fit, fit_
 from polyrhythm.compiler.backends.jax.trace import spilled
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
 from polyrhythm.compiler.backends.jax.trace.replay import Replay, after
-from polyrhythm.compiler.backends.jax.trace.scope import Scope
+from polyrhythm.compiler.backends.jax.trace.scope import Scope, int32
 from polyrhythm.compiler.backends.jax.trace.slots import put, taken, taken_along, taken_at
 from polyrhythm.compiler.backends.jax.trace.spreading import chosen, is_spread, picked_from, ring_of, spread_place
 from polyrhythm.compiler.backends.jax.trace.stride_split import Residues
@@ -75,7 +75,7 @@ class Places(Scope):
                 # A ring may have fewer slots than a length rounded up.
                 array = fit_axis(array, at, self.capacity(entry.length))
             elif self._stays(array, entry, at):
-                starts[axis] = Start(entry.start, jnp.int32(self.scalar(entry.start)))
+                starts[axis] = Start(entry.start, int32(self.scalar(entry.start)))
                 fresh = False
             else:
                 rows = entry.via == "rows" and array.shape[at] % entry.step == 0
@@ -180,7 +180,7 @@ class Places(Scope):
             state[store.place] = replace(kept, array=spilled.store(place, row, new, mask, kept.array))
             return
         order, count = self.order(place), len(index)
-        start = [jnp.int32(index[axis]) if axis < count else jnp.int32(0) for axis in order]
+        start = [int32(index[axis]) if axis < count else int32(0) for axis in order]
         slot = _gathered(lax.expand_dims(new, range(count)), order)
         if apart is not None:
             at = apart.at
@@ -195,7 +195,7 @@ class Places(Scope):
         far = [(at, start[at]) for at, axis in enumerate(order) if axis < count and is_spread(self, place, axis)]
         if far and whole.array.size:  # all of an axis that is spread, changed at one position
             sizes = [n if at in dict(far) else slot.shape[at] for at, n in enumerate(whole.array.shape)]
-            start = [jnp.int32(0) if at in dict(far) else begin for at, begin in enumerate(start)]
+            start = [int32(0) if at in dict(far) else begin for at, begin in enumerate(start)]
             there = lax.dynamic_slice(whole.array, start, sizes, allow_negative_indices=False)
             slot = chosen(there, slot, far)
         state[store.place] = Padded(_put(whole.array, slot, start, mask), whole.lengths)

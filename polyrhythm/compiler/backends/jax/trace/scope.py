@@ -6,12 +6,16 @@ its value is a run-time scalar. Loop counters and bounds are int32 scalars, or i
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction
 from polyrhythm.compiler.ir.intervals import Interval, interval, most
@@ -19,6 +23,19 @@ from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term
 from polyrhythm.compiler.loops.ir import For, LoopProgram, sites
 
 Scalar = int | jax.Array
+
+_HOLDS: dict[str, tuple[Callable[[int, int], bool], Callable[..., jax.Array]]] = {
+    ">=": (operator.ge, lax.ge),
+    "==": (operator.eq, lax.eq),
+    "!=": (operator.ne, lax.ne),
+}
+
+
+def int32(value: Scalar) -> jax.Array:
+    """A scalar for functions of `jax.lax`, which trace in a tenth of the time that operators and `jax.numpy` take."""
+    if isinstance(value, jax.Array) and value.dtype == np.int32:
+        return value
+    return np.int32(value) if isinstance(value, int) else jnp.int32(value)  # type: ignore[return-value]
 
 
 @dataclass
@@ -53,35 +70,45 @@ class Scope:
 
     def scalar(self, term: Term) -> Scalar:
         """The value of a term: an int where it is known while tracing."""
-        total: Scalar = term.constant
+        known, traced = term.constant, None
         for monomial, coefficient in term.monomials:
-            product: Scalar = coefficient
-            for atom in monomial:
-                product = product * self._atom(atom)
-            total = total + product
-        return total
+            factor, product = coefficient, None
+            for value in map(self._atom, monomial):
+                if isinstance(value, int):
+                    factor *= value
+                else:
+                    product = value if product is None else lax.mul(product, value)
+            if product is None:
+                known += factor
+                continue
+            product = product if factor == 1 else lax.mul(product, int32(factor))
+            traced = product if traced is None else lax.add(traced, product)
+        if traced is None:
+            return known
+        return lax.add(traced, int32(known)) if known else traced
 
     def _atom(self, atom: Any) -> Scalar:
         if isinstance(atom, Symbol):
-            return self.symbols[atom]
+            value = self.symbols[atom]
+            return value if isinstance(value, int) else int32(value)
         if isinstance(atom, FloorDiv):
-            return self.scalar(atom.dividend) // atom.divisor
+            dividend = self.scalar(atom.dividend)
+            if isinstance(dividend, int):
+                return dividend // atom.divisor
+            divisor = int32(atom.divisor)
+            below = lax.lt(lax.rem(dividend, divisor), int32(0))
+            return lax.sub(lax.div(dividend, divisor), lax.convert_element_type(below, jnp.int32))
         values = [self.scalar(argument) for argument in atom.arguments]
         if all(isinstance(value, int) for value in values):
             return min(values) if atom.which == "min" else max(values)
-        choose: Callable[..., jax.Array] = jnp.minimum if atom.which == "min" else jnp.maximum
-        result: jax.Array = jnp.int32(values[0])
-        for value in values[1:]:
-            result = choose(result, jnp.int32(value))
-        return result
+        return reduce(lax.min if atom.which == "min" else lax.max, map(int32, values))
 
     def condition(self, condition: Condition) -> bool | jax.Array:
         """The truth of a condition: a bool where it is known while tracing."""
         if isinstance(condition, Compare):
             value = self.scalar(condition.term)
-            if condition.relation == ">=":
-                return value >= 0
-            return value == 0 if condition.relation == "==" else value != 0
+            compare, traced = _HOLDS[condition.relation]
+            return compare(value, 0) if isinstance(value, int) else traced(value, int32(0))
         assert isinstance(condition, Junction)
         conjunctive = condition.word == "and"
         result: bool | jax.Array = conjunctive
@@ -93,7 +120,7 @@ class Scope:
             elif isinstance(result, bool):
                 result = holds
             else:
-                result = (result & holds) if conjunctive else (result | holds)
+                result = lax.bitwise_and(result, holds) if conjunctive else lax.bitwise_or(result, holds)
         return result
 
 

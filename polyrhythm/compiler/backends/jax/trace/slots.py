@@ -16,7 +16,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from polyrhythm.compiler.backends.jax.trace.scope import Scalar
+from polyrhythm.compiler.backends.jax.trace.scope import Scalar, int32
+
+ZERO = int32(0)
 
 
 def put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array]) -> jax.Array:
@@ -27,7 +29,7 @@ def put(array: jax.Array, slot: jax.Array, start: Sequence[jax.Array]) -> jax.Ar
 
 def put_along(array: jax.Array, rows: jax.Array, at: jax.Array, axis: int) -> jax.Array:
     """An array with other rows of an axis."""
-    return put(array, rows, [jnp.int32(at) if number == axis else jnp.int32(0) for number in range(array.ndim)])
+    return put(array, rows, [int32(at) if number == axis else ZERO for number in range(array.ndim)])
 
 
 def taken(array: jax.Array, sizes: Sequence[int], start: Sequence[jax.Array]) -> jax.Array:
@@ -42,7 +44,7 @@ def taken(array: jax.Array, sizes: Sequence[int], start: Sequence[jax.Array]) ->
     def _(size: int, batched: Sequence[bool], array: jax.Array, *start: jax.Array) -> tuple[jax.Array, bool]:
         if any(batched[1:]):
             return _mapped(plain, batched)(array, *start), True
-        return taken(array, (size, *sizes), (jnp.int32(0), *start)), True
+        return taken(array, (size, *sizes), (ZERO, *start)), True
 
     found: jax.Array = _linear(mapped, plain, 1)(array, *start)
     return found
@@ -51,7 +53,7 @@ def taken(array: jax.Array, sizes: Sequence[int], start: Sequence[jax.Array]) ->
 def taken_along(array: jax.Array, at: Scalar, count: int, axis: int) -> jax.Array:
     """Some rows of an axis."""
     sizes = [count if number == axis else size for number, size in enumerate(array.shape)]
-    return taken(array, sizes, [jnp.int32(at) if number == axis else jnp.int32(0) for number in range(array.ndim)])
+    return taken(array, sizes, [int32(at) if number == axis else ZERO for number in range(array.ndim)])
 
 
 def taken_at(array: jax.Array, index: Scalar, axis: int) -> jax.Array:
@@ -93,7 +95,7 @@ def _(
         each if own else jnp.broadcast_to(each, (size, *each.shape))
         for each, own in zip((array, slot), batched, strict=False)
     )
-    return put(array, slot, (jnp.int32(0), *start)), True
+    return put(array, slot, (ZERO, *start)), True
 
 
 def _mapped(function: Callable[..., jax.Array], batched: Sequence[bool]) -> Callable[..., jax.Array]:
