@@ -1,12 +1,13 @@
 """Mixtures of experts: each token goes through the few networks that its router prefers (Shazeer et al., 2017).
 
-A step on its own reads the matrices of its active experts and no others: rows of the stack, taken by the router's
+A step of few rows reads the matrices of its active experts and no others: rows of the stack, taken by the router's
 choice. Steps that are computed together, as a prompt is, go through all experts, and a share of zero leaves out those
 that are not active: taking matrices for each step would copy them once for every step.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from polyrhythm.language.functions import (
@@ -69,10 +70,13 @@ class ExpertStack(Module):
 
 
 def mixed(x: Tensor, step: Step, sizes: Experts, stack: Any, chosen: Tensor, shares: Tensor) -> Tensor:
-    """The experts of each step: all of them where steps are given, those that were chosen elsewhere."""
+    """The experts of each step: all of them where steps are given, those that were chosen elsewhere.
+
+    Rows that together choose as many as there are, or more, go through all too, which reads each matrix once.
+    """
     spread = sum(one_hot(chosen, sizes.count) * shares.unsqueeze(-1).cast("float32"), -2)
     together = stack.all(x, spread)
-    if step.given is None:
+    if step.given is None or prod(map(int, x.shape[:-1])) * sizes.active >= sizes.count:
         return together
     result = over(x, x.shape, x.dtype)
     result[step.given] = together

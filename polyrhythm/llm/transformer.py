@@ -8,6 +8,7 @@ others. If there are several kinds, `model.layers.1.` is the second kind of laye
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.language.functions import tanh
@@ -67,44 +68,59 @@ class DecoderLayer(Module):
         return x + (found if scale == 1 else found * scale)
 
 
-class _Body(Module):
-    """All but the output layer."""
+@dataclass(frozen=True)
+class Names:
+    """What a checkpoint calls the parts of a decoder."""
 
-    def __init__(self, config: Config, layer: Maker) -> None:
-        self.embed_tokens = Embedding(config.vocabulary, config.width, "blank")
-        self.layers = layered(config, layer)
-        self.norm = norm(config)
+    body: str = "model"
+    embedding: str = "embed_tokens"
+    layers: str = "layers"
+    norm: str = "norm"
+    head: str = "lm_head"
 
 
 class Transformer(Module):
-    """A decoder in the manner of Llama."""
+    """A decoder in the manner of Llama: an embedding, layers, a norm, and an output layer unless that is tied."""
 
-    layers_at = "model.layers."
+    def __init__(self, config: Config, layer: Maker = DecoderLayer, names: Names | None = None) -> None:
+        self.config, self.names = config, names or Names()
+        body = Module()
+        setattr(body, self.names.embedding, Embedding(config.vocabulary, config.width, "blank"))
+        setattr(body, self.names.layers, layered(config, layer))
+        setattr(body, self.names.norm, norm(config))
+        setattr(self, self.names.body, body)
+        head = None if config.tied else Linear(config.width, config.vocabulary, False, "blank")
+        setattr(self, self.names.head, head)
 
-    def __init__(self, config: Config, layer: Maker = DecoderLayer) -> None:
-        self.config = config
-        self.model = _Body(config, layer)
-        self.lm_head = None if config.tied else Linear(config.width, config.vocabulary, False, "blank")
+    @property
+    def layers_at(self) -> str:
+        """What the names of the weights of layers begin with."""
+        return f"{self.names.body}.{self.names.layers}."
+
+    @property
+    def body(self) -> Any:
+        """All but the output layer."""
+        return getattr(self, self.names.body)
 
     def embed(self, token: Tensor, t: Dim) -> Tensor:
         """The vector of a token; its position comes in at the attention."""
-        found = self.model.embed_tokens(token)
+        found: Tensor = getattr(self.body, self.names.embedding)(token)
         scale = self.config.embedding_scale
         return found if scale == 1 else found * scale
 
     def layer(self, number: int) -> Layer:
         """A layer, by its number among the kinds."""
-        layers = self.model.layers
+        layers: Any = getattr(self.body, self.names.layers)
         return layers[number] if isinstance(layers, list) else layers
 
     def final(self, h: Tensor) -> Tensor:
         """What the last layer made, normalised."""
-        return self.model.norm(h)
+        return getattr(self.body, self.names.norm)(h)
 
     def scores(self, h: Tensor) -> Tensor:
         """The logits of the next token."""
-        config = self.config
-        found = logits(self.final(h), self.lm_head, self.model.embed_tokens)
+        config, embedding = self.config, getattr(self.body, self.names.embedding)
+        found = logits(self.final(h), getattr(self, self.names.head), embedding)
         found = found if config.logit_scale == 1 else found * config.logit_scale
         cap = config.final_softcap
         return found if cap is None else tanh(found / cap) * cap

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from polyrhythm import llm
 from polyrhythm.llm.config import stacks
 from polyrhythm.llm.errors import ContextLengthError
+from polyrhythm.llm.families import FAMILIES
 from tests.llm.references import MORE, PROMPTS, Reference
+from tests.structure import code_lines
 
 QUICK = ["falcon, alibi", "deepseek_v3", "recurrent_gemma"]
 """Biases by position, experts and latents in layers of two kinds, states in turn with windows."""
@@ -94,6 +98,22 @@ def test_layers_become_few_loops(kinds: str, expected: Any) -> None:
     found = stacks(kinds)
     assert [(s.start, s.period, s.repeats) for s in found] == expected
     assert "".join(kinds[s.start : s.start + s.period] * s.repeats for s in found) == kinds
+
+
+def test_families_are_short() -> None:
+    """At most 60 lines of code for each, imports aside; what several share is elsewhere."""
+    read: dict[Path, int] = {}
+    for family in FAMILIES.values():
+        place = Path(inspect.getfile(family.read))
+        read[place] = read.get(place, 0) + 1
+    lines = {}
+    for place, families in read.items():
+        tree = ast.parse(place.read_text())
+        imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        taken = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
+        lines[place.stem] = (code_lines(place.read_text()) - taken) / families
+    assert sum(read.values()) == len(FAMILIES) >= 27
+    assert {name: count for name, count in lines.items() if count > 60} == {}
 
 
 def test_a_pattern_of_the_user_counts_for_all_layers(tmp_path: Path) -> None:

@@ -10,7 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyrhythm.llm.config import Config
-from polyrhythm.llm.families import gemma, gpt, llama, mixtures, others, qwen, recurrent
+from polyrhythm.llm.families import (
+    bloom,
+    falcon,
+    gemma,
+    gpt2,
+    gpt_neox,
+    llama,
+    mamba,
+    mamba2,
+    mixtures,
+    others,
+    qwen,
+    recurrent_gemma,
+    rwkv,
+)
 from polyrhythm.llm.fields import Fields
 from polyrhythm.llm.transformer import Transformer
 
@@ -24,7 +38,7 @@ class Family:
 
 
 FAMILIES = {
-    "gpt2": Family(gpt.gpt2, gpt.GPT2),
+    "gpt2": Family(gpt2.gpt2, gpt2.GPT2),
     "llama": Family(llama.llama),
     "mistral": Family(llama.mistral),
     "qwen2": Family(qwen.qwen2),
@@ -39,18 +53,18 @@ FAMILIES = {
     "stablelm": Family(others.stablelm, others.stablelm_decoder),
     "starcoder2": Family(others.starcoder2, others.starcoder2_decoder),
     "cohere": Family(others.cohere, others.cohere_decoder),
-    "gpt_neox": Family(gpt.gpt_neox, gpt.GPTNeoX),
-    "falcon": Family(gpt.falcon, gpt.Fused),
-    "bloom": Family(gpt.bloom, gpt.Fused),
+    "gpt_neox": Family(gpt_neox.gpt_neox, gpt_neox.gpt_neox_decoder),
+    "falcon": Family(falcon.falcon, falcon.falcon_decoder),
+    "bloom": Family(bloom.bloom, bloom.Bloom),
     "mixtral": Family(mixtures.mixtral, mixtures.mixtral_decoder),
     "qwen2_moe": Family(qwen.qwen2_moe, mixtures.mixture_decoder),
     "qwen3_moe": Family(qwen.qwen3_moe, mixtures.mixture_decoder),
     "gpt_oss": Family(mixtures.gpt_oss, mixtures.gpt_oss_decoder),
     "deepseek_v3": Family(mixtures.deepseek_v3, mixtures.deepseek_decoder),
-    "mamba": Family(recurrent.mamba, recurrent.Mamba),
-    "mamba2": Family(recurrent.mamba2, recurrent.Mamba),
-    "rwkv": Family(recurrent.rwkv, recurrent.Rwkv),
-    "recurrent_gemma": Family(recurrent.recurrent_gemma, recurrent.RecurrentGemma),
+    "mamba": Family(mamba.mamba, mamba.Mamba),
+    "mamba2": Family(mamba2.mamba2, mamba2.mamba2_decoder),
+    "rwkv": Family(rwkv.rwkv, rwkv.rwkv_decoder),
+    "recurrent_gemma": Family(recurrent_gemma.recurrent_gemma, recurrent_gemma.RecurrentGemma),
 }
 """By the name in `model_type`."""
 
