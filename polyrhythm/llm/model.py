@@ -36,8 +36,8 @@ LEAST_STEPS = 512
 class Model:
     """A language model. `llm.load` makes one.
 
-    Programs are compiled when they are first needed: one for each number of prompts and way of choosing tokens. Each
-    serves prompts and texts of any length.
+    Programs are compiled when they are first needed: one for each way of choosing tokens and number of prompts, of
+    which several share one. Each serves prompts and texts of any length.
     """
 
     least_given = 16
@@ -230,6 +230,7 @@ class Model:
 
     def generating(self, batch: int = 1, how: Choice = GREEDY) -> Generating:
         """The compiled program for a number of prompts."""
+        batch = sequences_on(self.mesh, batch)
         if (batch, how) not in self._generating:
             self._generating[batch, how] = generating(
                 self.config,
@@ -248,6 +249,12 @@ class Model:
         kinds: list[dict[Any, Any]] = [self._generating, self._continuing, self._searching, self._speculating]
         several = [made for kind in kinds for made in kind.values()]
         return [*(made.program for made in several), *self._scoring.values(), *single]
+
+    def constraint(self, how: Sampling) -> Constraint:
+        """What the schema of a call allows."""
+        assert how.schema is not None
+        tokenizer = self.reader.needed_tokenizer()
+        return Constraint(how.schema, tokenizer, self.config.vocabulary, how.ends, self._tables)
 
     def _run(self, rows: list[np.ndarray], counts: list[int], how: Sampling) -> _Run | None:
         """The program and its inputs; None if nothing is to be written."""
@@ -359,9 +366,7 @@ class Model:
         program, t, inputs = run.generating.program, run.generating.t, dict(run.inputs)
         written = [row.tolist() for row in rows]
         if how.schema is not None:
-            tokenizer = self.reader.needed_tokenizer()
-            constraint = Constraint(how.schema, tokenizer, self.config.vocabulary, how.ends, self._tables)
-            masks = constraint.masks(written, [len(row) for row in rows])
+            masks = self.constraint(how).masks(written, [len(row) for row in rows])
             extra = ((0, run.sequences - len(rows)), (0, 0))
             padded = (np.pad(mask, extra, constant_values=True) for mask in masks)
             inputs["allowed"] = padded if run.sequences > 1 else (mask[0] for mask in masks)

@@ -22,6 +22,9 @@ READS = re.compile(r"\.(o_proj|down_proj)\.weight$")
 SEQUENCES = {"prompt": 1, "tokens": 1, "lengths": 0, "limits": 0}
 """The inputs that have an axis of sequences, and which of their axes it is."""
 
+MANY = 8
+"""From so many sequences on their number is a multiple of it: a row more costs little as long as weights are read."""
+
 
 def weight_specs(config: Config, shapes: dict[str, tuple[int, ...]], mesh: Any) -> dict[str, tuple[str | None, ...]]:
     """Over which axis of the mesh each axis of a weight goes; weights that are not named are on every device."""
@@ -60,7 +63,15 @@ def _divides(config: Config, name: str, length: int, ways: int) -> bool:
 
 
 def sequences_on(mesh: Any, batch: int) -> int:
-    """How many sequences a program has for so many prompts: as many on each device; the last ones may say nothing."""
+    """How many sequences a program has for so many prompts: few numbers, and as many on each device.
+
+    A power of two, or a multiple of eight, so that another number of prompts seldom needs another program. The last
+    ones may say nothing.
+
+    >>> [sequences_on(None, batch) for batch in (1, 2, 3, 5, 8, 9, 17)]
+    [1, 2, 4, 8, 8, 16, 24]
+    """
+    batch = 1 << (batch - 1).bit_length() if batch <= MANY else -(-batch // MANY) * MANY
     ways = 1 if mesh is None or batch == 1 else mesh.shape.get("data", 1)
     return -(-batch // ways) * ways
 

@@ -15,9 +15,9 @@ import numpy as np
 from polyrhythm.compiler.analysis.calls import solve_bounds
 from polyrhythm.compiler.backends.python.emit import START, Begin
 from polyrhythm.compiler.ir.graph import Node
-from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.feeding import Fed, Window
-from polyrhythm.compiler.loops.ir import output_shapes
+from polyrhythm.compiler.loops.ir import Place, output_shapes
 from polyrhythm.compiler.loops.replacing import arranged, in_slots, together
 from polyrhythm.compiler.loops.units import needed_marks
 from polyrhythm.compiler.pipeline import Compiled
@@ -331,18 +331,35 @@ class Caller:
         def finish() -> Any:
             return self.returned(kind, self.cut(run.outputs, {**known, **run.found}), known)
 
-        return Stream(values_of(), finish, partial(self._replace, run))
+        return Stream(values_of(), finish, partial(self._replace, run), partial(self._stored, run))
 
-    def _replace(self, run: Any, name: str, index: Sequence[Any], values: Any) -> None:
-        """Write to what a run has stored of a tensor."""
-        places = [p for p in self.loops.places.values() if p.label == name and p.kind == "buffer"]
+    def _place(self, name: str, *kinds: str) -> Place:
+        """The place of kinds in which a named tensor is stored."""
+        places = [p for p in self.loops.places.values() if p.label == name and p.kind in kinds]
         if len(places) != 1:
-            stored = sorted({p.label for p in self.loops.places.values() if p.label and p.kind == "buffer"})
+            stored = sorted({p.label for p in self.loops.places.values() if p.label and p.kind in kinds})
             raise UnsupportedError(
                 f"{len(places) or 'no'} tensors named {name!r} are stored",
                 fix=f"give one its own name; stored are: {', '.join(stored) or 'none'}",
             )
-        (place,) = places
+        return places[0]
+
+    def _stored(self, run: Any, name: str, index: Sequence[int]) -> np.ndarray:
+        """A copy of what a run has stored of a tensor at some steps."""
+        place = self._place(name, "buffer", "variable")
+        slots = self.compiled.storage[place.name].slots
+        at = tuple(int(str(own.index(Term.of(step)))) for own, step in zip(slots, index, strict=True) if own.is_axis)
+        alone = self.library == "jax" and place.name in run.state
+        whole = run.state[place.name] if alone else run.kept()[place.name]
+        if self.library == "jax" and place.axes:  # as it lies in memory
+            lengths = [whole.shape[place.axes.index(a)] if a in place.axes else 1 for a in range(len(place.whole))]
+            order = [place.axes.index(axis) for axis in range(len(lengths)) if axis in place.axes]
+            whole = whole.transpose(order).reshape(lengths)
+        return np.array(whole[at])
+
+    def _replace(self, run: Any, name: str, index: Sequence[Any], values: Any) -> None:
+        """Write to what a run has stored of a tensor."""
+        place = self._place(name, "buffer")
         storage = self.compiled.storage[place.name]
         rank = len(storage.slots) + len(place.type.shape)
         entries = [*index, *(slice(None),) * (rank - len(index))]

@@ -44,9 +44,13 @@ class Stream:
     """
 
     def __init__(
-        self, steps: Iterator[Any], finish: Callable[[], Any], replace: Callable[[str, Any, Any], None] | None = None
+        self,
+        steps: Iterator[Any],
+        finish: Callable[[], Any],
+        replace: Callable[[str, Any, Any], None] | None = None,
+        stored: Callable[[str, Any], np.ndarray] | None = None,
     ) -> None:
-        self._steps, self._finish, self._replace = steps, finish, replace
+        self._steps, self._finish, self._replace, self._stored = steps, finish, replace, stored
         self._done = False
         self._result: Any = None
 
@@ -91,8 +95,27 @@ class Stream:
         31.0
         """
         if self._replace is None:
-            raise UnsupportedError("this stream has no stored values", fix="stream a compiled program")
+            raise _nothing_stored()
         self._replace(name, index, values)
+
+    def stored(self, name: str, *steps: int) -> np.ndarray:
+        """A copy of what is stored of a tensor at a step along each of its dims.
+
+        The tensor must be stored and have been given a name, as for `replace`; which steps are still stored is the
+        caller's to know: the last one is, if a later step reads it. Axes whose lengths vary are as long as the buffer.
+
+        >>> import polyrhythm as pr
+        >>> t, T = pr.dim("t")
+        >>> x = pr.input("x", (2,), (t,))
+        >>> y = pr.sqrt(x)
+        >>> y.name = "y"
+        >>> stream = pr.compile(y[pr.max(0, t - 2) : t + 1].sum(), backend="numpy").stream(over=t, x=[[1.0, 4.0]] * 5)
+        >>> float(next(stream)), stream.stored("y", 0)
+        (3.0, array([1., 2.], dtype=float32))
+        """
+        if self._stored is None:
+            raise _nothing_stored()
+        return self._stored(name, steps)
 
     def close(self) -> None:
         """End the run here. Iterators that feed it are not asked again."""
@@ -106,6 +129,10 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _nothing_stored() -> UnsupportedError:
+    return UnsupportedError("this stream has no stored values", fix="stream a compiled program")
 
 
 @dataclass

@@ -39,11 +39,10 @@ def test_a_text_ends_at_its_end_and_the_run_with_the_last(model: llm.Model, tmp_
     for one, text in zip(found, free, strict=True):
         assert one.tokens.tolist() == text[: len(one.tokens)]
         assert one.finish_reason == "stop"
-    made = stopping.generating(3, Choice(ends=3))
     how = sampling(260, ends)
     run = stopping._run([np.array(prompt) for prompt in PROMPTS], [40] * 3, how)
     assert run is not None
-    steps = made.program(bounds=run.bounds, **run.inputs)
+    steps = run.generating.program(bounds=run.bounds, **run.inputs)
     assert len(steps) == max(len(p) + n for p, n in zip(PROMPTS, expected, strict=True)), "the loop itself stops"
     streamed = list(stopping.stream(PROMPTS, 40))
     assert sum(pieces[0] is not None for pieces in streamed) == expected[0]
@@ -56,6 +55,28 @@ def test_any_length_with_few_compilations(model: llm.Model) -> None:
         assert model.generate([9, 8, 7], count).tokens.tolist() == longest[:count]
     stats = model.generating(1).program.stats
     assert len(stats.compilations) <= 6  # lengths from 4 to 64
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "seed": 5}], ids=["greedy", "drawn"])
+def test_another_number_of_prompts_needs_no_other_program(model: llm.Model, options: Any) -> None:
+    """Five prompts to eight share what was traced and compiled; each row is what it is in any other number of rows."""
+    fresh = model.attending(None)
+    prompts = [[3, 1, 4], [1, 5], [9, 2, 6, 5], [3], [5, 8, 9], [7, 9], [3, 2, 3], [8]]
+    every = fresh.generate(prompts, 12, **options)
+    (program,) = fresh.programs
+    compiled = len(program.stats.compilations)
+    for count in (5, 6, 7):
+        some = fresh.generate(prompts[:count], 12, **options)
+        assert [one.tokens.tolist() for one in some] == [one.tokens.tolist() for one in every[:count]]
+        streamed = list(fresh.stream(prompts[:count], 12, **options))
+        assert [[step[n].token for step in streamed if step[n]] for n in range(count)] == [
+            one.tokens.tolist() for one in some
+        ]
+    assert fresh.programs == [program]
+    assert len(program.stats.compilations) <= compiled + 2, "a stream is compiled once"
+    fresh.logits([[1, 2, 3]] * 3)
+    fresh.logits([[1, 2, 3]] * 4)
+    assert len(fresh.programs) == 2
 
 
 def test_nothing_to_write(model: llm.Model) -> None:

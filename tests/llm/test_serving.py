@@ -302,13 +302,16 @@ def test_what_is_not_for_slots_runs_when_they_are_empty(model: llm.Model) -> Non
     engine = Engine(model, rows=2, context=32)
     _, first = collect(engine, [1, 2], 20)
     other: list[Any] = []
-    engine.submit(Request([3], 4, {"temperature": 0.7, "seed": 1}, other.append))
+    engine.submit(Request([3], 4, {"temperature": 0.7, "seed": 1, "processors": [lambda x, *_: x * 2]}, other.append))
     _, long = collect(engine, list(range(30)), 10)
     _, last = collect(engine, [5], 3)
     _, wrong = collect_with(engine, [5], 3, {"top_k": 0})
+    _, schema = collect_with(engine, [5], 3, {"json_schema": {"type": "nothing"}, "stop_token_ids": [0]})
     heard = [first, other, long, last]
-    wait(lambda: all(h and h[-1] is None for h in heard) and wrong)
-    assert [piece.token for _, piece in other[:-1]] == model.generate([3], 4, temperature=0.7, seed=1).tokens.tolist()
+    wait(lambda: all(h and h[-1] is None for h in heard) and wrong and schema)
+    assert isinstance(schema[-1], PromptError)
+    drawn = model.generate([3], 4, temperature=0.35, seed=1).tokens.tolist()
+    assert [piece.token for _, piece in other[:-1]] == drawn
     assert [piece.token for _, piece in long[:-1]] == model.generate(list(range(30)), 10).tokens.tolist()
     assert [piece.token for _, piece in last[:-1]] == model.generate([5], 3).tokens.tolist()
     assert isinstance(wrong[-1], PromptError)

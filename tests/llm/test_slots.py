@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ def loaded(folder: Path, family: str = "llama", backend: str = "numpy") -> llm.M
     return llm.load(llm.write_random(folder, family, eos_token_id=None), backend=backend)
 
 
-def answered(slots: Slots, asked: list[tuple[list[int], int]]) -> tuple[list[list[int]], list[Request]]:
+def answered(
+    slots: Slots, asked: list[tuple[list[int], int]], options: Sequence[Any] = ()
+) -> tuple[list[list[int]], list[Request]]:
     """The tokens of each request, when they go into slots as these get free."""
     found: dict[int, list[int]] = {n: [] for n in range(len(asked))}
-    requests = [Request(*each, {}, lambda item: None) for each in asked]
+    every = options or [{}] * len(asked)
+    requests = [Request(*each, own, lambda item: None) for each, own in zip(asked, every, strict=True)]
+    assert all(map(slots.takes, requests))
     numbers, left = {id(request): n for n, request in enumerate(requests)}, list(requests)
     while left or slots.requests:
         while left and slots.begin(left[0]):
@@ -56,6 +61,53 @@ def test_prompts_of_all_lengths_and_shared_beginnings(tmp_path: Path, family: st
     assert [request.reused for request in requests] == [0] * 8 + [40, 40]
 
 
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.8, "seed": 1},
+    {"temperature": 1.5, "top_k": 20, "seed": 2},
+    {"temperature": 1.0, "top_p": 0.7, "seed": 3},
+    {"temperature": 2.0, "top_k": 100, "top_p": 0.9, "min_p": 0.02, "seed": 2**40 + 1},
+    {"temperature": 1.0, "typical_p": 0.5, "seed": 5},
+    {"temperature": 1.2, "top_p": 0.95, "typical_p": 0.9, "seed": -3},
+    {"repetition_penalty": 1.4},
+    {"presence_penalty": 0.6, "frequency_penalty": 0.3},
+    {"temperature": 0.9, "repetition_penalty": 1.1, "frequency_penalty": 0.4, "logit_bias": {7: 1.5, 9: -3}, "seed": 7},
+    {"logit_bias": {65: 4.0}, "stop_token_ids": [65]},
+    {"temperature": 1.1, "seed": 11, "logprobs": 3},
+    {"json_schema": {"type": "array", "items": {"type": "boolean"}}, "stop_token_ids": [0]},
+    {"json_schema": {"type": "integer"}, "stop_token_ids": [0], "temperature": 1.0, "seed": 4},
+]
+"""Options of requests, each of which gets in a slot what it gets alone."""
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_texts_of_any_options_share_the_slots(tmp_path: Path, backend: str) -> None:
+    """Draws follow the seed of their request, penalties its own tokens; beside it run greedy ones."""
+    model, rng = loaded(tmp_path, "llama", backend), np.random.default_rng(4)
+    alone = model if backend == "numpy" else llm.load(tmp_path, backend="numpy")
+    asked = [(rng.integers(1, 256, rng.integers(2, 30)).tolist(), 24) for _ in OPTIONS]
+    found, requests = answered(Slots(model, 5, 96), asked, OPTIONS)
+    for own, tokens, (prompt, count) in zip(OPTIONS, found, asked, strict=True):
+        assert tokens == alone.generate(prompt, count, **own).tokens.tolist(), own
+    assert sum(request.drawing is None for request in requests) == 1
+
+
+def test_log_probabilities_in_a_slot_are_those_of_a_text_alone(tmp_path: Path) -> None:
+    model = loaded(tmp_path)
+    slots, pieces = Slots(model, 2, 64), []
+    options: Any = {"temperature": 1.0, "seed": 3, "logprobs": 4, "repetition_penalty": 1.3}
+    assert slots.begin(Request([1, 2, 3], 9, options, lambda item: None))
+    while slots.requests:
+        pieces += [piece for _, piece in slots.step()]
+    expected = model.generate([1, 2, 3], 9, **options).logprobs or ()
+    assert len(pieces) == len(expected) == 9
+    for piece, wanted in zip(pieces, expected, strict=True):
+        assert piece.logprob is not None
+        assert piece.logprob.token == wanted.token
+        assert piece.logprob.logprob == pytest.approx(wanted.logprob, abs=1e-5)
+        assert [token for token, _ in piece.logprob.top] == [token for token, _ in wanted.top]
+
+
 def test_texts_go_on_while_a_prompt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 8)
     model = loaded(tmp_path)
@@ -67,7 +119,7 @@ def test_texts_go_on_while_a_prompt_is_read(tmp_path: Path, monkeypatch: pytest.
     assert slots.begin(long)
     order = [request for _ in range(12) for request, _ in slots.step()]
     # Seven chunks, the last of which the prompt's last token follows at once.
-    assert order.index(long) == 2 * 6 + 1 - 6 + 1
+    assert order.index(long) == 6 + 1
     assert order.count(short) == 12
     assert order.count(long) == 4
 

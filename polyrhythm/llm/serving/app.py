@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from starlette.applications import Starlette
@@ -23,6 +24,7 @@ from starlette.routing import Route
 from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.serving import bodies
+from polyrhythm.llm.serving.description import described
 from polyrhythm.llm.serving.engine import Engine
 from polyrhythm.llm.serving.page import PAGE
 from polyrhythm.llm.serving.requests import Busy, Request
@@ -48,13 +50,14 @@ def application(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     app = application(llm.load(llm.write_random(folder), backend="numpy"), "random")
     >>> sorted(route.path for route in app.routes)
-    ['/', '/health', '/metrics', '/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/models']
+    ['/', '/health', '/metrics', '/openapi.json', '/v1/chat/completions', '/v1/completions', '/v1/embeddings', ...]
     """
     server = _Server(model, Settings(name, api_key, timeout), rows, waiting)
     routes = [
         Route("/", server.page),
         Route("/health", server.health),
         Route("/metrics", server.metrics),
+        Route("/openapi.json", server.description),
         Route("/v1/models", server.models),
         Route("/v1/completions", server.completions, methods=["POST"]),
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
@@ -84,6 +87,9 @@ class _Server:
 
     async def health(self, request: HTTPRequest) -> Response:
         return JSONResponse({"status": "ok"})
+
+    async def description(self, request: HTTPRequest) -> Response:
+        return JSONResponse(described(self.settings.name, version("polyrhythm")))
 
     async def metrics(self, request: HTTPRequest) -> Response:
         """What Prometheus reads."""

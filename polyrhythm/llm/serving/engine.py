@@ -1,11 +1,12 @@
 """The thread that runs the model for a server.
 
-Requests wait in a bounded queue. Greedy ones of usual length go into the slots of one program that goes on
-(`slots.py`): each begins as soon as a slot is free and gets the tokens that it gets alone. Others, and all those of
-models that cannot be run so, are taken from the front when the slots have emptied. Those that are greedy and alike
-then run as one batch: each row begins at its own prompt and ends at its own step. A draw depends on the rows beside
-it, so a request that samples runs by itself. The number of rows is rounded up to a power of two, so that few programs
-are compiled; what fills it up are copies of the shortest.
+Requests wait in a bounded queue. Texts of usual length go into the slots of one program that goes on (`slots.py`): each
+begins as soon as a slot is free and gets the tokens that it gets alone, also those that it draws. Requests for longer
+ones, for several samples of a prompt or for more than text, and all those of models that cannot be run so, are taken
+from the front when the slots have emptied. Those that are greedy and alike then run as one batch: each row begins at
+its own prompt and ends at its own step. In such a batch a draw depends on the rows beside it, so a request that samples
+runs by itself. The number of rows is rounded up to a power of two, so that few programs are compiled; what fills it up
+are copies of the shortest.
 
 A request that is cancelled or too late is no longer delivered to, and when no row of a batch is left the run ends.
 """
@@ -16,7 +17,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from polyrhythm.llm.errors import PromptError
+from polyrhythm.errors import PolyrhythmError
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.serving.requests import Busy, Request
 from polyrhythm.llm.serving.slots import Slots
@@ -137,7 +138,9 @@ class Engine:
         assert self.slots is not None
         try:
             self.slots.how(request)
-        except PromptError as error:
+            if self.slots.takes(request):
+                self.slots.drawing(request)
+        except PolyrhythmError as error:
             self.counts.failed += 1
             request.deliver(error)
             return True

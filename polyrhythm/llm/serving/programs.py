@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.language.functions import arange, argmax, value, where
+from polyrhythm.language.functions import arange, argmax, maximum, value, where
 from polyrhythm.language.index import Bound, dim
 from polyrhythm.language.inputs import input
 from polyrhythm.language.recurrent import recurrent
@@ -25,18 +25,22 @@ from polyrhythm.llm.patterns import Past, since
 from polyrhythm.llm.programs import Generating, decoded
 from polyrhythm.runtime.program import Program, compile
 
+FREE = -2
+"""The token of a slot in which there is no text."""
+
 
 def slotted(config: Config, slots: int, context: int, backend: str) -> Generating:
     """The program of slots in which texts begin and end at steps of their own, each at most `context` long.
 
-    Inputs over t: `given`, the token of each slot or -1 where the model writes, and `read`, where a text begins how
-    many of its tokens are there already, elsewhere -1. The output is the tokens, the likeliest where nothing was given.
+    Inputs over t: `given`, the token of each slot, -1 where it is the likeliest, or `FREE`, and `read`, where a text
+    begins how many of its tokens are there already, elsewhere -1. The output is the likeliest token after each step.
+    What it is chosen from is stored as "scores" until the next step, for a host that chooses otherwise.
     """
     t, T = dim("t")
     given, read = (input(name, (slots,), (t,), "int32") for name in ("given", "read"))
     token, begun = (recurrent((slots,), (t,), "int32", name=name) for name in ("token", "begun"))
-    begun[0] = 0
-    begun[t + 1] = where(read[t + 1] >= 0, value(t) + 1 - read[t + 1], begun)
+    begun[t < 1] = 0
+    begun[t >= 1] = where(read >= 0, value(t) - read, begun[t - 1])
     seen, stored = since(begun, t, context), []
 
     def past(k: Tensor, v: Tensor, kind: Kind) -> None:
@@ -45,9 +49,14 @@ def slotted(config: Config, slots: int, context: int, backend: str) -> Generatin
     model, h, sizes = decoded(config, token, t, None, restricted=seen, positions=value(t) - begun, past=past)
     for number, (k, v) in enumerate(stored):
         k.name, v.name = f"k{number}", f"v{number}"
-    token[0] = given[0]
-    token[t + 1] = where(given[t + 1] >= 0, given[t + 1], argmax(model.scores(h), -1).cast("int32"))
-    return Generating(compile(token, bounds=sizes, backend=backend, progress=False), t, T)
+    free = given == FREE
+    scores = recurrent((slots, config.vocabulary), (t,), name="scores")
+    scores[t < 1] = model.scores(h)
+    scores[t >= 1] = where(free.unsqueeze(-1), scores[t - 1], model.scores(h))
+    likeliest = argmax(scores, -1).cast("int32")
+    token[t < 1] = maximum(given, 0)
+    token[t >= 1] = where(given >= 0, given, where(free, 0, likeliest[t - 1]))
+    return Generating(compile(likeliest, bounds=sizes, backend=backend, progress=False), t, T)
 
 
 Layers = dict[str, np.ndarray]

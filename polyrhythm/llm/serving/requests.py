@@ -9,6 +9,7 @@ from typing import Any
 
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.sampling import Sampling
+from polyrhythm.llm.serving.drawing import Drawing
 
 Delivery = Callable[[Any], None]
 """Takes the pieces of a sequence as (row, piece), then None, or an error."""
@@ -31,6 +32,7 @@ class Request:
     work: Callable[[Model], Any] | None = None
     begun: float = field(default_factory=time.monotonic)
     sampling: Sampling | None = None
+    drawing: Drawing | None = None  # what chooses its tokens in a slot
     reused: int = 0  # tokens of the prompt that were not read again
 
     @property

@@ -5,6 +5,9 @@ where a text begins; what earlier texts left in a slot is not seen, and position
 text gets the tokens that it gets alone. What is stored of the past is a ring of `context` steps, whatever the number of
 texts that went through.
 
+The program says the likeliest token after each step. Those of a text with other options are chosen on the host
+(`drawing.py`) from the logits that it has stored.
+
 A short prompt enters its slot one token a step. A longer one is read in chunks by a program of its own, one chunk
 between two steps, so that texts beside it go on; what that stores is then written to where the slot stores it. What
 was read is kept for a while: a prompt that begins like an earlier one is read from where they differ.
@@ -21,7 +24,8 @@ import numpy as np
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.programs import Generating, has_slots
 from polyrhythm.llm.sampling import Sampling, sampling
-from polyrhythm.llm.serving.programs import Layers, Reading, reading, slotted
+from polyrhythm.llm.serving.drawing import Drawing
+from polyrhythm.llm.serving.programs import FREE, Layers, Reading, reading, slotted
 from polyrhythm.llm.serving.requests import Request
 from polyrhythm.llm.writing import Piece, Row
 
@@ -34,10 +38,15 @@ SHORT, CHUNK = 16, 64
 
 @dataclass
 class _Text:
-    """A text in a slot: its request, how many of its tokens have been read or written, and what it has written."""
+    """A text in a slot: its request, how many of its tokens have been read or written, and what it has written.
+
+    `tokens` are those of the prompt and those that were written; `drawing` chooses these if not the likeliest are.
+    """
 
     request: Request
     row: Row
+    tokens: list[int]
+    drawing: Drawing | None = None
     length: int = 0
     read: Layers | None = None  # what layers store of the prompt, as far as it was read; None if it enters by steps
 
@@ -67,11 +76,11 @@ class Slots:
         return [text.request for text in self._texts if text is not None]
 
     def takes(self, request: Request) -> bool:
-        """Whether a request is for slots: greedy, without options that look at other tokens, and not too long."""
+        """Whether a request is for slots: one text, chosen token by token, and not too long."""
         if not self.known or request.work is not None:
             return False
         how = self.how(request)
-        if how.n > 1 or how.num_beams > 1 or how.draft_model is not None or not replace(how, stop=()).plain:
+        if how.n > 1 or how.num_beams > 1 or how.draft_model is not None or how.choice.processors:
             return False
         return len(request.tokens) + request.max_new_tokens <= min(self.context, STEPS)
 
@@ -85,12 +94,20 @@ class Slots:
             return False
         how = self.how(request)
         row = Row(self.model.tokenizer, request.tokens, request.max_new_tokens, how.ends, how.stop)
-        self._texts[free] = text = _Text(request, row)
+        self._texts[free] = text = _Text(request, row, list(request.tokens), self.drawing(request))
         if self.reads(request):
             text.read = self.prefixes.longest(request.tokens[:-1]) or {}
             text.length = _length(text.read)
             request.reused = text.length
         return True
+
+    def drawing(self, request: Request) -> Drawing | None:
+        """What chooses the tokens of a text, if the program does not; `PromptError` if its options are wrong."""
+        how = self.how(request)
+        if request.drawing is None and not replace(how, stop=()).plain:
+            constraint = None if how.schema is None else self.model.constraint(how)
+            request.drawing = Drawing(how, request.tokens, constraint)
+        return request.drawing
 
     def reads(self, request: Request) -> bool:
         """Whether a prompt is read in chunks. What it stores is written to steps that the stream has had."""
@@ -119,20 +136,24 @@ class Slots:
             return []
         if self._stream is None:
             self._stream = self._begun()
-        tokens = np.asarray(next(self._stream))
-        pieces = []
-        for number, text in enumerate(self._texts):
-            if text is None or text.waits:
-                continue
-            text.length += 1
+        going = [(number, text) for number, text in enumerate(self._texts) if text is not None and not text.waits]
+        for number, text in going:
             if text.read is not None:
                 self._write(number, text.read)
-                text.read = None
-            if text.length > len(text.request.tokens):
-                piece = text.row.add(int(tokens[number]))
-                pieces.append((text.request, piece))
-                if piece.finish_reason is not None:
-                    self._texts[number] = None
+        likeliest, scores, pieces = np.asarray(next(self._stream)), None, []
+        for number, text in going:
+            text.length, text.read = text.length + 1, None
+            if text.length < len(text.tokens):
+                continue
+            token, logprob = int(likeliest[number]), None
+            if text.drawing is not None:
+                scores = self._stream.stored("scores", self._step) if scores is None else scores
+                token, logprob = text.drawing(scores[number], text.length)
+            text.tokens.append(token)
+            piece = text.row.add(token, logprob)
+            pieces.append((text.request, piece))
+            if piece.finish_reason is not None:
+                self._texts[number] = None
         self._step += 1
         return pieces
 
@@ -179,13 +200,12 @@ class Slots:
         self._stream, self._step = None, 0
 
     def _given(self) -> Iterator[np.ndarray]:
-        """The next token of each prompt; -1 where a text is written; any token in a slot that is free."""
+        """The next token of each text."""
         while True:
-            row = np.zeros(self.count, np.int32)
+            row = np.full(self.count, FREE, np.int32)
             for number, text in enumerate(self._texts):
                 if text is not None and not text.waits:
-                    prompt = text.request.tokens
-                    row[number] = prompt[text.length] if text.length < len(prompt) else -1
+                    row[number] = text.tokens[text.length]
             yield row
 
     def _known(self) -> Iterator[np.ndarray]:

@@ -330,7 +330,7 @@ class Stepper:
             rows = one.rows(steps)
             run.bounds |= {window.begin.name: steps.start, window.size.name: len(steps)}
             run.capacities[window.size] = max(run.capacities[window.size], capacity(len(steps)))
-            room = aligned_zeros(self.backend.input_shapes(run.capacities)[window.place], one.dtype)
+            room = aligned_zeros(self._shapes_at(run.capacities)[window.place], one.dtype)
             room[tuple(map(slice, rows.shape))] = rows
             run.inputs[window.place] = spread(program, {window.place: room})[window.place]
 
@@ -338,10 +338,15 @@ class Stepper:
         """The inputs at the present capacities; they are kept whole, because they may still be fed."""
         if run.capacities == full:
             return run.inputs
-        key = tuple(run.capacities.values())
+        shapes = self._shapes_at(run.capacities)
+        return {name: padded(array, shapes[name]) for name, array in run.inputs.items()}
+
+    def _shapes_at(self, capacities: Mapping[Symbol, int]) -> dict[str, tuple[int, ...]]:
+        """The shapes of inputs, found once for some capacities."""
+        key = tuple(capacities.values())
         if key not in self._shapes:
-            self._shapes[key] = self.backend.input_shapes(run.capacities)
-        return {name: padded(array, self._shapes[key][name]) for name, array in run.inputs.items()}
+            self._shapes[key] = self.backend.input_shapes(capacities)
+        return self._shapes[key]
 
     def _drive(self, run: SteppedRun, inputs: Mapping[str, Any], seed: int, unit: Unit, iterations: range) -> bool:
         """Do iterations that call the host, region by region."""
