@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from polyrhythm.compiler.backends.kept import recalled
 from polyrhythm.compiler.front_end import completed, recomputed
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol, Term
@@ -68,13 +69,19 @@ class Compiled:
     @property
     def executable(self) -> LoopProgram:
         """The loops as a backend that compiles them takes them: those marked for it are unrolled."""
-        loops = expanded(self.loops)
-        if loops is not self.loops:
-            loops = with_growth(with_holds(with_splits(with_lanes(joined(loops)))))
-            check_holds(loops)
-            check_splits(loops)
-        check_growth(loops)
-        return loops
+        if any(isinstance(item, For) and item.unrolled for item in walk(self.loops.body)):
+            return recalled("unrolled loops", self.loops, partial(_unrolled, self.loops))
+        check_growth(self.loops)
+        return self.loops
+
+
+def _unrolled(loops: LoopProgram) -> LoopProgram:
+    """A program with its marked loops written out, checked."""
+    loops = with_growth(with_holds(with_splits(with_lanes(joined(expanded(loops))))))
+    check_holds(loops)
+    check_splits(loops)
+    check_growth(loops)
+    return loops
 
 
 @contextmanager
@@ -111,6 +118,40 @@ def compile_tensors(
     with _timed(seconds, "trace"):
         traced = trace(outputs, effects, until, {b.symbol: Term(n) for b, n in (bounds or {}).items()}, names)
         traced = recomputed(traced, segments or {})
+    without = tuple(without)
+    make = partial(_compiled, traced, chunks or {}, seconds, without, compiled_loops, tight)
+    if chunks:  # these are the user's own symbols
+        made = make()
+    else:
+        given = _without_caller(traced), without, compiled_loops, tight
+        made = recalled("program", given, make, _kept)
+    if made.rows is None:
+        made = replace(made, graph=replace(made.graph, parameters=traced.parameters, declared=traced.declared))
+    lifted = any(note.by == "lift" and not note.refused for note in made.notes)
+    options = (*without, "lift"), compiled_loops, None, names, tight, segments
+    unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
+    return replace(made, seconds=seconds, unlifted=unlifted if lifted else None)
+
+
+def _without_caller(graph: Graph) -> Graph:
+    """A graph without the stored values of parameters and the symbols that the user holds, which do not decide it."""
+    return replace(graph, parameters={}, declared={})
+
+
+def _kept(compiled: Compiled) -> Compiled | None:
+    """What of a program is kept for later processes; None where the symbols of the user decide it."""
+    return replace(compiled, graph=_without_caller(compiled.graph), seconds={}) if compiled.rows is None else None
+
+
+def _compiled(
+    traced: Graph,
+    chunks: Mapping[Dim, Chunk],
+    seconds: dict[str, float],
+    without: tuple[str, ...],
+    compiled_loops: bool,
+    tight: bool,
+) -> Compiled:
+    """What becomes of a traced program."""
     first = Notes(compiled_loops=compiled_loops)
 
     def prepared(graph: Graph) -> Graph:
@@ -122,7 +163,7 @@ def compile_tensors(
     with _timed(seconds, "check"):
         graph = completed(traced, prepared)
         graph, rows = rectangular(graph)
-    chosen = _declared(graph, chunks or {})
+    chosen = _declared(graph, chunks)
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
     with _timed(seconds, "passes"):
@@ -134,9 +175,6 @@ def compile_tensors(
         notes += notes_of(graph, {name: block.apart for name, block in blocks.items() if block.apart})
     with _timed(seconds, "dependences"):
         dependences = find_dependences(graph, blocks)
-    lifted = any(note.by == "lift" and not note.refused for note in notes)
-    options = (*without, "lift"), compiled_loops, None, names, tight, segments
-    unlifted = partial(compile_tensors, outputs, effects, until, bounds, *options)
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
     tiles = tiling(graph, blocks, one_by_one, tight, distribute) if tiled else None
     try:
@@ -145,7 +183,7 @@ def compile_tensors(
         if set(NAMES) <= set(without):
             raise
         # The reads as they were checked have an order, by the very rankings that the check has found.
-        return compile_tensors(outputs, effects, until, bounds, NAMES, compiled_loops, chunks, names, tight, segments)
+        return _compiled(traced, chunks, seconds, NAMES, compiled_loops, tight)
     notes += distribution_notes(graph, blocks, ordered.schedule, tiles)
     for dim in at_once:
         refused = refusal(graph, blocks, dependences, ordered.schedule, dim, chosen[dim])
@@ -157,9 +195,7 @@ def compile_tensors(
         with _timed(seconds, "rows"):
             loops = with_rows(loops, graph, rows.longest)
             check_rows(graph, loops)
-    return replace(
-        ordered, loops=loops, notes=notes, unlifted=unlifted if lifted else None, without=tuple(without), rows=rows
-    )
+    return replace(ordered, loops=loops, notes=notes, without=without, rows=rows)
 
 
 def _check_lanes(loops: LoopProgram, dim: Symbol, chosen: Chunk) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jaxlib
 
+from polyrhythm.compiler.backends import kept
 from polyrhythm.compiler.backends.jax.products import kernel, rows
 from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.run.cache import folder
@@ -34,18 +35,15 @@ LEAST = 0.3
 def digest(program: LoopProgram) -> str | None:
     """What tells a program apart from others, in every process; None if it cannot be kept.
 
-    It is that of the program before anything was traced: its terms keep what was found out about them. The user's own
-    lines are in it, so a program that is defined elsewhere is another.
+    Where in the user's code it was defined makes no difference.
     """
     single = program.sharding is None and jax.device_count() == 1 and jax.default_backend() == "cpu"
     if folder() is None or not single or any(block.host for block in blocks_of(program.body)):
         return None
     if any(isinstance(place.spill, SpillFile) for place in program.places.values()):
         return None  # the number of an open file is in it
-    try:
-        return hashlib.blake2b(pickle.dumps(program), digest_size=20).hexdigest()
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return None
+    found = kept.digest(program)
+    return None if found is None else found[0]
 
 
 def key_of(program: str, what: tuple[Any, ...], arguments: Any) -> str | None:
@@ -91,15 +89,11 @@ def _path(key: str) -> Path:
 
 @lru_cache(1)
 def _machine() -> tuple[Any, ...]:
-    """All that an executable depends on beside its program. Our own files count by their size and time.
-
-    The kernels that it may call can be called after this.
-    """
-    package = Path(__file__).parents[4]
-    files = sorted(path for path in package.rglob("*") if path.suffix in (".py", ".c", ".h"))
-    ours = [(str(path), (stat := path.stat()).st_mtime_ns, stat.st_size) for path in files]
+    """All that an executable depends on beside its program. The kernels that it may call can be called after this."""
+    flags = ""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        ours.append((next(line for line in lines if line.startswith(("flags", "Features"))), 0, 0))
+        flags = next(line for line in lines if line.startswith(("flags", "Features")))
     there = kernel.missing(), rows.available(), watch.available()
-    return jax.__version__, jaxlib.__version__, os.environ.get("XLA_FLAGS"), os.cpu_count(), there, ours
+    compilers = jax.__version__, jaxlib.__version__, os.environ.get("XLA_FLAGS"), os.cpu_count()
+    return *compilers, there, flags, kept.machine()
