@@ -11,8 +11,8 @@ read is the one that the definition there reads. Every read keeps its condition,
 Only where one of the two holds at a few steps of a dim, at an edge: a loop that is one thing in its first half and
 another in its second, as one that reads a prompt and then writes, is better cut. Recurrent tensors stay as they are:
 a select of a whole state at every step would copy it. So does what a recurrence reads itself, what reads it, and all
-that lies between two recurrences, along the dims that a recurrence goes step by step: such loops are better peeled than
-guarded. The borders of a stencil that is repeated are along the other dim, whose steps run at once.
+that lies between two recurrences, along the dims that a recurrence goes step by step, if the edge is one step: that is
+better peeled than guarded. The borders of a stencil that is repeated are along the other dim, whose steps run at once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ from polyrhythm.compiler.passes.notes import Notes
 
 EDGE = 64
 """The most steps of an edge."""
+
+LONG_EDGE = 2
+"""The steps of an edge that are not peeled off a recurrence: each such edge would be a loop of its own, with a copy of
+the body, and XLA compiles every copy (a generator with dilations 1, 2, 4 and 8: 2.7 s, guarded 1.2)."""
 
 
 def predicate(graph: Graph, notes: Notes) -> Graph:
@@ -54,7 +58,7 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
 
     nodes = {}
     for node in graph:
-        chosen = _chosen(node, peeled(node)) if _is_chosen(node) else None
+        chosen = _chosen(node, peeled(node)) or _chosen(node, set(), LONG_EDGE) if _is_chosen(node) else None
         if chosen is not None and found.isdisjoint(chosen.symbols):
             notes.did("edge", node.at, "a read with a condition instead of two pieces", 0)
             node = replace(node, definitions=(chosen,))
@@ -107,15 +111,18 @@ def _is_chosen(node: Node) -> bool:
     return not node.recurrent and len(node.definitions) == 2 and one_point
 
 
-def _chosen(node: Node, serial: set[Symbol]) -> Definition | None:
-    """The two definitions of a node as one, where one of them holds at a few steps of a dim that is not serial."""
+def _chosen(node: Node, serial: set[Symbol], fewest: int = 0) -> Definition | None:
+    """The two definitions of a node as one, where one of them holds at a few steps of a dim that is not serial.
+
+    With `fewest` an edge has at least so many steps.
+    """
     for one, other in (node.definitions, node.definitions[::-1]):
         always = (part for part in _common(one.domain) if _is_peeled(part, serial, node))
         inside = conjunction(node.points, *always)
         here, there = (simplified(d.domain, inside) for d in (one, other))
         if any(_is_peeled(part, serial, node) for part in _compared(here)):
             continue
-        edges = [d for d, where in ((other, there), (one, here)) if _is_edge(node, inside, where)]
+        edges = [d for d, where in ((other, there), (one, here)) if _is_edge(node, inside, where, fewest)]
         if edges:
             usual = one if edges[0] is other else other
             condition = simplified(usual.domain, node.points)
@@ -143,12 +150,12 @@ def _common(condition: Condition) -> set[Condition]:
     return set.intersection(*(set(parts_of(side)) for side in sides)) if sides else set()
 
 
-def _is_edge(node: Node, inside: Condition, domain: Condition) -> bool:
-    """Whether a domain holds at a few steps of a dim only, of those that a node has."""
+def _is_edge(node: Node, inside: Condition, domain: Condition, fewest: int) -> bool:
+    """Whether a domain holds at a few steps of a dim only, of those that a node has, but not at fewer than some."""
     sides = domain.parts if isinstance(domain, Junction) and domain.word == "or" else (domain,)
     for symbol in (symbol for symbol in node.symbols if symbol in domain.symbols):
         wheres = (conjunction(inside, side) for side in sides)
         steps = [most_steps(conjunction(where, facts(where.symbols)), symbol) for where in wheres]
-        if sum(EDGE + 1 if n is None else n for n in steps) <= EDGE:
+        if fewest <= sum(EDGE + 1 if n is None else n for n in steps) <= EDGE:
             return True
     return False

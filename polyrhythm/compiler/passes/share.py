@@ -26,11 +26,12 @@ from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.rewriting import Nodes, substituted
+from polyrhythm.compiler.passes.twins import share_recurrences
 
 
 def share(graph: Graph, notes: Notes) -> Graph:
     """The graph with common subexpressions computed once."""
-    return _Sharing(graph, notes).run()
+    return _Sharing(share_recurrences(graph, notes), notes).run()
 
 
 class _Sharing:

@@ -97,7 +97,7 @@ def test_a_linear_recurrence_is_one_scan(factor: str, reverse: bool) -> None:
 def test_linear_recurrences_of_any_length(backend: str, steps: int, reverse: bool) -> None:
     t, T = pr.dim("t")
     x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
-    y, z = discounted(x, t, T, w, reverse), discounted(x, t, T, w, reverse)
+    y, z = discounted(x, t, T, w, reverse), discounted(-x, t, T, w, reverse)
     outputs = {"all": y[0:T] * 2, "end": pr.where(T > 0, z[0 if reverse else T - 1], pr.zeros((3,)))}
     program = pr.compile(outputs, backend=backend, progress=False)
     assert any(note.rule == "linear-scan" and not note.refused for note in program.compiled.notes)
@@ -111,7 +111,7 @@ def test_linear_recurrences_of_any_length(backend: str, steps: int, reverse: boo
         own = given["x"][k] * (2 if before is None and not reverse else 1)
         before = expected[k] = own if before is None else own + given["w"][k] * before
     np.testing.assert_allclose(found["all"], 2 * expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found["end"], np.zeros(3) if before is None else before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["end"], np.zeros(3) if before is None else -before, rtol=1e-5, atol=1e-6)
     oracle = pr.evaluate(outputs, given)
     for name in outputs:
         np.testing.assert_allclose(found[name], oracle[name], rtol=1e-5, atol=1e-6)

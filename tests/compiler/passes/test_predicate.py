@@ -128,3 +128,21 @@ def test_results_and_gradients_are_those_of_the_oracle(name: str, backend: str) 
         want, have = pr.evaluate(outputs, inputs), program(**inputs)
         for key in want:
             np.testing.assert_allclose(have[key], want[key], atol=1e-5, err_msg=f"{key} at T = {steps}")
+
+
+def test_a_long_edge_inside_a_recurrence_is_guarded_and_its_loop_is_one() -> None:
+    """Dilated reads of a recurrence: four edges would be four copies of its body."""
+    d = pr.input("d", (), (t,))
+    h = pr.recurrent((), ((t, T + 1),))
+    h[0] = pr.constant(0.5)
+    level = h + d
+    for k in (2, 4, 8):
+        level = pr.tanh(level + 0.5 * pr.where(t >= k, level[pr.max(0, t - k)], 0.0))
+    h[t + 1] = level
+    loss = (h[0 : T + 1] ** 2).sum(0)
+    assert sorted(chosen(loss)) == ["t >= 2", "t >= 4", "t >= 8"]
+    program = pr.compile([h[T], pr.grad(loss, d)])
+    for steps in (1, 3, 5, 20):
+        given = {"d": np.linspace(-1, 1, steps, dtype=np.float32)}
+        for got, wanted in zip(program(**given), pr.evaluate([h[T], pr.grad(loss, d)], given), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

@@ -102,3 +102,68 @@ def test_what_sharing_saves_in_bytes() -> None:
     notes = pr.compile(outputs, backend="numpy").compiled.notes
     (saved,) = (note.bytes for note in notes if note.rule == "share" and "einsum" in note.what)
     assert str(saved) == "20*T"
+
+
+def _gated(count: int) -> tuple[pr.Tensor, list[pr.Tensor], dict[str, Any]]:
+    """A recurrence with some weights, and its loss."""
+    t, T = pr.dim("t")
+    x, weights = pr.input("x", (3,), (t,)), [pr.input(f"w{k}", (3, 3)) for k in range(count)]
+    h = pr.recurrent((3,), ((t, T + 1),))
+    h[0] = pr.zeros((3,))
+    h[t + 1] = pr.tanh(sum((h @ w for w in weights), x))
+    return (h[T] ** 2).sum(), weights, {"x": floats(5, 3)} | {f"w{k}": floats(3, 3) for k in range(count)}
+
+
+def test_gradients_that_are_asked_for_one_by_one_go_back_once() -> None:
+    loss, weights, given = _gated(3)
+    together, _ = after([loss, *pr.grad(loss, weights)], given)
+    one_by_one, notes = after([loss, *(pr.grad(loss, w) for w in weights)], given)
+    assert sorted(operations(one_by_one)) == sorted(operations(together))
+    assert any("the same recurrence" in note.what for note in notes)
+
+
+def test_recurrences_that_begin_or_go_on_otherwise_are_different() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+
+    def mean(first: float, rate: float, ahead: int = 1) -> pr.Tensor:
+        m = pr.recurrent((), ((t, T + 2),))
+        m[0], m[1] = pr.constant(first), pr.constant(0.5)
+        m[t + 2] = pr.tanh(rate * m[t + ahead] + x)
+        return m[T + 1]
+
+    graph, notes = after(
+        [mean(0.0, 0.5), mean(0.0, 0.25), mean(1.0, 0.5, 0), mean(0.0, 0.5, 0)],
+        {"x": floats(5)},
+    )
+    assert operations(graph).count("tanh") == 4
+    assert not any("the same recurrence" in note.what for note in notes)
+
+
+def test_recurrences_that_read_each_other_are_compared_together() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+
+    def pair(first: float) -> list[pr.Tensor]:
+        a, b = (pr.recurrent((), ((t, T + 1),)) for _ in range(2))
+        a[0], b[0] = pr.constant(0.0), pr.constant(first)
+        a[t + 1], b[t + 1] = pr.tanh(b + x), pr.tanh(a - x)
+        return [a[T], b[T]]
+
+    graph, _ = after([*pair(0.0), *pair(0.0)], {"x": floats(5)})
+    assert operations(graph).count("tanh") == 2
+    graph, _ = after([*pair(0.0), *pair(1.0)], {"x": floats(5)})
+    assert operations(graph).count("tanh") == 4
+
+
+def test_two_walks_draw_their_own_numbers() -> None:
+    t, T = pr.dim("t")
+
+    def walk() -> pr.Tensor:
+        w = pr.recurrent((), ((t, T + 1),))
+        w[0] = pr.constant(0.0)
+        w[t + 1] = w + pr.normal((), dims=(t,))
+        return w[T]
+
+    one, other = pr.compile([walk(), walk()])(bounds={T: 4})
+    assert one != other

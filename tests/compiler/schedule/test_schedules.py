@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import polyrhythm as pr
@@ -163,14 +164,13 @@ def test_the_beginnings_of_many_parameters_are_one_loop() -> None:
     u, U = pr.dim("u")
     weights = optim.over(u, dict.fromkeys("abcd", 1.0), outer=i)
     begun = sum((w[0, i] for w in weights.values()), pr.constant(0.0))
-    for w in weights.values():
-        w[u + 1] = w - 0.1 * begun
+    for number, w in enumerate(weights.values(), 1):
+        w[u + 1] = w - 0.1 * number * begun
     program = pr.compile([w[U, I - 1] for w in weights.values()], backend="numpy")
     (outer,) = (item for item in program.compiled.schedule if isinstance(item, Loop))
     # One for the first iteration, one for later ones, where each begins with what the last has left; then the updates.
     assert sum(isinstance(item, Loop) for item in outer.body) == 2 + len(weights)
-    found, value = program(bounds={U: 2, I: 3}), 1.0
+    found, values = program(bounds={U: 2, I: 3}), np.ones(4)
     for _ in range(3):
-        value -= 2 * 0.1 * 4 * value
-    for result in found:
-        assert abs(float(result) - value) < 1e-5
+        values = values - 2 * 0.1 * np.arange(1, 5) * values.sum()
+    np.testing.assert_allclose(found, values, rtol=1e-5)
