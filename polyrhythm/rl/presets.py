@@ -59,7 +59,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         **{"steps": 32, "minibatches": 8, "learning_rate": 1e-3},
     },
     ("ppo", "LunarLander-v3"): {
-        **{"num_envs": 16, "total_steps": 1_000_000, "steps": 256, "minibatches": 64},
+        **{"num_envs": 16, "total_steps": 2_000_000, "steps": 256, "minibatches": 64},
         **{"learning_rate": 3e-4, "gamma": 0.999, "gae_lambda": 0.98, "clip_value": False},
     },
     ("ppo", "Recall"): RECALL,
