@@ -143,6 +143,6 @@ def test_a_long_edge_inside_a_recurrence_is_guarded_and_its_loop_is_one() -> Non
     assert sorted(chosen(loss)) == ["t >= 2", "t >= 4", "t >= 8"]
     program = pr.compile([h[T], pr.grad(loss, d)])
     for steps in (1, 3, 5, 20):
-        given = {"d": np.linspace(-1, 1, steps, dtype=np.float32)}
+        given: dict[str, Any] = {"d": np.linspace(-1, 1, steps, dtype=np.float32)}
         for got, wanted in zip(program(**given), pr.evaluate([h[T], pr.grad(loss, d)], given), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
