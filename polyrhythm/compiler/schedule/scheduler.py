@@ -34,6 +34,7 @@ from polyrhythm.compiler.schedule.dependences import Dependence
 from polyrhythm.compiler.schedule.distribution import (
     is_cheap_to_keep,
     is_kept,
+    is_narrower,
     left_by_others,
     left_for_later,
     lets_go,
@@ -438,7 +439,9 @@ class _Scheduler:
         if not joint.early.parallel:
             if early or not joint.late.parallel:
                 return True
-            stored = is_kept(self.blocks, target, dims, joint.both.ranks, crossing)
+            ranks = joint.both.ranks
+            stored = is_kept(self.blocks, target, dims, ranks, crossing)
+            stored = stored or is_narrower(self.blocks, self.tiling, target, ranks, dependences, crossing)
             left = left_by_others(self.blocks, fresh, joint.both.ranks, dims, dependences)
             pays = is_cheap_to_keep(self.blocks, self.tiling, target, dependences, crossing, left)
             return not (is_apart(target, self.blocks, symbol) or stored or pays)
