@@ -55,7 +55,7 @@ class Again:
         if key not in self._copies:
             node = self.graph.nodes[name]
             made = self.graph.add(f"{name}_again", node.dims, node.type, (), node.at, node.recurrent)
-            self.graph.nodes[made] = replace(self.graph.nodes[made], domain=node.domain)
+            self.graph.nodes[made] = replace(self.graph.nodes[made], domain=node.domain, again=True)
             self._copies[key] = made
         return self._copies[key]
 

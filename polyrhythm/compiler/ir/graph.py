@@ -149,7 +149,7 @@ class Node:
     `domain` is the part of the rectangle of its extents on which it has values: all of it for inputs and for the
     recurrent tensors of a user; where it is demanded for plain expressions. On it the definitions' own domains
     partition. `label` is the name by which the user knows it, if there is one; `name` is the same unless another node
-    has it.
+    has it. What is computed `again` for gradients stays apart from what it is a copy of.
     """
 
     name: str
@@ -160,6 +160,7 @@ class Node:
     domain: Condition = TRUE
     at: Source | None = field(default=None, compare=False)
     label: str | None = field(default=None, compare=False)
+    again: bool = field(default=False, compare=False)
 
     @cached_property
     def rectangle(self) -> Condition:

@@ -6,7 +6,8 @@ nodes of one form, read at the same steps, are held to be equal until something 
 equal. What is left when nothing changes any more is equal at every point, by induction along the order in which the
 points are computed.
 
-Draws of random numbers, host calls, inputs and what a checkpoint computes again are equal to nothing.
+Draws of random numbers, host calls and inputs are equal to nothing, what a checkpoint computes again is not equal to what
+it is a copy of.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _form(node: Node) -> Hashable:
     """What a node is but for what it reads."""
     if any(d.record.sited or d.record.external or d.record.calls for d in node.definitions):
         return node.name
-    return node.dims, node.type, node.recurrent, node.domain, tuple(map(_rule, node.definitions))
+    return node.dims, node.type, node.recurrent, node.again, node.domain, tuple(map(_rule, node.definitions))
 
 
 def _rule(definition: Definition) -> Hashable:
