@@ -2,7 +2,8 @@
 
 A program is a chain over steps b (starting from an input, an embedding lookup, a bag of embeddings, a ragged fold, or
 a recurrence; gathers by one or two routings, given or computed, over one or two tables, in any order; further dims q
-and f), a product of matrices whose sides are dims, a recurrence of several sequences, or attention over ragged caches.
+and f), a product of matrices whose sides are dims, a recurrence of several sequences, attention over ragged caches, or
+any expression over dims in any order.
 A schedule is any set of directives on any dims, sizes that make no sense included. Everything follows from a seed.
 """
 
@@ -28,6 +29,7 @@ from polyrhythm.stream import (
 )
 from polyrhythm.stream.directives import Directive, Policy
 from tests.stream.running import assert_consistent, assert_same
+from tests.stream.trees import expression
 
 DEEP = Hardware(fifo_depth=1 << 20)
 POLICIES: list[Policy] = ["coarse", "interleave", "dynamic"]
@@ -351,7 +353,7 @@ def case(seed: int) -> Case:
     """The program and the schedule of a seed."""
     maker = _Maker(seed)
     kind: Callable[[], Any] = maker.draw.choices(
-        [maker.chain, maker.matrices, maker.attention, maker.sequences], [6, 2, 2, 2]
+        [maker.chain, maker.matrices, maker.attention, maker.sequences, lambda: expression(maker)], [6, 2, 2, 2, 3]
     )[0]
     output = kind()
     schedule = maker.directives()
@@ -406,7 +408,7 @@ def _close(actual: Any, expected: Any) -> None:
 def _check_refusal(error: DirectiveMismatch, found: Case, used: dict[str, np.ndarray]) -> None:
     text = str(error)
     assert any(str(directive) in text for directive in found.schedule), f"no directive is named: {text}"
-    files = ("schedules.py", "test_ordinary_programs.py")
+    files = ("schedules.py", "trees.py", "test_ordinary_programs.py")
     assert any(file in text for file in files), f"no line of the user: {text}"
     if error.works is not None:
         lower(found.output, error.works, used, found.bounds)  # type: ignore[arg-type]
