@@ -239,7 +239,19 @@ def columns() -> Written:
     column = pr.input("x", (), (i[0], j[0]))[whole(i)]
     ordered = pr.sort(column, 0)
     mixed = pr.einsum("a,b->", pr.cumsum(column, 0), ordered[{j[0]: pr.max(j[0] - 1, 0)}])
-    return Written({"column": column, "ordered": ordered, "mixed": mixed}, {"x": floats(4, 4)}, (ordered, mixed))
+    back = pr.tanh(column)[{j[0]: j[1] - 1 - j[0]}]
+    outputs = {"column": column, "ordered": ordered, "mixed": mixed, "back": back}
+    return Written(outputs, {"x": floats(4, 4)}, (ordered, mixed))
+
+
+def states_of_rows() -> Written:
+    """A recurrence whose state is a range of a dim, and begins as the range of an input without the batch."""
+    b, t, k = pr.dim("b"), pr.dim("t"), pr.dim("k")
+    x, start = pr.input("x", (), (b[0], t[0], k[0])), pr.input("start", (), (k[0],))
+    state = pr.recurrent((k[1],), (b[0], t[0]))
+    state[{t[0]: 0}] = start[whole(k)]
+    state[{t[0]: t[0] + 1}] = 0.5 * state + x[{t[0]: t[0] + 1, k[0]: slice(0, k[1])}]
+    return Written(state, {"x": floats(4, 3, 2), "start": floats(2)}, (state,))
 
 
 def scores_dealt_by_key() -> Written:
@@ -256,7 +268,7 @@ def scores_dealt_by_key() -> Written:
 PROGRAMS: tuple[Callable[[], Written], ...] = (
     moving_average, cross_attention, norm_and_network, running_sums, router_inside, pooled, two_towers, layers_as_a_dim,
     pooling_in_two_dims, outer_product, training_step, grouped_experts, decode_step, whole_numbers, distances,
-    smoothed_gradient, columns, scores_dealt_by_key,
+    smoothed_gradient, columns, states_of_rows, scores_dealt_by_key,
 )  # fmt: skip
 
 

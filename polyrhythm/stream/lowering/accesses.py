@@ -133,6 +133,8 @@ class Reader:
             operand = spread(operand, self.problem.ordered({*_dims(operand), *missing}), {
                 symbol: self.problem.extent(source, symbol) for symbol in missing
             })  # fmt: skip
+        if operand.axes != (order := (*_dims(operand), *operand.streamed)):
+            operand = reordered(operand, order)
         mentioned = self.problem.ordered(access.symbols & set(self.dims))
         places = self._projected(mentioned)
         positions = _positions(operand)

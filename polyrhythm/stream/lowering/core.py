@@ -409,7 +409,7 @@ class Lowering:
             if held:
                 owner |= dict.fromkeys(held, len(live))
                 live.append((definition, levels))
-        found = [(self.define(node, definition, levels), levels) for definition, levels in live]
+        found = [(self._defined_whole(node, definition, levels), levels) for definition, levels in live]
         if len(found) == 1:
             return self.full(node, *found[0])
         parts = [self.full(node, self._in_tiles_of(node, operand), levels) for operand, levels in found]
@@ -421,6 +421,13 @@ class Lowering:
         streams = [flatten(as_rows(part), 0, len(dims)) for part in parts]
         stream = flatten(reassemble(stack(streams), chosen, 0, name=node.name), 0, 1)
         return Value(ROOT, stream, dims, sizes, parts[0].inside, node.dtype, whole)
+
+    def _defined_whole(self, node: Node, definition: Definition, levels: Levels | None) -> Operand:
+        """One of several definitions: axes of its value that are walked come into its tiles."""
+        operand = self.define(node, definition, levels)
+        if isinstance(operand, np.ndarray) or not any(isinstance(axis, int) for axis in operand.axes):
+            return operand
+        return packed_axes(Plan(self.problem, node, definition, (operand,), self.memo), loaded(operand))
 
     @staticmethod
     def _apart(node: Node) -> AccessNotStreamable:
