@@ -24,7 +24,8 @@ def report_deadlock(engine: Engine) -> Deadlock:
     steps = " -> ".join(f"{p.name} ({_reason(p)})" for p in cycle)
     names = ", ".join(dict.fromkeys(f"{c.name} (depth {c.capacity})" for c in full)) or "none"
     fix = "give one of the full FIFOs more depth (Hardware.fifo_depths by name or role), or buffer the faster branch"
-    unprimed = [loop.name for process in cycle for loop in process.node.inputs if _is_unprimed(loop.node)]
+    inputs = [stream for process in cycle for stream in process.node.inputs]
+    unprimed = [loop.name for loop in inputs if getattr(loop.node.operator, "initial", None) == ()]
     if not full and unprimed:
         fix = f"prime the loop: feedback({unprimed[0]!r}, ..., initial=[...])"
     found = Deadlock(
@@ -39,10 +40,6 @@ def report_deadlock(engine: Engine) -> Deadlock:
 
 def _full(processes: list[Process]) -> list[Channel]:
     return [channel for p in processes for channel in p.waits_for[1] if p.waits_for[0] == "space"]
-
-
-def _is_unprimed(node: Node) -> bool:
-    return hasattr(node.operator, "connected") and not getattr(node.operator, "initial", ())
 
 
 def _reason(process: Process) -> str:

@@ -233,13 +233,10 @@ class Program:
         return self._taps[end]
 
     def __str__(self) -> str:
-        return self.text()
-
-    def text(self) -> str:
         """The program as text, one line a node.
 
         >>> from polyrhythm.stream import source, static
-        >>> print(Program(source("numbers", [1.0], (static(1),))).text())
+        >>> print(Program(source("numbers", [1.0], (static(1),))))
         numbers = source() : [1] of tile[1,1] f32
         """
         lines = []

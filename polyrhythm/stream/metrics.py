@@ -84,7 +84,9 @@ def measure(program: Program, hardware: Hardware | None = None, *, active_only: 
     sums = [as_expr(0)] * len(_NAMES)
     for node in program.nodes:
         operator = node.operator
-        present = _present(node) if active_only else as_expr(1)
+        # Copies of a replicated node that receive nothing; a node of its own is always there.
+        may_idle = active_only and node.copies > 1 and node.inputs
+        present = positive(cardinality(node.inputs[0].shape)) if may_idle else as_expr(1)
         parts = (
             operator.off_chip(node, 1),
             operator.off_chip(node, burst),
@@ -102,13 +104,6 @@ def _fifo_bytes(node: Node, hardware: Hardware) -> Expr:
     streams = [Stream(node, port) for port in range(0 if node.operator.virtual else len(node.outputs))]
     sizes = [s.element.nbytes * hardware.depth(s.role, s.name) for s in streams]
     return sum((total(n, s.copies, node.copies) for n, s in zip(sizes, streams, strict=True)), as_expr(0))
-
-
-def _present(node: Node) -> Expr:
-    """1 for the copies of a replicated node that receive something. A node of its own is always there."""
-    if node.copies == 1 or not node.inputs:
-        return as_expr(1)
-    return positive(cardinality(node.inputs[0].shape))
 
 
 def _named(dim: Dim) -> Symbol | None:

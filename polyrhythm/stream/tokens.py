@@ -9,7 +9,7 @@ nothing came before it. The end of the stream is the closing of the channel.
     [[[]], []]   at rank 2  ->  (EMPTY, 1) (EMPTY, 2) (EMPTY, 2)
 
 Operators may send a bare stop where the level could have ridden on the element before, because they learned of the
-end too late; `canonical` merges such pairs, so equal streams have equal canonical tokens.
+end too late; what is decoded and encoded again has every stop where it can ride.
 """
 
 from __future__ import annotations
@@ -80,12 +80,3 @@ def decode(tokens: Iterable[Token], rank: int) -> list[Any]:
     if any(has_content[:rank]):
         raise ValueError("the stream ended inside a group")
     return open_groups[rank]
-
-
-def canonical(tokens: Iterable[Token], rank: int) -> list[Token]:
-    """The unique token sequence of the same groups: every stop rides where it can.
-
-    >>> canonical([(1, 0), (EMPTY, 1), (EMPTY, 1)], 1)
-    [(1, 1), (EMPTY, 1)]
-    """
-    return encode(decode(tokens, rank), rank)

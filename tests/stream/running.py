@@ -9,7 +9,7 @@ import numpy as np
 from polyrhythm.stream import Hardware, Program, Run, Stream, measure, simulate, source
 from polyrhythm.stream.graph import Node
 from polyrhythm.stream.simulate import plain
-from polyrhythm.stream.tokens import EMPTY, Token, canonical, decode, encode
+from polyrhythm.stream.tokens import EMPTY, Token, decode, encode
 from polyrhythm.stream.types import DynTile, Tile, TileValue
 from tests.stream.nested import Nested, assert_shape, shape_of
 
@@ -32,7 +32,7 @@ def scalar(value: Any) -> Any:
 def tokens_of(run: Run, end: Stream, copy: int = 0) -> list[Token]:
     """The canonical tokens that left at an end."""
     raw = [(value if value is EMPTY else scalar(value), level) for value, level in run.tokens(end, copy)]
-    return canonical(raw, end.rank)
+    return encode(decode(raw, end.rank), end.rank)
 
 
 def assert_tokens(end: Stream, expected: Nested, hardware: Hardware = DEEP, copy: int = 0) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,52 @@ def test_an_axis_at_the_step() -> None:
 def test_a_literal_at_the_step() -> None:
     x = pr.input("x", (), (t,))
     _check({"moved": pr.constant([1.0, 2.0, 3.0]).axes[t % 3] + x}, _draw(x=(7,)))
+
+
+m, M = pr.dim("m")
+n, N = pr.dim("n")
+ROWS = {m: slice(0, M)}
+
+
+def _all_at_once() -> tuple[pr.Tensor, pr.Tensor]:
+    """A loss that sums over two dims together: steps of both choose from its gradient."""
+    x, w = pr.input("x", (), (m, n)), pr.input("w", (), (m,))
+    return ((x * w[ROWS].sum(0))[0:M, 0:N] ** 2).sum((0, 1)), w
+
+
+def _sorted_before() -> tuple[pr.Tensor, pr.Tensor]:
+    """Gradients that are wanted at some steps only, and come back entry by entry."""
+    x = pr.input("x", (), (m, n))
+    ordered = pr.sort(x[{m: slice(0, M), n: pr.max(n - 1, 0)}], 0)
+    return (pr.softmax(ordered[0:N], 0) ** 2).sum((0, 1)), x
+
+
+def _columns() -> tuple[pr.Tensor, pr.Tensor]:
+    """Steps that are taken out of an axis meet tiles of them."""
+    x, w = pr.input("x", (), (m, n)), pr.input("w", (), (m,))
+    return (pr.cumsum(pr.maximum(x, w)[ROWS], 0)[0:N] ** 2).sum((0, 1)), w
+
+
+WHOLE: dict[str, list[Directive]] = {"none": [], "one": [tile(m, dynamic=True)], "both": [tile(m, 4), tile(n, 4)]}
+CUT: dict[str, list[Directive]] = {"m": [tile(m, 2)], "n": [tile(n, 2)], "dealt": [tile(m, 4), parallelize(n, 3)]}
+
+
+@pytest.mark.parametrize("schedule", WHOLE)
+@pytest.mark.parametrize("program", [_all_at_once, _columns])
+def test_ranges_of_two_dims(program: Any, schedule: str) -> None:
+    loss, weight = program()
+    _check({"gradient": pr.grad(loss, weight)}, _draw(x=(4, 4), w=(4,)), WHOLE[schedule])
+
+
+def test_a_range_that_is_wanted_at_some_steps() -> None:
+    loss, x = _sorted_before()
+    _check({"gradient": pr.grad(loss, x)}, _draw(x=(4, 4)))
+
+
+@pytest.mark.parametrize("schedule", CUT)
+@pytest.mark.parametrize("program", [_all_at_once, _sorted_before, _columns])
+def test_steps_of_tiles_are_right_or_refused(program: Any, schedule: str) -> None:
+    loss, weight = program()
+    data = _draw(x=(4, 4)) if program is _sorted_before else _draw(x=(4, 4), w=(4,))
+    with suppress(DirectiveMismatch):
+        _check({"gradient": pr.grad(loss, weight)}, data, CUT[schedule])

@@ -99,7 +99,7 @@ def test_projections_are_batched_and_attention_is_dealt(policy: Policy, batch: i
     attention = parallelize(b, 2, policy, 1, on=[LAYER.keys, LAYER.score, LAYER.values, LAYER.attended])
     schedule: list[Directive] = [batched(LAYER.q, LAYER.k, LAYER.v), attention]
     run = _run(schedule)
-    text = run.program.text()
+    text = str(run.program)
     assert f"tile[{batch or 6},{WIDTH}]" in text, "a projection works on tiles of several requests"
     assert "deal" in text or "regions" in text
     _run([attention, time_multiplex(e, 1), tile(b, dynamic=True)])
@@ -109,8 +109,8 @@ def test_projections_are_batched_and_attention_is_dealt(policy: Policy, batch: i
 def test_tiles_of_single_operations() -> None:
     plain = _run([])
     tiled = _run([tile(b, 3, on=LAYER.projected)])
-    assert "tile[3,4]" in tiled.program.text()
-    assert "tile[3,4]" not in plain.program.text()
+    assert "tile[3,4]" in str(tiled.program)
+    assert "tile[3,4]" not in str(plain.program)
     _run([tile(b, 2, on=[LAYER.q]), tile(b, 3, on=[LAYER.projected]), tile(s, 2)])
     _run([tile(b, 2, on=[LAYER.q, LAYER.k, LAYER.v])])
 

@@ -326,31 +326,33 @@ def reordered(operand: Value, axes: Iterable[Axis]) -> Value:
     return aligned(operand, order, tuple(map(operand.size, order)), None)
 
 
-def moving_axis(plan: Plan) -> int | None:
-    """The axis of a slice of length one that starts where the step says, if all others are taken as a whole."""
+def moving_axes(plan: Plan) -> list[int]:
+    """The axes of a slice of length one that start where the step says, if all others are taken as a whole."""
     definition, problem = plan.definition, plan.problem
     if definition.op != "slice":
-        return None
+        return []
     starts, lengths = definition.attributes["starts"], definition.attributes["lengths"]
     moving = [axis for axis, start in enumerate(starts) if start.symbols & set(plan.node.symbols)]
     fixed = [axis for axis in range(len(starts)) if axis not in moving]
     shape = [*map(problem.number, plan.node.shape)]
     simple = all(problem.number(starts[axis]) == 0 and problem.number(lengths[axis]) == shape[axis] for axis in fixed)
-    return moving[0] if len(moving) == 1 and simple and shape[moving[0]] == 1 else None
+    return moving if simple and all(shape[axis] == 1 for axis in moving) else []
 
 
-def lower_slice(plan: Plan, operand: Value | Load, axis: int) -> Value:
-    """Entry by entry along an axis, and of those the one that each step wants."""
+def lower_slice(plan: Plan, operand: Value | Load, moving: list[int]) -> Value:
+    """Entry by entry along some axes, and of those the one that each step wants."""
     value = loaded(operand)
     if value.lead is not ROOT or None in value.sizes:
         raise _refusal(plan, "of what is laid out in branches or regions")
-    value = _walking(value, axis)
-    problem, start = plan.problem, plan.definition.attributes["starts"][axis]
+    for axis in moving:
+        value = _walking(value, axis)
+    problem, starts = plan.problem, {axis: plan.definition.attributes["starts"][axis] for axis in moving}
+    mentioned = {symbol for start in starts.values() for symbol in start.symbols}
     boxed = [a for a in value.inside.axes if isinstance(a, Symbol)]
-    if start.symbols & set(boxed):
+    if mentioned & set(boxed):
         raise _refusal(plan, f"of {boxed[0]}, which lies in tiles")
-    others = tuple(a for a in value.axes if isinstance(a, int) and a != axis)
-    walked = {*(a for a in value.axes if isinstance(a, Symbol)), *start.symbols & set(plan.node.symbols)}
+    others = tuple(a for a in value.axes if isinstance(a, int) and a not in moving)
+    walked = {*(a for a in value.axes if isinstance(a, Symbol)), *mentioned & set(plan.node.symbols)}
     dims = problem.ordered(walked)
     levels = problem.levels(plan.node)
     if (levels is not None or value.levels is not None) and (others or set(dims) != set(plan.node.symbols)):
@@ -359,19 +361,19 @@ def lower_slice(plan: Plan, operand: Value | Load, axis: int) -> Value:
     sizes = [problem.extent(plan.node, a) if a not in value.axes else value.size(a) or 0 for a in axes]  # type: ignore[arg-type]
     wanted = levels if levels is not None else rectangle(sizes)
     number = {point: place for place, point in enumerate(value.prefixes()[-1])}
-    length = value.size(axis) or 0
 
     def position(point: tuple[int, ...]) -> int:
         at: dict[Any, int] = dict(zip(axes, point, strict=True))
         # As everywhere in the language, a start is clamped so that the slice fits.
-        at[axis] = min(max(start.evaluate(problem.lookup(at)), 0), length - 1)
+        lookup = problem.lookup(dict(at))
+        at |= {a: min(max(start.evaluate(lookup), 0), (value.size(a) or 0) - 1) for a, start in starts.items()}
         found = number.get(tuple(at[a] for a in value.axes))
         if found is None:
-            raise _refusal(plan, f"beyond the {axis}th axis at {dict(zip(map(str, axes), point, strict=True))}")
+            raise _refusal(plan, f"beyond its axes at {dict(zip(map(str, axes), point, strict=True))}")
         return found
 
     found = windowed(value, nest(wanted, position), axes, wanted[: len(dims)])
-    lengths = {**dict(zip(value.inside.axes, value.inside.lengths, strict=True)), axis: 1}
+    lengths = {**dict(zip(value.inside.axes, value.inside.lengths, strict=True)), **dict.fromkeys(moving, 1)}
     ordered: tuple[Axis, ...] = (*boxed, *sorted(a for a in lengths if isinstance(a, int)))
     block = Block(ordered, tuple(lengths[a] for a in ordered))
     return Value(ROOT, materialised(found), axes, found.sizes, block, value.dtype, found.levels)
@@ -395,7 +397,8 @@ def _walking(value: Value, axis: int) -> Value:
             fix="leave out the tile directive of that axis",
         )
     stream, block = taken_apart(value, place, length, f"entries of {value.base.name}")
-    return Value(ROOT, stream, (*value.axes, axis), (*value.sizes, length), block, value.dtype)
+    levels = value.levels and (*value.levels, tuple((*p, k) for p in value.levels[-1] for k in range(length)))
+    return Value(ROOT, stream, (*value.axes, axis), (*value.sizes, length), block, value.dtype, levels)
 
 
 def taken_apart(value: Value, place: int, count: int, name: str) -> tuple[Stream, Block]:

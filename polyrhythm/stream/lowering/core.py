@@ -22,7 +22,7 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.stream.directives import ParallelizeDirective, TileDirective
 from polyrhythm.stream.errors import AccessNotStreamable, DirectiveMismatch
 from polyrhythm.stream.graph import Stream
-from polyrhythm.stream.lowering.accesses import Reader, aligned, lower_slice, moving_axis, reordered, spread
+from polyrhythm.stream.lowering.accesses import Reader, aligned, lower_slice, moving_axes, reordered, spread
 from polyrhythm.stream.lowering.dealt import Dealing
 from polyrhythm.stream.lowering.gathers import gathered, part_load, taken_part
 from polyrhythm.stream.lowering.loads import dims_of, load_of, loaded, metadata_value, nest
@@ -221,7 +221,7 @@ class Lowering:
         if definition.op in ("copy", "broadcast") and not isinstance(operands[0], np.ndarray):
             access = definition.operands[0]
             same = len(access.ranges) + len(self.graph[access.source].shape) == len(node.shape)
-            if same and _lengths(operands[0]) == self._shape(node, operands[0]):
+            if same and self._is_as_long(node, operands[0]):
                 return operands[0]
         online = shifted_exponential(self.graph, definition)
         if online is not None:
@@ -231,13 +231,16 @@ class Lowering:
             if value is not None:
                 return value
         plan = Plan(self.problem, node, definition, operands, self.memo, space)
-        axis = moving_axis(plan)
-        if axis is None:
+        moving = moving_axes(plan)
+        if not moving:
             return lower_operation(plan)
         (operand,) = operands
         if isinstance(operand, np.ndarray):
             operand = self._literal(self.graph[definition.operands[0].source], operand, None)
-        return lower_slice(plan, operand, axis)
+        value = lower_slice(plan, operand, moving)
+        for symbol, chunk in self.inside(node).items():
+            value = retiled(value, symbol, chunk, self.problem)
+        return value
 
     def _operands(
         self, node: Node, definition: Definition, levels: Levels | None
@@ -320,10 +323,11 @@ class Lowering:
                 operand = retiled(operand, symbol, self._chunk(reader, symbol), self.problem)
         return operand
 
-    def _shape(self, node: Node, operand: Value | Load) -> dict[int, int]:
-        walked = {axis for axis in operand.axes if isinstance(axis, int)}
-        fixed = {axis: length for axis, length in enumerate(node.shape) if axis not in walked}
-        return {axis: self.problem.number(length) for axis, length in fixed.items()}
+    def _is_as_long(self, node: Node, operand: Value | Load) -> bool:
+        """Whether the axes that are not walked are as long as those of a node."""
+        fixed = {axis: self.problem.number(n) for axis, n in enumerate(node.shape) if axis not in operand.axes}
+        lengths = dict(zip(operand.inside.axes, operand.inside.lengths, strict=True))
+        return {axis: n for axis, n in lengths.items() if isinstance(axis, int)} == fixed
 
     def value(self, name: str) -> Value:
         """A node as a stream over all of its points."""
@@ -405,7 +409,8 @@ class Lowering:
         owner: dict[Point, int] = {}
         for definition in node.definitions:
             levels = self._levels(node, definition)
-            held = (points if levels is None else levels)[-1] if dims else ((),)
+            # Without dims there is a single point, which no levels list.
+            held = (points if levels is None else levels)[-1] if dims else ((),) * (levels is None)
             if held:
                 owner |= dict.fromkeys(held, len(live))
                 live.append((definition, levels))
@@ -472,11 +477,6 @@ class Lowering:
         return loop
 
 
-def _lengths(operand: Value | Load) -> dict[int, int | None]:
-    inside = operand.inside
-    return {axis: n for axis, n in zip(inside.axes, inside.lengths, strict=True) if isinstance(axis, int)}
-
-
 def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
     """The dims that the schedule deals out, if any: all to the same regions."""
     found = [(key, d) for key, d in problem.directives.items() if isinstance(d, ParallelizeDirective)]
@@ -492,8 +492,7 @@ def find_dealing(problem: Problem, routings: Routings) -> Dealing | None:
     nodes = set.intersection(*(_entry_nodes(problem, symbol, routings) for symbol in directives))
     if scope:
         nodes &= scope | {a for name in scope for a in problem.graph[name].sources if problem.graph[a].is_input}
-    inputs = {node.name for node in problem.graph.inputs.values()}
-    working = {name for name in nodes - inputs if not problem.is_metadata(name)}
+    working = {name for name in nodes if not problem.graph[name].is_input and not problem.is_metadata(name)}
     if not nodes or (scope and not nodes & scope):
         return None
     for key, tiled in problem.directives.items():

@@ -82,8 +82,10 @@ def load_of(
     name = node.definitions[0].attributes["name"]
     data = problem.arrays[name]
     kind = problem.storage if node.dtype.kind == "f" else data_type(node.dtype)
-    matrix = None if data is None else _matrix(data, node, slab, rows, cols)
     first = 0 if slab is None else node.symbols.index(slab)
+    matrix = None
+    if data is not None:
+        matrix = data.reshape(rows, cols) if slab is None else np.moveaxis(data, first, 0).reshape(slabs, rows, cols)
     tensor = OffChip(name, rows, cols, kind, matrix, slabs, "" if slabs == 1 else str(slab), box, first)
     inner = [place for place, chunk in enumerate(chunks) if chunk is not None]
     block = Block(tuple(axes[place] for place in inner), tuple(chunks[place] for place in inner))
@@ -96,13 +98,6 @@ def load_of(
         block,
         node.dtype,
     )
-
-
-def _matrix(data: np.ndarray, node: Node, slab: Symbol | None, rows: int, cols: int) -> np.ndarray:
-    if slab is None:
-        return data.reshape(rows, cols)
-    moved = np.moveaxis(data, node.symbols.index(slab), 0)
-    return moved.reshape(len(moved), rows, cols)
 
 
 def loaded(load: Load | Value) -> Value:

@@ -96,6 +96,16 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
     dims = problem.ordered(
         {a for o in plan.operands if isinstance(o, Value | Load) for a in o.axes if isinstance(a, Symbol)}
     )
+    for symbol in dims:
+        blocks = [
+            o.inside for o in plan.operands if isinstance(o, Value | Load) and symbol in (*o.axes, *o.inside.axes)
+        ]
+        if len({block.length(symbol) if symbol in block.axes else None for block in blocks}) > 1:
+            raise OperationNotStreamable(
+                f"{described(plan.node)} combines tiles of {symbol} with single steps or with other tiles",
+                fix=f"give all of its operands the same tile of {symbol}",
+                at=plan.at,
+            )
     order: tuple[Any, ...] = (*dims, *(Label(label) for label in (*kept, *scanned, *reduced)))
     operands = brought_together(plan, signature, order)
     if plan.online is not None:
