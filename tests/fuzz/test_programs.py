@@ -136,10 +136,10 @@ def run(strategy: SearchStrategy[Program], count: int, number: int) -> Counter[s
 @pytest.mark.parametrize("lane", ["int", "float"])
 def test_random_programs(lane: str) -> None:
     before = COUNTS.copy()
-    run(programs(lane), 28, 1100)
+    run(programs(lane), 20, 1100)
     ran = {backend: COUNTS[f"{backend} ran"] - before[f"{backend} ran"] for backend in ("numpy", "torch", "jax")}
     print(f"compiled and run: {ran}")
-    assert ran["numpy"] >= 24
+    assert ran["numpy"] >= 16
     assert min(ran.values()) >= 2
 
 
@@ -152,7 +152,7 @@ def test_random_programs(lane: str) -> None:
         (paired, "point by another dim", 20),
         (swept, "clamped point", 20),
         (aligned, "index condition", 20),
-        (running, "prefix range", 40),
+        (running, "prefix range", 25),
         pytest.param(begun, "until by a recurrence", 40, marks=pytest.mark.slow),
     ],
 )

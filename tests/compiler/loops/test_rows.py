@@ -18,7 +18,8 @@ from polyrhythm.compiler.pipeline import compile_tensors
 from polyrhythm.compiler.ragged.independence import Independence
 
 WIDTH = 3
-LENGTHS = ([9, 1, 4, 2, 9, 3, 5, 1], [3, 3, 3, 3, 3, 3, 3, 3], [0, 12, 0, 1, 0, 0, 2, 0], [1], [7, 2])
+LENGTHS = ([9, 1, 4, 2, 9, 3, 5, 1], [9] * 8, [0, 12, 0, 1, 0, 0, 2, 0], [1], [12, 2, 7, 1, 3])
+"""Rows of all and of few lengths, one row, fewer rows than there is room for; of two capacities, to compile twice."""
 
 
 @pytest.fixture(autouse=True)

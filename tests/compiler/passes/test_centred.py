@@ -49,7 +49,7 @@ def test_equal_to_the_oracle(name: str) -> None:
     outputs = {"value": FORMS[name](), "x": pr.grad(total, x)}
     program = pr.compile(outputs)
     assert any(note.rule == "running-sum" for note in program.compiled.notes)
-    for steps in (1, 2, 17, 40):
+    for steps in (1, 17, 30):
         inputs = used(name, steps)
         want = pr.evaluate(outputs, inputs)
         found = program(**inputs)

@@ -81,7 +81,7 @@ def test_gradients_by_recomputed_elements(spelling: Callable[..., pr.Tensor]) ->
     rules = {note.rule for note in program.compiled.notes if note.by == "pairs"}
     assert rules == {"recompute-pairs"}
     assert program.memory.peak({T: 20_000}) <= 2.2 * program.memory.peak({T: 10_000})
-    for steps in (0, 1, 2, 7):
+    for steps in (0, 1, 7):
         want = pr.evaluate(outputs, _given(steps), {T: steps})
         got = program(**_given(steps), bounds={T: steps})
         for name in outputs:

@@ -35,7 +35,7 @@ def test_equal_to_the_oracle(name: str) -> None:
     }
     outputs["of pairs"] = (RANGES[name]() > 0).argmax(0)
     programs = [pr.compile(outputs, backend=backend) for backend in ("jax", "numpy")]
-    for steps in (1, 2, 17, 40):
+    for steps in (1, 17, 30):
         want = pr.evaluate(outputs, {"x": given(steps)})
         for program in programs:
             found = program(x=given(steps))
