@@ -98,7 +98,7 @@ def prepared(
         sizes = {n: _limit(node, bound, found[n]) for n, node in graph.inputs.items() if n in found}
         most = min((n for n in sizes.values() if n is not None), default=None)
         if bound.given is not None and bound.given in found:
-            lengths = as_numpy_or_array(found[bound.given])
+            lengths = _counted(graph.inputs[bound.given], rows, found, bound)
             _check(bound, lengths)
             length = max(int(lengths.max(initial=0)), bound.longest.min)
         elif most is not None:
@@ -112,6 +112,22 @@ def prepared(
             if name in found and sizes.get(name) is not None:
                 found[name] = _cut(name, node, bound, found[name], length)
     return found, known
+
+
+def _counted(node: Node, rows: Rows, found: Mapping[str, Any], bound: Longest) -> np.ndarray:
+    """The lengths that an input has; beyond the ends of rows, where it has such, the least there may be."""
+    assert bound.given is not None
+    lengths = as_numpy_or_array(found[bound.given])
+    for outer in rows.longest:
+        axis = _axis(node, outer)
+        if axis is None or axis >= lengths.ndim or outer.given is None or outer.given not in found:
+            continue
+        others = lengths.shape[:axis] + lengths.shape[axis + 1 :]
+        ends = _lengths(node, outer, as_numpy_or_array(found[outer.given]), others)
+        if (ends >= 0).all():
+            places = np.arange(lengths.shape[axis]).reshape([-1 if at == axis else 1 for at in range(lengths.ndim)])
+            lengths = np.where(places < np.expand_dims(ends, axis), lengths, bound.bound.min)
+    return lengths
 
 
 def _limit(node: Node, bound: Longest, value: Any) -> int | None:

@@ -150,8 +150,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "pairs: an element is recomputed at the step of its reader",
         "polyrhythm.compiler.passes.pairs",
-        "taken[axis] = start",
-        "taken[axis] = start * 0",
+        "element = Elements(nodes, pair=pair).of(access, taken)",
+        "element = Elements(nodes, pair=pair).of(access, {axis: ZERO for axis in taken})",
         "gradients",
     ),
     Bug(

@@ -32,11 +32,12 @@ def main() -> int:
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.process_time(), 0
+    first: Exception | None = None
     lanes = {"numpy": (1, 0, 0), "torch": (0, 1, 0), "jax": (0, 0, 1), "rows": (1, 0, 0), CONTROL: (1, 4, 6)}
     seen_in = CONTROL if bug is None else bug.lane
 
     def examples(case: Case) -> None:
-        nonlocal tried
+        nonlocal tried, first
         if time.process_time() - began > limit:
             return
         tried += 1
@@ -49,6 +50,7 @@ def main() -> int:
                 check_subset(case, lanes.get(seen_in, (0, 0, 0)))
         except Exception as error:
             if not rightly_refused(case[0], error):
+                first = first or error
                 raise
 
     number = 0
@@ -77,7 +79,7 @@ def main() -> int:
         try:
             seed(number)(run)()
         except Exception as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
+            lines = str(first or error).strip().splitlines() or [type(error).__name__]
             print(f"{time.process_time() - began:.0f}\t{tried}\t{lines[0][:90]}")
             return 0
     print(f"{time.process_time() - began:.0f}\t{tried}\tnot found")

@@ -1,10 +1,11 @@
 """Training runs on JAX with host effects, killed by SIGKILL at random moments: all resume to the same bits.
 
-`python -m tests.runtime.kills --kills 100 --seed 0` starts runs, kills each after a random time, and goes on with the
+`python -m tests.runtime.kills --kills 100 --seed 0` starts runs, kills each at a random moment, and goes on with the
 same folder until the run ends; then the digest of the results, and of what the host function has seen, must be that
 of a run that was never stopped. A new folder follows, until the kills are used up. `--run FOLDER` is one such run.
-A process lives for a random part of the time that a run takes which nobody kills, so that kills fall on compiling, on
-every iteration, and on the writing of checkpoints; how many fell on iterations is counted.
+The moment is a random step of the environment, of which each says so, and a random time up to that of two iterations
+after it: kills fall on steps, on the computing between them, and on the writing of checkpoints. Every tenth falls
+anywhere from the start of the process on, on compiling mostly. How many fell after new checkpoints is counted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ from polyrhythm.runtime import snapshots
 from tests.runtime.stopping import digest
 
 ROOT = Path(__file__).parents[2]
-ITERATIONS, EVERY = 60, 2
+ITERATIONS, EVERY, STEPS = 100, 2, 4
+PAUSE = 0.004
+"""Seconds that a step of the environment takes."""
+
+MOST = 24 * STEPS
+"""The most steps of the environment that a process sees before it is killed: about ten kills in a run."""
 
 
 class Environment:
@@ -41,6 +47,8 @@ class Environment:
 
     def step(self, action: np.ndarray) -> np.ndarray:
         time.sleep(self.pause)
+        if self.pause:
+            print("step", flush=True)
         self.place = 0.9 * self.place + 0.1 * action + 0.01 * self.random.normal(size=3)
         return self.place.astype("float32")
 
@@ -70,9 +78,8 @@ def train(folder: Path, pause: float) -> str:
     loss = ((state[i, t + 1] + 0.1 * action - 0.3) ** 2).sum()[i, 0:T].sum()
     optim.adam(i, weights, pr.grad(loss, weights), 0.05)
     program = pr.compile({"losses": loss[0:I], "w": weights["w"][I]}, backend="jax")
-    print("begins", flush=True)
     checkpoints = pr.Checkpoints(folder, over=i, every=EVERY, outside=world)
-    results = program(bounds={I: ITERATIONS, T: 4}, seed=3, checkpoint=checkpoints)
+    results = program(bounds={I: ITERATIONS, T: STEPS}, seed=3, checkpoint=checkpoints)
     return digest({**results, "place": world.place})
 
 
@@ -82,12 +89,21 @@ def child(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def started(folder: Path) -> subprocess.Popen[str]:
-    """A run in a process of its own, which has compiled its program."""
-    process = child(folder)
+def stopped(process: subprocess.Popen[str], chance: random.Random) -> str:
+    """Kill a run at a random moment, unless it ends before; the last line that it has printed until then."""
+    anywhere = chance.random() < 0.1
+    steps = chance.randint(0, MOST)
+    after = chance.uniform(0.0, 5.0 if anywhere else 2 * STEPS * PAUSE)
     assert process.stdout is not None
-    assert process.stdout.readline() == "begins\n"
-    return process
+    line = ""
+    if not anywhere:
+        for line in process.stdout:
+            steps -= line == "step\n"
+            if steps < 0:
+                break
+    time.sleep(after)
+    process.kill()
+    return line
 
 
 def survive(kills: int, seed: int) -> tuple[int, int, int]:
@@ -95,27 +111,22 @@ def survive(kills: int, seed: int) -> tuple[int, int, int]:
     chance, ended, killed, inside = random.Random(seed), 0, 0, 0
     with tempfile.TemporaryDirectory() as place:
         expected = train(Path(place) / "whole", 0.0)
-        process, began = started(Path(place) / "timed"), time.monotonic()
-        assert process.communicate(timeout=600)[0].split()[-1] == expected
-        longest = time.monotonic() - began
         while killed < kills:
             folder, result = Path(place) / "killed", None
             while result is None:
                 before = _latest(folder)
-                process = started(folder)
-                if killed < kills:
-                    time.sleep(chance.uniform(0.0, longest))
-                    process.kill()
-                out, _ = process.communicate(timeout=600)
+                process = child(folder)
+                said = stopped(process, chance) if killed < kills else ""
+                said += process.communicate(timeout=600)[0]
                 if process.returncode == -signal.SIGKILL:
                     killed, inside = killed + 1, inside + (_latest(folder) > before)
                 else:
                     assert process.returncode == 0
-                    result = out.split()[-1]
+                    result = said.split()[-1]
             assert result == expected, f"after {killed} kills, seed {seed}"
             ended += 1
             shutil.rmtree(folder)
-            print(f"{killed} killed, {inside} between checkpoints, {ended} ended", flush=True)
+            print(f"{killed} killed, {inside} after new checkpoints, {ended} ended", flush=True)
     return ended, killed, inside
 
 
@@ -131,7 +142,7 @@ def main() -> None:
     options.add_argument("--run", type=Path)
     given = options.parse_args()
     if given.run is not None:
-        print(train(given.run, 0.004), flush=True)
+        print(train(given.run, PAUSE), flush=True)
     else:
         ended, killed, inside = survive(given.kills, given.seed)
         print(

@@ -7,7 +7,8 @@ the end of its row is zero, or nothing that anybody looks at. `legality/rows.py`
 
 A contraction over rows and their steps, such as the gradient of a weight that all rows share, goes row by row for the
 same reason: of what it would add beyond the end of a row one factor is zero. A backend may ignore both, as those do
-that run loops in Python.
+that run loops in Python. Loops over the same rows that have nothing to do with each other lie side by side, so that
+they can run together.
 """
 
 from __future__ import annotations
@@ -48,8 +49,41 @@ def with_rows(program: LoopProgram, graph: Graph, lengths: Sequence[Longest]) ->
         if not any(_is_candidate(program, item, proof) for item in walk(program.body)) or not proof.holds():
             continue
         body = tuple(_marked(program, item, proof, program.inputs[bound.given or ""]) for item in program.body)
-        program = replace(program, body=body)
+        program = replace(program, body=_side_by_side(body))
     return program
+
+
+def is_beside(loop: For, other: For) -> bool:
+    """Whether two loops go over the same rows of different lengths."""
+    if loop.rows is None or other.rows is None or loop.end is not other.end:
+        return False
+    return loop.rows.bound is other.rows.bound and loop.rows.lengths.place == other.rows.lengths.place
+
+
+def touches(item: Item, other: Item) -> bool:
+    """Whether one of two items stores what the other reads or stores."""
+    (reads, stores), (others, changed) = _used(item), _used(other)
+    return not (stores.isdisjoint(others | changed) and changed.isdisjoint(reads))
+
+
+def _used(item: Item) -> tuple[set[str], set[str]]:
+    """The places that an item reads, and those that it stores to."""
+    blocks = tuple(blocks_of((item,)))
+    reads = {load.place for block in blocks for load in block.loads}
+    return reads, {store.place for block in blocks for store in block.stores}
+
+
+def _side_by_side(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Loops over the same rows next to each other, where nothing between them touches what the later one does."""
+    found: list[Item] = []
+    for item in items:
+        at = len(found)
+        if isinstance(item, For) and item.rows is not None:
+            same = [n for n, other in enumerate(found) if isinstance(other, For) and is_beside(other, item)]
+            if same and not any(touches(other, item) for other in found[same[-1] + 1 :]):
+                at = same[-1] + 1
+        found.insert(at, item)
+    return tuple(found)
 
 
 def _marked(program: LoopProgram, item: Item, proof: Independence, lengths: str) -> Item:
@@ -63,7 +97,8 @@ def _marked(program: LoopProgram, item: Item, proof: Independence, lengths: str)
     if _is_candidate(program, item, proof) and not refusal(program, item, proof):
         load = Load(lengths, (Term.of(item.counter),), program.places[lengths].type)
         return replace(item, rows=Rows(proof.bound, item.counter, load))
-    return replace(item, body=tuple(_marked(program, inner, proof, lengths) for inner in item.body))
+    inside = tuple(_marked(program, inner, proof, lengths) for inner in item.body)
+    return replace(item, body=_side_by_side(inside))
 
 
 def _is_candidate(program: LoopProgram, item: Item, proof: Independence) -> bool:

@@ -29,7 +29,7 @@ from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
 from polyrhythm.compiler.backends.jax.trace.places import Places, State, fitted
 from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
 from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
-from polyrhythm.compiler.backends.jax.trace.rows import is_summed, is_tiled, row_sum, run_rows
+from polyrhythm.compiler.backends.jax.trace.rows import grouped, is_summed, row_sum, run_rows
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, int32
 from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
 from polyrhythm.compiler.backends.jax.trace.stride_split import (
@@ -71,6 +71,7 @@ class Lowering(Places):
     few: bool = False  # a call does few iterations of an outermost loop
     fresh: bool = False  # places hold zeros at first
     slot: Any = None  # where the run reports how far it is, if it does
+    summed: dict[int, Padded] = field(default_factory=dict)  # contractions over rows, by computation (see `rows.py`)
 
     def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         """The outputs at capacity, and the bounds found on the way."""
@@ -90,9 +91,17 @@ class Lowering(Places):
 
     def items(self, items: Sequence[Item], state: State, live: set[str], mask: jax.Array | None) -> None:
         """Run items in order, changing the state."""
+        done = 0
         for number, item in enumerate(items):
+            if number < done:
+                continue  # it ran together with the loop over rows before it
             after = live_before(items[number + 1 :], live, self.program)
-            if isinstance(item, Block):
+            group = grouped(self, items[number:], mask) if isinstance(item, For) else None
+            if group is not None:
+                with jax.named_scope(f"for {group.loops[0][0].counter}"):
+                    run_rows(self, group, state)
+                done = number + len(group.loops)
+            elif isinstance(item, Block):
                 self.block(item, state, mask)
             elif isinstance(item, If):
                 self.guarded(item, state, after, mask)
@@ -158,9 +167,6 @@ class Lowering(Places):
         chunk = 1 if loop.lanes is None else chunk_of(self, loop)
         if loop.lanes is not None and chunk != 1:
             views = views_of(loop, loop.lanes, self.program)
-            if is_tiled(self, loop, views, first, mask):
-                run_rows(self, loop, views, state, (first, end))
-                return
             run_lanes(self, loop, views, state, (first, end), chunk, mask is None)
             return
         names = carried(loop, live, self.program)
@@ -337,6 +343,9 @@ class Lowering(Places):
         skipped = only_for_rows(block, taken) if taken else ()
         for compute in some:
             if compute.result in skipped:
+                continue
+            if id(compute) in self.summed:
+                values[compute.result] = self.summed[id(compute)]
                 continue
             rows = taken.get(compute.result)
             found = gathered_from(compute) if rows is None else [rows.load.place]

@@ -6,13 +6,16 @@ a few capacities, half as large each. Chunks of one capacity follow each other, 
 chunk makes is stored in the part of its rows that it computes; beyond that a place has zeros, which `loops/rows.py`
 says is enough. Work is in proportion to the sum of the lengths, up to a chunk and a capacity.
 
+Contractions over all rows of what the loop makes, such as the gradient of a weight that all rows share, are added up
+chunk by chunk. What nobody else reads is then stored for the rows of a chunk only, not for all rows at the longest.
+
 Where rows are alike that gains nothing: all lanes then run together as in any other loop, which is chosen by the
 lengths of a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,12 +27,14 @@ from jax import lax
 from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, run_lanes, together
-from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view
+from polyrhythm.compiler.backends.jax.trace.places import fitted
+from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view, views_of
 from polyrhythm.compiler.backends.jax.trace.work import work_of
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.loops.ir import Compute, For, Load, Place, Rows, Steps, blocks_of, walk
+from polyrhythm.compiler.loops.ir import Block, Compute, For, Item, Load, Place, Rows, Steps, blocks_of, walk
+from polyrhythm.compiler.loops.rows import is_beside, touches
 from polyrhythm.compiler.ragged.independence import MARGIN
 
 if TYPE_CHECKING:
@@ -90,44 +95,158 @@ def _rows_at_once(lowering: Lowering, loop: For, rows: Rows) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def run_rows(lowering: Lowering, loop: For, lanes: Views, state: State, inside: tuple[Scalar, Scalar]) -> None:
-    """Run the rows of a loop in chunks of similar length where the lengths differ enough, else all together."""
+@dataclass(frozen=True)
+class Group:
+    """Loops over the same rows that run together, and contractions of what they make, which are added up meanwhile.
+
+    `cuts` are the places that are contracted, and `private` those of them that nothing else reads.
+    """
+
+    loops: tuple[tuple[For, Views], ...]
+    sums: tuple[Compute, ...]
+    cuts: Mapping[str, Cut]
+    private: frozenset[str]
+
+
+def grouped(lowering: Lowering, items: Sequence[Item], mask: jax.Array | None) -> Group | None:
+    """The loops over rows that items begin with, if they can run in chunks here."""
+    first = items[0]
+    assert isinstance(first, For)
+    if first.rows is None:
+        return None
+    found: list[tuple[For, Views]] = []
+    for item in items:
+        if not isinstance(item, For) or item.rows is None or item.lanes is None or not is_beside(first, item):
+            break
+        if any(touches(loop, item) for loop, _ in found) or chunk_of(lowering, item) == 1:
+            break
+        lowering.note_range(item)
+        views = views_of(item, item.lanes, lowering.program)
+        if not is_tiled(lowering, item, views, lowering.scalar(item.first), mask):
+            break
+        found.append((item, views))
+    if not found:
+        return None
+    cuts = {cut.place: cut for _, views in found for cut in views.written if not cut.at and not cut.ring}
+    sums = tuple(_sums(lowering, first, items[len(found) :], cuts))
+    read = {load.place for compute in sums for load in compute.loads}
+    return Group(tuple(found), sums, {n: cuts[n] for n in read}, _private(lowering, found, sums, read))
+
+
+def _sums(lowering: Lowering, loop: For, items: Sequence[Item], cuts: Mapping[str, Cut]) -> Iterator[Compute]:
+    """The contractions over all rows, and their steps, of what loops over them have made."""
     rows = loop.rows
     assert rows is not None
-    for cut in (*lanes.read, *lanes.written):
+    if len(loop.end.symbols) != 1 or loop.end is not Term.of(*loop.end.symbols):
+        return
+    computes = (compute for item in items if isinstance(item, Block) for compute in item.body)
+    for compute in computes:
+        same = compute.rows is not None and compute.rows.bound is rows.bound
+        if same and compute.type.dtype.itemsize >= 4 and all(_is_made(loop, load, cuts) for load in compute.loads):
+            yield compute
+
+
+def _is_made(loop: For, load: Load, cuts: Mapping[str, Cut]) -> bool:
+    """Whether a read is that of all rows of a place that loops over rows have stored."""
+    cut = cuts.get(load.place)
+    if cut is None or cut.offset is not ZERO or load.spilled:
+        return False
+    entry = load.index[cut.axis]
+    plain = isinstance(entry, Steps) and entry.start is ZERO and entry.ring is None and entry.step == 1
+    return plain and entry.length is loop.end
+
+
+def _private(
+    lowering: Lowering, loops: Sequence[tuple[For, Views]], sums: Sequence[Compute], read: set[str]
+) -> frozenset[str]:
+    """Of what is contracted, that which nothing else reads."""
+    program = lowering.program
+    inside = {id(block) for loop, _ in loops for block in blocks_of(loop.body)}
+    added = {id(compute) for compute in sums}
+    others = set(program.outputs)
+    others |= {item.stop.done.place for item in walk(program.body) if isinstance(item, For) and item.stop}
+    for block in blocks_of(program.body):
+        if id(block) not in inside:
+            others |= {store.place for store in block.stores}
+            others |= {load.place for compute in block.body if id(compute) not in added for load in compute.loads}
+    return frozenset(read - others)
+
+
+def run_rows(lowering: Lowering, group: Group, state: State) -> None:
+    """Run the rows of loops in chunks of similar length where the lengths differ enough, else all together."""
+    first = group.loops[0][0]
+    rows = first.rows
+    assert rows is not None
+    cuts = [cut for _, lanes in group.loops for cut in (*lanes.read, *lanes.written)]
+    for cut in cuts:
         if cut.place not in state:
             state[cut.place] = lowering.empty(lowering.program.places[cut.place])
-    names = list(dict.fromkeys(cut.place for cut in lanes.written))
-    kept = {name: state[name].lengths for name in names}
-    count, chunk = lowering.capacity(loop.end - loop.first), _rows_at_once(lowering, loop, rows)
-    end = jnp.int32(inside[1])
-    chunks = _chunks(lowering, rows.bound, lowering.load(_all(rows, loop.end), state).array, count, end, chunk)
-    work = work_of(lowering, loop)
+    stored = dict.fromkeys(cut.place for _, lanes in group.loops for cut in lanes.written)
+    names = [name for name in stored if name not in group.private]
+    kept = {name: state[name].lengths for name in stored}
+    count = lowering.capacity(first.end - first.first)
+    chunk = max(_rows_at_once(lowering, loop, rows) for loop, _ in group.loops)
+    end = jnp.int32(lowering.scalar(first.end))
+    chunks = _chunks(lowering, rows.bound, lowering.load(_all(rows, first.end), state).array, count, end, chunk)
+    own = sum(work_of(lowering, loop).own for loop, _ in group.loops)
     # What is larger than the cache is faster in chunks, whatever the lengths.
-    fewer = chunks.fewer | (work.own * count > CACHES * lowering.program.machine.cache)
+    fewer = chunks.fewer | (own * count > CACHES * lowering.program.machine.cache)
+    rooms = [tuple(lowering.capacity(n) for n in compute.type.shape) for compute in group.sums]
+    totals = [jnp.zeros(room, compute.type.dtype) for room, compute in zip(rooms, group.sums, strict=True)]
 
-    def body(capacity: int, part: jax.Array, values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def body(capacity: int, part: jax.Array, carry: Values) -> Values:
+        values, totals = carry
         inner = dict(state)
         inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
         ids = lax.dynamic_slice_in_dim(chunks.order, part * chunk, chunk)
-        _run_some(lowering, loop, lanes, inner, ids, ids < end, capacity, chunks.longest[part])
-        return tuple(inner[name].array for name in names)
+        short = _shortened(lowering, rows.bound, capacity, chunks.longest[part])
+        made: dict[str, jax.Array] = {}
+        for loop, lanes in group.loops:
+            made |= _run_some(lowering, short, loop, lanes, inner, ids, ids < end, group)
+        added = [
+            total + _added(short, first, compute, made, chunk)
+            for total, compute in zip(totals, group.sums, strict=True)
+        ]
+        return [inner[name].array for name in names], added
 
-    def tiled(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        made: tuple[jax.Array, ...] = chunks.run(lowering.capacities[rows.bound], body, values)
-        return made
+    def tiled(values: list[jax.Array]) -> Values:
+        return chunks.run(lowering.capacities[rows.bound], body, (values, totals))
 
-    def at_the_longest(values: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def at_the_longest(values: list[jax.Array]) -> Values:
         inner = dict(state)
         inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
+        inner.update({n: lowering.empty(lowering.program.places[n]) for n in group.private})
         alone = replace(lowering, symbols=dict(lowering.symbols), ranges=dict(lowering.ranges), settled=set())
-        run_lanes(alone, loop, lanes, inner, inside, chunk_of(alone, loop), True)
-        return tuple(inner[name].array for name in names)
+        for loop, lanes in group.loops:
+            run_lanes(alone, loop, lanes, inner, (0, lowering.scalar(loop.end)), chunk_of(alone, loop), True)
+        return [inner[name].array for name in names], [_contracted(alone, compute, inner) for compute in group.sums]
 
-    results = lax.cond(fewer, tiled, at_the_longest, tuple(state[name].array for name in names))
+    results, sums = lax.cond(fewer, tiled, at_the_longest, [state[name].array for name in names])
     for name, array in zip(names, results, strict=True):
         state[name] = Padded(array, kept[name])
-        lowering.settled.discard(name)
+    lowering.settled.difference_update(stored)
+    for compute, array in zip(group.sums, sums, strict=True):
+        lowering.summed[id(compute)] = Padded(array, lowering.lengths(compute.type.shape))
+
+
+def _contracted(lowering: Lowering, compute: Compute, state: State) -> jax.Array:
+    """A contraction of what a state holds."""
+    loaded = [lowering.load(load, state) for load in compute.loads]
+    shape = compute.type.shape
+    room = tuple(lowering.capacity(n) for n in shape)
+    made = ops.apply("einsum", loaded, dict(compute.attributes), room, lowering.lengths(shape), compute.type.dtype)
+    return fitted(made.array, room)
+
+
+def _added(short: Lowering, loop: For, compute: Compute, made: Mapping[str, jax.Array], chunk: int) -> jax.Array:
+    """What the rows of a chunk add to a contraction over all rows."""
+    (count,) = loop.end.symbols
+    some = replace(short, symbols={**short.symbols, count: chunk}, capacities={**short.capacities, count: chunk})
+    state: State = {}
+    for load in compute.loads:
+        place = short.program.places[load.place]
+        state[load.place] = Padded(some.as_kept(place, made[load.place]), some.lengths(place.whole))
+    return _contracted(some, compute, state)
 
 
 @dataclass(frozen=True)
@@ -233,18 +352,20 @@ def _capacities(longest: int) -> list[int]:
 
 def _run_some(
     lowering: Lowering,
+    short: Lowering,
     loop: For,
     lanes: Views,
     state: State,
     ids: jax.Array,
     counts: jax.Array,
-    capacity: int,
-    longest: jax.Array,
-) -> None:
-    """Run some rows with the bound of the longest row at what they need, and store what they made."""
+    group: Group,
+) -> dict[str, jax.Array]:
+    """Run some rows with the bound of the longest row at what they need, and store what they made.
+
+    What is contracted of it is returned, the rows in the place of all rows.
+    """
     rows = loop.rows
     assert rows is not None
-    short = _shortened(lowering, rows.bound, capacity, longest)
     local = dict(state)
     for name in {load.place for block in blocks_of(lanes.body) for load in block.loads} & state.keys():
         place = lowering.program.places[name]
@@ -252,17 +373,34 @@ def _run_some(
         if room != lowering.room(place):
             array = state[name].array[tuple(slice(0, n) for n in room)]
             local[name] = Padded(array, short.lengths(place.whole))
-    own = {view(cut): _own_rows(short, state, cut, lanes, ids) for cut in (*lanes.read, *lanes.written)}
+    own = {view(cut): _own_rows(short, state, cut, lanes, ids) for cut in lanes.read}
+    for cut in lanes.written:
+        if cut.place in group.private:
+            place = lanes.places[view(cut)]
+            own[view(cut)] = jnp.zeros((ids.shape[0], *short.room(place)), place.type.dtype)
+        else:
+            own[view(cut)] = _own_rows(short, state, cut, lanes, ids)
     made = together(short, loop, lanes, local, (ids, counts), own, lowering.begins)
+    returned: dict[str, jax.Array] = {}
     for cut in lanes.written:
         new = made[view(cut)]
         new = _ended(short, lanes.places[view(cut)], new, rows.bound)
         new = jnp.where(counts.reshape(-1, *[1] * (new.ndim - 1)), new, own[view(cut)])
+        if cut.place in group.cuts:
+            returned[cut.place] = jnp.moveaxis(_zero_elsewhere(new, counts), 0, cut.axis)
+        if cut.place in group.private:
+            continue
         if lowering.looping or not lowering.fresh:
             # What an earlier iteration has left beyond this chunk's steps would not be zero.
             room = lowering.room(lanes.places[view(cut)])
             new = jnp.pad(new, [(0, 0), *((0, n - m) for n, m in zip(room, new.shape[1:], strict=True))])
         _store(short, state, cut, new, ids)
+    return returned
+
+
+def _zero_elsewhere(made: jax.Array, counts: jax.Array) -> jax.Array:
+    """What rows made, with zeros for those that do not count."""
+    return jnp.where(counts.reshape(-1, *[1] * (made.ndim - 1)), made, jnp.zeros((), made.dtype))
 
 
 def _ended(short: Lowering, place: Place, made: jax.Array, bound: Symbol) -> jax.Array:
