@@ -180,8 +180,7 @@ class Caller:
         """A run on JAX that reports how far it is and can be interrupted, unless such a run is known to be short."""
         from polyrhythm.compiler.backends.jax.run.watch import watched
 
-        key = tuple(bounds.values())
-        if key in self._short:
+        if self.is_short(bounds):
             results: list[Any] = self.backend.run(arrays, bounds, seed)[0]
             return results
         reporter, started = Reporter(self.backend.program, bounds, self.shows()), perf_counter()
@@ -191,8 +190,12 @@ class Caller:
         finally:
             reporter.close()
         if perf_counter() - started < SHORT and len(self._short) < MOST_SOLVED:
-            self._short.add(key)
+            self._short.add(tuple(bounds.values()))
         return results
+
+    def is_short(self, bounds: Mapping[str, int]) -> bool:
+        """Whether a run on JAX is known to take so little time that it is not watched."""
+        return tuple(bounds.values()) in self._short
 
     def _run_stepwise(
         self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None

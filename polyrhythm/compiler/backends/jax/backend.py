@@ -22,9 +22,10 @@ from polyrhythm.compiler.backends.jax.run.growing import Growing
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
 from polyrhythm.compiler.backends.jax.run.mesh import put, shaped, sharding_of, spread, told_of_mesh
-from polyrhythm.compiler.backends.jax.run.placing import automatic, capacity, cut, padded, part, precision
+from polyrhythm.compiler.backends.jax.run.placing import automatic, capacity, cut, padded, precision
+from polyrhythm.compiler.backends.jax.run.placing import part as part_of
 from polyrhythm.compiler.backends.jax.run.stepping import Stepper
-from polyrhythm.compiler.backends.jax.target import lowering_for
+from polyrhythm.compiler.backends.jax.target import compiler_options, lowering_for
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.scope import sizing_bounds
 from polyrhythm.compiler.backends.libraries import check_libraries
@@ -43,6 +44,7 @@ class Sizes:
     inputs: dict[str, tuple[int, ...]]
     values: np.ndarray
     outputs: list[tuple[int, ...]]
+    ended: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)  # outputs by the bounds found
 
 
 MOST_SIZES = 1000
@@ -74,7 +76,7 @@ class JaxBackend:
 
     def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
         """The outputs, and the bounds found while running."""
-        sizes = self._sizes(bounds)
+        sizes = self.sizes(bounds)
         with precision(self.wide):
             if self.growing is not None and self.host and self._stretches(bounds, sizes.capacities) > 1:
                 run, positions = self.stepper.start(inputs, bounds, seed, lambda unit: None)
@@ -95,7 +97,14 @@ class JaxBackend:
                 compiled = self._compile(sizes.capacities, arrays)
                 arguments = (arrays, with_slot(sizes.values), seed_words(seed))
                 outputs, found = watch.current().call(compiled, *arguments)
-                ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
+                return self.ended(outputs, bounds, found)
+        return self._whole(outputs, bounds, ended), ended
+
+    def ended(
+        self, outputs: Sequence[Any], bounds: Mapping[str, int], found: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, int]]:
+        """The outputs at their lengths, and the bounds found while running."""
+        ended = {s.name: int(value) for s, value in zip(self.program.found, found, strict=True)}
         return self._whole(outputs, bounds, ended), ended
 
     def _stretches(self, bounds: Mapping[str, int], capacities: Mapping[Symbol, int]) -> int:
@@ -106,7 +115,12 @@ class JaxBackend:
         """The outputs at their lengths."""
         for bound in ended:
             check_found(self.program.bounds, {**bounds, **ended}, bound)
-        shapes = output_shapes(self.program, {**bounds, **ended}) if ended else self._sizes(bounds).outputs
+        sizes, key = self.sizes(bounds), tuple(ended.values())
+        if key and key not in sizes.ended:
+            if len(sizes.ended) >= MOST_SIZES:
+                sizes.ended.clear()
+            sizes.ended[key] = output_shapes(self.program, {**bounds, **ended})
+        shapes = sizes.ended[key] if key else sizes.outputs
         return [cut(o, shape) for o, shape in zip(outputs, shapes, strict=True)]
 
     def kernels(self) -> list[str]:
@@ -141,7 +155,7 @@ class JaxBackend:
         """The contents of every place of an input, at shapes that may be smaller or larger."""
         arrays = {}
         for name, (given, index) in self.inputs.items():
-            array = inputs[given] if index is None else self._part(name, inputs[given], index)
+            array = inputs[given] if index is None else self.part(name, inputs[given], index)
             arrays[name] = padded(automatic(array), shapes[name])
         return spread(self.program, arrays)
 
@@ -162,16 +176,16 @@ class JaxBackend:
 
         return {s: rounded(bounds[s.name], self.ways.get(s, 1)) for s in self.sizing}
 
-    def _part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
+    def part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
         """Some slots of an input; those of an array that cannot change are kept for the next call."""
         if not isinstance(array, jax.Array):
             return array[index]
         known = self._parts.get(name)
         if known is None or known[0]() is not array:
-            self._parts[name] = known = (weakref.ref(array), part(automatic(array), index))
+            self._parts[name] = known = (weakref.ref(array), part_of(automatic(array), index))
         return known[1]
 
-    def _sizes(self, bounds: Mapping[str, int]) -> Sizes:
+    def sizes(self, bounds: Mapping[str, int]) -> Sizes:
         """What follows from the bounds; kept for the next call."""
         key = tuple(bounds[s.name] for s in self.program.bounds)
         if key not in self._known_sizes:
@@ -225,7 +239,7 @@ class JaxBackend:
         """What a call at some capacities becomes, as JAX lowers it for this machine."""
         with precision(self.wide), lowering_for(precision=self.program.precision):
             trace, arguments = self._shaped(capacities)
-            return jax.jit(trace).lower(*arguments)
+            return jax.jit(trace, compiler_options=compiler_options()).lower(*arguments)
 
     def executable(self, capacities: Mapping[Symbol, int]) -> Any:
         """A call at some capacities compiled for this machine, to be pickled, and whether it calls our own kernel."""

@@ -85,7 +85,7 @@ class TunedBackend(JaxBackend):
 
     def run(self, inputs: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> tuple[list[Any], dict[str, int]]:
         """The outputs, and the bounds found while running; at the first call of a size, chunks are chosen."""
-        capacities = self._sizes(bounds).capacities
+        capacities = self.sizes(bounds).capacities
         key = tuple(capacities[s] for s in self.sizing)
         if key not in self._chosen:
             path = self._path(key)
