@@ -24,7 +24,7 @@ import jax
 from polyrhythm.compiler.backends.jax.run import executables
 from polyrhythm.compiler.backends.jax.run.cache import no_cache
 from polyrhythm.compiler.backends.jax.run.placing import placement
-from polyrhythm.compiler.backends.jax.target import lowering_for, on_cpu
+from polyrhythm.compiler.backends.jax.target import compiler_options, lowering_for, on_cpu
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
@@ -141,7 +141,9 @@ class Executor:
                 if kept is not None:
                     made, found = kept
                 else:
-                    lowered = jax.jit(advance.trace, donate_argnums=advance.donated).lower(*arguments)
+                    options = compiler_options()
+                    jitted = jax.jit(advance.trace, donate_argnums=advance.donated, compiler_options=options)
+                    lowered = jitted.lower(*arguments)
                     with no_cache() if name is not None else nullcontext():
                         made = self.compile(lowered, names)
                     found = self._apart(account_of(made), advance.capacities)
