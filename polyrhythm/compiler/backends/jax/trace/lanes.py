@@ -27,6 +27,7 @@ import numpy as np
 
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
+from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.slots import put, put_along, taken_along, taken_at
 from polyrhythm.compiler.backends.jax.trace.spreading import is_spread, spread_lanes, spread_over, ways_over
@@ -53,6 +54,9 @@ Entry = TypeVar("Entry")
 
 MOST_BYTES = 1 << 29
 """The most that the largest value of all lanes together may take, unless a budget is given."""
+
+MOST_MARGIN = 0.5
+"""Up to which part of an array margins at its ends are made, for reads beyond them."""
 
 MOST_TILES = 4
 """How many tiles before its own one reads from side by side."""
@@ -155,7 +159,10 @@ def _run_chunk(
     begin, count = span
     counters = jnp.int32(begin) + jnp.arange(count, dtype=jnp.int32)
     cuts = (*lanes.read, *lanes.written)
-    rows = {} if isinstance(begin, int) else _from_tiles(lowering, loop, state, cuts, begin, count)
+    if isinstance(begin, int):
+        rows = {} if not on_cpu() else _around(lowering, state, lanes.read, begin, count)
+    else:
+        rows = _from_tiles(lowering, loop, state, cuts, begin, count)
     rows |= {view(cut): _rows(lowering, state, cut, begin, count) for cut in cuts if view(cut) not in rows}
     begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
 
@@ -369,6 +376,41 @@ def _from_tiles(
         for cut, offset in offsets.items():
             begin = offset - low * count
             rows = jax.lax.slice_in_dim(whole, begin, begin + count, axis=axis)
+            found[view(cut)] = jnp.moveaxis(rows, axis, 0)
+    return found
+
+
+def _around(lowering: Lowering, state: State, cuts: Sequence[Cut], begin: int, count: int) -> dict[str, jax.Array]:
+    """What lanes find at fixed distances, some of it beyond the ends: slices of one array with margins at both.
+
+    What lies in the margins is not used. The array is stored into the middle of a larger one, which is fast by rows;
+    padding would ask at each element where it lies.
+    """
+    near: dict[tuple[str, int, tuple[tuple[int, Term], ...]], dict[Cut, int]] = {}
+    for cut in cuts:
+        start = begin + lowering.scalar(cut.offset)
+        if (
+            isinstance(start, int)
+            and not cut.ring
+            and not is_spread(lowering, lowering.program.places[cut.place], cut.axis)
+        ):
+            near.setdefault((cut.place, cut.left, cut.at), {})[cut] = start
+    found: dict[str, jax.Array] = {}
+    for (name, axis, _), starts in near.items():
+        place = lowering.program.places[name]
+        if name not in state:
+            state[name] = lowering.empty(place)
+        array = slot_of(lowering, next(iter(starts)), lowering.with_all_axes(place, state[name].array))
+        size = array.shape[axis]
+        before, after = -min(0, *starts.values()), max(0, max(starts.values()) + count - size)
+        if not 0 < before + after <= MOST_MARGIN * size:
+            continue
+        room = (*array.shape[:axis], before + size + after, *array.shape[axis + 1 :])
+        # If XLA knew the place, it would make padding of it.
+        at = jax.lax.optimization_barrier(jnp.int32(before))
+        whole = put_along(jnp.zeros(room, array.dtype), array, at, axis)
+        for cut, start in starts.items():
+            rows = jax.lax.slice_in_dim(whole, before + start, before + start + count, axis=axis)
             found[view(cut)] = jnp.moveaxis(rows, axis, 0)
     return found
 
