@@ -132,3 +132,10 @@ def test_operations_can_be_explored() -> None:
     best = found.best
     assert best.figures["cycles"] <= min(p.figures["cycles"] for p in found.points if p.status == "simulated")
     assert measure(lower(LAYER.output, (), DATA).program).evaluate({})["flops"] > 0
+
+
+def test_a_tensor_that_is_no_part_of_the_program_is_refused() -> None:
+    x = pr.input("x", (4,), (b,))
+    elsewhere = x * 3.0
+    with pytest.raises(DirectiveMismatch, match="no output depends on"):
+        lower(x * 2.0, [tile(b, 2, on=elsewhere)], {"x": np.ones((4, 4), "float32")})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.stream import Hardware, Run, explore, lower, measure, parallelize, simulate, tile
+from polyrhythm.stream import DirectiveMismatch, Hardware, Run, explore, lower, measure, parallelize, simulate, tile
 from polyrhythm.stream.directives import Directive, Policy
 
 DEEP = Hardware(fifo_depth=1 << 16)
@@ -75,3 +75,24 @@ def test_a_search_runs_with_values_where_they_decide_what_is_read() -> None:
     found = explore(output, data, DEEP, space=[[None, tile(r, 2), tile(r, dynamic=True)]], jobs=1)
     assert {point.status for point in found.points} <= {"simulated", "pruned"}
     assert found.best.figures["cycles"] > 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("schedule", [[], [tile("n", 2)], [parallelize("m", 2)], [parallelize("m", 2), tile("n", 2)]])
+def test_a_bias_of_every_step_is_walked_as_far_as_the_lengths(schedule: list[Directive], known: bool) -> None:
+    """An input over the steps alone is read up to each length; what is computed of it outside is refused there."""
+    m, M = pr.dim("m")
+    n, N = pr.dim("n")
+    x, bias, length = pr.input("x", (), (m, n)), pr.input("bias", (), (n,)), pr.input("length", (), (m,), "int32")
+    data = {"x": np.arange(8, dtype="float32").reshape(2, 4), "bias": np.arange(4, dtype="float32")}
+    numbers = {"length": np.array([1, 3], "int32")}
+    deep = Hardware(fifo_depth=1 << 10)
+    for shift in (bias, pr.tanh(bias)):
+        output = pr.where(pr.value(n) < length, x + shift, 0.0)[{n: slice(0, N)}].sum(0)
+        given, later = (data | numbers, {}) if known else (data, numbers)
+        if shift is not bias and any("parallelize" in str(directive) for directive in schedule):
+            with pytest.raises(DirectiveMismatch, match="outside of the regions"):
+                lower(output, schedule, given, {M: 2, N: 4})
+            continue
+        found = lower(output, schedule, given, {M: 2, N: 4})(deep, later)
+        np.testing.assert_allclose(found, pr.evaluate(output, data | numbers), rtol=1e-5)

@@ -102,11 +102,15 @@ def lower(
     """
     tensors, rebuild = flattened(outputs)
     schedule = check_schedule(schedule)
-    problem = gathers_for_one_hots(prepared(tensors, schedule, inputs or {}, bounds or {}, storage))
+
+    def scheduled(directives: Sequence[Directive]) -> Problem:
+        return gathers_for_one_hots(prepared(tensors, directives, inputs or {}, bounds or {}, storage))
+
+    problem = scheduled(schedule)
     try:
         program, results = lowered_streams(problem)
     except StreamError as error:
-        raise refusal(error, schedule, lambda part: lowered_streams(problem.scheduled(part))) from error
+        raise refusal(error, schedule, lambda part: lowered_streams(scheduled(part))) from error
     graph, known = problem.graph, problem.arrays
     sizes = {name: problem.lengths(node) for name, node in graph.inputs.items()}
     fixed = tuple(name for name, node in graph.inputs.items() if problem.is_metadata(node.name))
@@ -137,7 +141,7 @@ def _streams(problem: Problem) -> tuple[Program, tuple[Stored, ...]]:
         ends.extend(end)
     if lowering.dealing is not None:
         lowering.dealing.finish()
-        if lowering.dealing.effective:
+        if lowering.dealing.result is not None or lowering.dealing.updates:
             lowering.used |= {key for key in problem.directives if key[0] is ParallelizeDirective}
     for key, directive in problem.directives.items():
         if key not in lowering.used:

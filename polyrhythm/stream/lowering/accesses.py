@@ -133,8 +133,8 @@ class Reader:
             operand = spread(operand, self.problem.ordered({*_dims(operand), *missing}), {
                 symbol: self.problem.extent(source, symbol) for symbol in missing
             })  # fmt: skip
-        if operand.axes != (order := (*_dims(operand), *operand.streamed)):
-            operand = reordered(operand, order)
+        order: tuple[Axis, ...] = (*_dims(operand), *operand.streamed)
+        operand = operand if operand.axes == order else reordered(operand, order)
         mentioned = self.problem.ordered(access.symbols & set(self.dims))
         places = self._projected(mentioned)
         positions = _positions(operand)
@@ -373,7 +373,8 @@ def lower_slice(plan: Plan, operand: Value | Load, moving: list[int]) -> Value:
         return found
 
     found = windowed(value, nest(wanted, position), axes, wanted[: len(dims)])
-    lengths = {**dict(zip(value.inside.axes, value.inside.lengths, strict=True)), **dict.fromkeys(moving, 1)}
+    lengths: dict[Any, int | None] = dict(zip(value.inside.axes, value.inside.lengths, strict=True))
+    lengths |= dict.fromkeys(moving, 1)
     ordered: tuple[Axis, ...] = (*boxed, *sorted(a for a in lengths if isinstance(a, int)))
     block = Block(ordered, tuple(lengths[a] for a in ordered))
     return Value(ROOT, materialised(found), axes, found.sizes, block, value.dtype, found.levels)

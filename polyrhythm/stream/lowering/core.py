@@ -274,6 +274,9 @@ class Lowering:
 
     def _to_entries(self, dealing: Dealing, node: Node, access: Access, operand: Operand, ones: int) -> Operand:
         """An operand of a node that belongs to entries; a tensor in memory that all share is read again for each."""
+        shared = isinstance(operand, Load) and access == node.here and not self._dealing(node)
+        if shared and dealing.walked in node.symbols:
+            return dealing.walk(self._dealt_load(dealing, node))
         if isinstance(operand, Load) and set(dealing.dims) & {*operand.axes, *operand.block.axes}:
             return dealing.dealt(operand, ones) if self._dealing(node) else dealing.entered(loaded(operand), ones)
         if not isinstance(operand, Value) or operand.lead is dealing.lead:

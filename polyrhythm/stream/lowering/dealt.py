@@ -135,7 +135,7 @@ class Dealing:
 
     def _offset(self, load: Load) -> Callable[[int], int]:
         """The first tile of an entry."""
-        strides = [load.strides[load.axes.index(symbol)] for symbol in self.dims]
+        strides = [load.strides[load.axes.index(symbol)] if symbol in load.axes else 0 for symbol in self.dims]
         return lambda entry: sum(at * stride for at, stride in zip(self.place(entry), strides, strict=True))
 
     # What there is to walk.
@@ -276,9 +276,11 @@ class Dealing:
 
     def entered(self, value: Value, ones: int) -> Value:
         """A value of the whole program, dealt out; what all entries share goes to each of them."""
-        if value.levels is not None or None in value.sizes:
+        tiles = 0 if self.length else self.tiles.min()
+        cut = self.walked in value.axes and tiles * self.chunk < self._steps(self.walked)
+        if cut or value.levels is not None or None in value.sizes:
             raise AccessNotStreamable(
-                f"{value.base.name} has a length that differs from step to step, and {self.entry}s are dealt out",
+                f"{value.base.name} comes from outside of the regions along a dim that some {self.entry}s have less of",
                 fix="reduce it first",
             )
         for symbol in self.dims:
@@ -348,9 +350,7 @@ class Dealing:
         """The numbers of the entries of every region, and their lengths where a run decides them."""
         if self.length is None:
             return self.which
-        lengths = self.numbers()
-        assert isinstance(lengths, Value)
-        dealt = restate(materialised(lengths), self.which.shape)
+        dealt = restate(materialised(self.numbers()), self.which.shape)  # type: ignore[arg-type]
         return zip_streams(self.which, dealt, name="lengths", role=METADATA)
 
     def _entry(self, value: Any) -> Entry:
@@ -555,11 +555,6 @@ class Dealing:
         result = materialised(value)
         self.result = self.result or result
         return random_store(tensor, where, result)
-
-    @property
-    def effective(self) -> bool:
-        """Whether anything comes out of the regions."""
-        return self.result is not None or bool(self.updates)
 
     def finish(self) -> None:
         """Close the loop that says when a region is free: it has read all of the first tensor it walks."""

@@ -85,9 +85,8 @@ def gathered(
     if branch in inside:
         return None
     if not problem.is_metadata(index.name):
-        return (
-            None if set(table.symbols) & set(index.symbols) else _computed(problem, node, inside, numbers(index.name))
-        )
+        shared = set(table.symbols) & set(index.symbols)
+        return None if shared else _computed(problem, node, part, inside, numbers(index.name))
     load = part_load(problem, node, {s: n for s, n in inside.items() if s not in index.symbols}, slab=False)
     steps = problem.ordered({*index.symbols, *(a for a in load.axes if isinstance(a, Symbol) and a is not branch)})
     chunks = {symbol: inside[symbol] for symbol in problem.ordered(index.symbols) if symbol in inside}
@@ -121,10 +120,10 @@ def gathered(
     return Value(ROOT, stream, axes, sizes, block, load.dtype)
 
 
-def _computed(problem: Problem, node: Node, inside: Mapping[Symbol, int], numbers: Value) -> Value | None:
+def _computed(
+    problem: Problem, node: Node, part: tuple[Node, Node, Symbol], inside: Mapping[Symbol, int], numbers: Value
+) -> Value | None:
     """A gather by numbers that flow."""
-    part = taken_part(problem, node)
-    assert part is not None
     table, index, branch = part
     load = part_load(problem, node, {s: n for s, n in inside.items() if s not in index.symbols}, slab=False)
     inner = [(axis, size) for axis, size in zip(load.axes, load.sizes, strict=True) if axis is not branch]

@@ -109,7 +109,9 @@ def lower_operation(plan: Plan) -> Value | np.ndarray:
     order: tuple[Any, ...] = (*dims, *(Label(label) for label in (*kept, *scanned, *reduced)))
     operands = brought_together(plan, signature, order)
     if plan.online is not None:
-        operands[plan.online] = _settled(operands[plan.online])
+        score = operands[plan.online]
+        if isinstance(score, Value):  # nothing is left to be computed of it
+            operands[plan.online] = replace(score, base=materialised(score), block=score.inside, fused=None)
     local = _local(plan, signature, operands)
     streams = one_shape([carried(operand)[0] for operand in operands if isinstance(operand, Value)])
     compute = _of_streams(local, operands)
@@ -257,13 +259,6 @@ def _of_sides(flops: Any, operands: Sequence[Operand], local: LocalOp) -> Any:
         return flops(*(block.sides if isinstance(o, np.ndarray) else next(given) for o, block in blocks))
 
     return count
-
-
-def _settled(operand: Operand) -> Operand:
-    """A value with nothing left to be computed."""
-    if not isinstance(operand, Value):
-        return operand
-    return replace(operand, base=materialised(operand), block=operand.inside, fused=None)
 
 
 def shifted_exponential(graph: Graph, definition: Definition) -> tuple[int, Access] | None:

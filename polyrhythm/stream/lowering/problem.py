@@ -321,7 +321,7 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int]) 
 
 
 def _directives(graph: Graph, schedule: Sequence[Directive], named: Mapping[int, str]) -> dict[DirectiveKey, Directive]:
-    dims = {dim.symbol for node in graph for dim in node.dims}
+    dims, used = {dim.symbol for node in graph for dim in node.dims}, reads.reached(graph.reads, graph.outputs)
     found: dict[DirectiveKey, Directive] = {}
     for directive in schedule:
         wanted = directive.dim
@@ -334,7 +334,12 @@ def _directives(graph: Graph, schedule: Sequence[Directive], named: Mapping[int,
                 f"{directive}: the program has {'no' if not symbols else 'more than one'} dim {wanted}",
                 fix=f"name one of its dims: {', '.join(sorted(str(symbol) for symbol in dims)) or 'it has none'}",
             )
-        scope = _between(graph, {named[id(tensor)] for tensor in directive.on.tensors})
+        meant = {named[id(tensor)] for tensor in directive.on.tensors}
+        if not meant <= used:
+            raise DirectiveMismatch(
+                f"{directive}: it is for a tensor that no output depends on", fix="name tensors of the program"
+            )
+        scope = _between(graph, meant)
         for kind, symbol, other in found:
             if kind is type(directive) and symbol is symbols[0] and (scope & other or (not scope and not other)):
                 raise DirectiveMismatch(

@@ -388,9 +388,8 @@ class Routings:
         found: set[DirectiveKey] = set()
         for routing in self.taken.values():
             found.add((TimeMultiplexDirective, routing.branch, NODES))
-            if routing.tile is not None:
-                tiled = (symbol for symbol in routing.dims if routing.problem.directive(TileDirective, symbol))
-                found |= {(TileDirective, symbol, NODES) for symbol in tiled}
+            tiled = (symbol for symbol in routing.dims if routing.problem.directive(TileDirective, symbol))
+            found |= {(TileDirective, symbol, NODES) for symbol in tiled}
         return found
 
 

@@ -64,7 +64,7 @@ class Block:
         lengths = (*self.lengths, 1) if len(self.axes) == 1 and not isinstance(self.axes[0], int) else self.lengths
         first, *middle, last = (1, *lengths) if len(lengths) == 1 else lengths
         assert last is not None
-        return (None if first is None else first * self._product(middle)), last
+        return (None if first is None else first * prod(known_lengths(middle))), last
 
     @property
     def fixed_sides(self) -> tuple[int, int]:
@@ -73,14 +73,10 @@ class Block:
         assert rows is not None
         return rows, cols
 
-    @staticmethod
-    def _product(lengths: Sequence[int | None]) -> int:
-        return prod(length for length in lengths if length is not None)
-
     @property
     def rest(self) -> int:
         """Rows for every entry of a first axis of unknown length."""
-        return self._product(self.lengths[1:-1]) if len(self.lengths) > 1 else 1
+        return prod(known_lengths(self.lengths[1:-1]))
 
     def array(self, data: np.ndarray) -> np.ndarray:
         """The data of a tile in the shape of the block."""
