@@ -224,7 +224,7 @@ def causal_attention_and_a_norm() -> Model:
                 mixed = weights @ (row[: k + 1] @ given["z"]) + row[k]
                 centre = mixed - mixed.mean()
                 each.append((centre / np.sqrt((centre**2).mean() + 0.1)) @ given["q"])
-            total += np.mean(np.square(each))
+            total += float(np.mean(np.square(each)))
         return total
 
     return Model(loss, LEAVES | {"v": v, "z": z}, loops)
@@ -264,7 +264,9 @@ def filter_and_smoother() -> Model:
     def loops(given: Values) -> float:
         total = 0.0
         for row in rows(given, "r"):
-            mean, var, guesses, wides = [], [], [], []
+            mean: list[Any] = []
+            var: list[Any] = []
+            guesses, wides = [], []
             for k, item in enumerate(row):
                 guesses.append(0.9 * mean[-1] if k else 0.0)
                 wides.append((0.81 * var[-1] if k else 1.0) + np.exp(given["q"][0]))

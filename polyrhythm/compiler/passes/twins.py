@@ -6,8 +6,8 @@ nodes of one form, read at the same steps, are held to be equal until something 
 equal. What is left when nothing changes any more is equal at every point, by induction along the order in which the
 points are computed.
 
-Draws of random numbers, host calls and inputs are equal to nothing, what a checkpoint computes again is not equal to what
-it is a copy of.
+Draws of random numbers, host calls and inputs are equal to nothing; what a checkpoint computes again is not equal to
+what it is a copy of.
 """
 
 from __future__ import annotations

@@ -50,14 +50,24 @@ def most_steps_of(blocks: Mapping[str, Block], group: Group, symbol: Symbol) -> 
     return most
 
 
-def is_kept(
+def gains_nothing(
     blocks: Mapping[str, Block],
+    tiling: Tiling | None,
     target: Group,
     dims: Dims,
     ranks: Ranks,
+    dependences: ByBlock,
     crossing: Sequence[Dependence],
 ) -> bool:
-    """Whether independent steps gain nothing by joining a recurrence: it keeps all that they read of it anyway."""
+    """Whether independent steps gain nothing by joining a recurrence that they read: no less would be stored."""
+    kept = _is_kept(blocks, target, dims, ranks, crossing)
+    return kept or _is_narrower(blocks, tiling, target, ranks, dependences, crossing)
+
+
+def _is_kept(
+    blocks: Mapping[str, Block], target: Group, dims: Dims, ranks: Ranks, crossing: Sequence[Dependence]
+) -> bool:
+    """Whether a recurrence keeps all that is read of it anyway."""
     along = next((dim for name in target.members if (dim := dims[name]) is not None), None)
     steps = None if along is None else most_steps_of(blocks, target, along)
     if not crossing or (steps is not None and steps <= FEW_STEPS):
@@ -65,7 +75,7 @@ def is_kept(
     return all(least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition) is None for d in crossing)
 
 
-def is_narrower(
+def _is_narrower(
     blocks: Mapping[str, Block],
     tiling: Tiling | None,
     target: Group,

@@ -152,8 +152,9 @@ def _is_made(loop: For, load: Load, cuts: Mapping[str, Cut]) -> bool:
     if cut is None or cut.offset is not ZERO or load.spilled:
         return False
     entry = load.index[cut.axis]
-    plain = isinstance(entry, Steps) and entry.start is ZERO and entry.ring is None and entry.step == 1
-    return plain and entry.length is loop.end
+    if not isinstance(entry, Steps) or entry.length is not loop.end:
+        return False
+    return entry.start is ZERO and entry.ring is None and entry.step == 1
 
 
 def _private(
