@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import resource
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from benchmarks.streams.attention import attention_hardware, build_attention
 from benchmarks.streams.decoder import DecoderShape, build_decoder
 from benchmarks.streams.moe import MoeShape, build_moe
-from benchmarks.streams.tables import many_requests
+from benchmarks.streams.tables import LARGE, alone
 from polyrhythm.compiler.backends.native import Built
 from polyrhythm.stream import (
     F32,
@@ -243,10 +241,8 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, outcomes: list[bool
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "regions", "mean"), [(1024, 32, 2048), (256, 16, 16384)])
-def test_attention_of_many_and_of_long_requests(count: int, regions: int, mean: int, outcomes: list[bool]) -> None:
-    started = time.process_time()
-    many_requests(count, regions, mean)
-    assert time.process_time() - started < 5
-    assert outcomes == [True]
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500_000  # kilobytes
+@pytest.mark.parametrize("name", [name for name in LARGE if name.startswith("attention")])
+def test_attention_of_many_and_of_long_requests(name: str) -> None:
+    found = alone(name)
+    assert float(found["seconds"]) < 5
+    assert int(found["memory"].removesuffix(" MB")) < 500

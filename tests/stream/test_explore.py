@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import resource
-import time
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -16,8 +14,7 @@ import pytest
 
 import polyrhythm as pr
 from benchmarks.streams.programs.moe import mixture_of_experts
-from benchmarks.streams.tables import qwen_exploration
-from benchmarks.streams.traces import find_traces
+from benchmarks.streams.tables import alone
 from polyrhythm.stream import (
     BF16,
     CapacityExceeded,
@@ -177,13 +174,12 @@ def test_as_many_schedules_as_wanted_are_drawn_none_twice() -> None:
 
 @pytest.mark.slow
 def test_five_hundred_schedules_of_a_qwen_layer_in_two_minutes_and_half_a_gigabyte() -> None:
-    started = time.monotonic()
-    found = qwen_exploration(find_traces())
-    assert time.monotonic() - started < 120
-    assert len(found.points) == 500
-    assert sum(point.status == "simulated" for point in found.points) > 50
-    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    assert peaks[0] + 2 * peaks[1] < 500_000  # kilobytes, of this process and two workers
+    found = alone("500 schedules of the experts of Qwen, batch 64, two processes")
+    assert float(found["seconds"]) < 120
+    assert int(found["memory"].removesuffix(" MB")) < 500, "of the process and two workers"
+    counts = {state: int(count) for count, state in (part.split(" ", 1) for part in found["result"].split(", "))}
+    assert sum(counts.values()) == 500
+    assert counts["simulated"] > 50
 
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
