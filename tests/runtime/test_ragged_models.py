@@ -264,9 +264,10 @@ def filter_and_smoother() -> Model:
     def loops(given: Values) -> float:
         total = 0.0
         for row in rows(given, "r"):
-            mean: list[Any] = []
-            var: list[Any] = []
-            guesses, wides = [], []
+            mean: list[float] = []
+            var: list[float] = []
+            guesses: list[float] = []
+            wides: list[float] = []
             for k, item in enumerate(row):
                 guesses.append(0.9 * mean[-1] if k else 0.0)
                 wides.append((0.81 * var[-1] if k else 1.0) + np.exp(given["q"][0]))

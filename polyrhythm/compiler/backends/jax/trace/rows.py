@@ -152,9 +152,7 @@ def _is_made(loop: For, load: Load, cuts: Mapping[str, Cut]) -> bool:
     if cut is None or cut.offset is not ZERO or load.spilled:
         return False
     entry = load.index[cut.axis]
-    if not isinstance(entry, Steps) or entry.length is not loop.end:
-        return False
-    return entry.start is ZERO and entry.ring is None and entry.step == 1
+    return isinstance(entry, Steps) and entry == Steps(ZERO, loop.end, via=entry.via)
 
 
 def _private(
