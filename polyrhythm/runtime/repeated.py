@@ -129,7 +129,8 @@ class Repeated:
         executed = ("call", *(sizes.capacities[s] for s in backend.sizing))
         params = {n: program.params[n] for n, _ in backend.inputs.values() if n not in inputs}
         compiled = backend.executor.programs.get(executed)
-        if compiled is None or any(value.flags.writeable for value in params.values()):
+        made = getattr(compiled, "out_info", None)
+        if made is None or any(value.flags.writeable for value in params.values()):
             return
         given = []
         for place, (name, index) in backend.inputs.items():
@@ -138,7 +139,7 @@ class Repeated:
                 given.append((place, name, index, None if array.shape == sizes.inputs[place] else sizes.inputs[place]))
         placed = backend.placed(caller.given({**params, **inputs}), sizes.inputs)
         fixed = {place: placed[place] for place, (name, _) in backend.inputs.items() if name in params}
-        whole = [leaf.shape for leaf in compiled.out_info[0]] == sizes.outputs
+        whole = [leaf.shape for leaf in made[0]] == sizes.outputs
         self.calls[key] = Call(
             kind_of(inputs.values()),
             dict(bounds),
