@@ -246,6 +246,23 @@ def take_of_codes(nodes: Nodes, node: Node, definition: Definition) -> Definitio
     return Definition(definition.domain, inner.op, tuple(taken), inner.attributes, definition.at)
 
 
+def take_of_cast(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
+    """Rows of a value that was cast to a wider type: rows are taken of the narrow one, which is what is kept."""
+    whole, indices = definition.operands
+    source, own = nodes[whole.source], nodes.seen_through(nodes[whole.source].here)
+    if own is None or own.op != "cast" or nodes.type_of(own.operands[0]).dtype.itemsize >= node.dtype.itemsize:
+        return None
+    inner = nodes.seen_through(whole)
+    if inner is not None:
+        narrow = inner.operands[0]
+    elif own.operands[0].steps == source.current:
+        narrow = Access(own.operands[0].source, whole.steps)
+    else:
+        return None
+    taken = nodes.add(f"{node.name}_rows", node, definition, definition.op, (narrow, indices), **definition.attributes)
+    return Definition(definition.domain, "cast", (taken,), own.attributes, definition.at)
+
+
 def recognise_matmul(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """A sum over axes of a product of broadcast values is a contraction, if each operand lacks an axis that is kept.
 
@@ -392,6 +409,7 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("slice-of-contraction", frozenset({"slice"}), slice_of_contraction),
     ("reshape-of-contraction", frozenset({"reshape"}), reshape_of_contraction),
     ("take-of-codes", frozenset({"take"}), take_of_codes),
+    ("take-of-cast", frozenset({"take", "take_along"}), take_of_cast),
     ("recognise-matmul", frozenset({"reduce"}), recognise_matmul),
     ("reassociate", frozenset({"einsum"}), reassociate),
 )

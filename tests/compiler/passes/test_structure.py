@@ -122,6 +122,40 @@ def test_take_of_codes() -> None:
     assert sorted(operations(graph)) == ["dequantize", "take", "take"]
 
 
+@pytest.mark.parametrize("spelling", ["past", "all", "point", "along", "reshaped"])
+def test_take_of_cast(spelling: str) -> None:
+    """Images stay bytes until a minibatch of them is read."""
+    (t, T), (i, _) = pr.dim("t"), pr.dim("i")
+    images = pr.input("images", (3,), (t,), "uint8")
+    seen = pr.cast(images, "float32")
+    at = pr.input("at", (2,), (i,), "int64")
+    given = {"images": np.arange(15, dtype="u1").reshape(5, 3), "at": np.array([[4, 0], [1, 2]])}
+    if spelling == "past":
+        rows, given["at"] = pr.take(seen[0 : t + 1], pr.input("at", (2,), (t,), "int64"), 0), np.zeros((5, 2), "i8")
+    elif spelling == "all":
+        rows = pr.take(seen[0:T], at, 0)
+    elif spelling == "point":
+        rows = pr.take(seen[T - 1], at, 0)
+        given["at"] = np.array([[2, 0], [1, 2]])
+    elif spelling == "along":
+        rows = pr.gather(seen[0:T], pr.unsqueeze(at, 1) + pr.zeros((2, 3), dtype="int64"), 0)
+    else:
+        rows = pr.take(pr.reshape(seen[0:T], (3 * T,)), at, 0)
+    graph, notes = after([rows], given)
+    if spelling != "reshaped":
+        assert "take-of-cast" in rules(notes)
+        narrow = [node for node in graph if node.only is not None and node.only.op in ("take", "take_along")]
+        assert [node.dtype.name for node in narrow] == ["uint8"]
+
+
+def test_take_of_a_narrower_cast_stays() -> None:
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    _, notes = after([pr.take(pr.cast(x, "float16")[0:T], pr.input("at", (), (), "int64"), 0)],
+                         {"x": np.ones(3, "f4"), "at": np.array(1)})  # fmt: skip
+    assert "take-of-cast" not in rules(notes)
+
+
 def test_a_weight_is_transposed_once_outside_the_loop() -> None:
     t, _ = pr.dim("t")
     a, w = pr.input("a", (4,), (t,)), pr.input("w", (3, 4))
@@ -184,5 +218,6 @@ def test_every_rule_has_a_test() -> None:
         "contract-transposed",
         "slice-of-contraction",
         "take-of-codes",
+        "take-of-cast",
     }
     assert {name for name, _, _ in STRUCTURAL} == tested
