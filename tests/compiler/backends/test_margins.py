@@ -58,3 +58,15 @@ def test_nothing_is_padded() -> None:
     text = pr.compile(y).lowered({T: 64}).text
     assert "stablehlo.pad" not in text
     assert "dynamic_update_slice" in text
+
+
+def test_a_declared_maximum_is_not_a_size() -> None:
+    """Ranges of a dim that is limited to many steps have the capacity of the steps that there are."""
+    t, T = pr.dim("t", max=512)
+    x = pr.input("x", (2,), (t,))
+    y = pr.softmax(x[0 : t + 1] @ x, 0) @ x[0 : t + 1]
+    program = pr.compile(y)
+    assert "512" not in program.lowered({T: 8}).text
+    for steps in (1, 3, 8, 9):
+        given = np.random.default_rng(steps).normal(size=(steps, 2)).astype("float32")
+        np.testing.assert_allclose(program(x=given), pr.evaluate(y, {"x": given}), rtol=1e-4, atol=1e-5)

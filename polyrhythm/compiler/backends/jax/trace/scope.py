@@ -62,11 +62,13 @@ class Scope:
             return max(0, term.constant)
         if all(isinstance(self.symbols.get(symbol), int) for symbol in term.symbols):
             return max(0, term.evaluate(lambda symbol: int(self.symbols[symbol])))
-        if term in self.program.limits:
-            return self.program.limits[term]
-        largest = most(interval(term, self.ranges)[1], self.capacities)
+        limit, upper = self.program.limits.get(term), interval(term, self.ranges)[1]
+        if limit is not None and not upper.symbols <= self.capacities.keys():
+            return limit
+        largest = most(upper, self.capacities)
         sizes = (most(axis, self.capacities) for axis in self.program.spans.get(term, ()))
-        return max([largest, *(size for size in sizes if size < 2 * largest)])
+        largest = max([largest, *(size for size in sizes if size < 2 * largest)])
+        return largest if limit is None else min(limit, largest)
 
     def scalar(self, term: Term) -> Scalar:
         """The value of a term: an int where it is known while tracing."""
