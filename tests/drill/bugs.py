@@ -449,4 +449,19 @@ BUGS: tuple[Bug, ...] = (
         "(jnp.int32(0), *_file(place, unit), jnp.int32(ahead), rows)",
         "jax",
     ),
+    # Reads beyond the ends, and values that iterations pass on.
+    Bug(
+        "margins: rows begin where the margin does",
+        "polyrhythm.compiler.backends.jax.trace.lanes",
+        "at = jax.lax.optimization_barrier(jnp.int32(before))",
+        "at = jax.lax.optimization_barrier(jnp.int32(0))",
+        "jax",
+    ),
+    Bug(
+        "holds: terms with a constant are never zero",
+        "polyrhythm.compiler.ir.terms",
+        "return self.constant % divisor != 0 if divisor else self.constant != 0",
+        "return self.constant != 0",
+        "jax",
+    ),
 )

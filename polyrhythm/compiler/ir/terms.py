@@ -215,6 +215,17 @@ class Term(Interned):
         return not self.monomials
 
     @property
+    def is_never_zero(self) -> bool:
+        """Whether the term is surely not zero: its constant is no multiple of what divides all the rest.
+
+        >>> t = Term.of(Symbol("t", "dim"))
+        >>> (t % 2 - (t + 1) % 2).is_never_zero, (t % 2 - (t + 2) % 3).is_never_zero
+        (True, False)
+        """
+        divisor = reduce(gcd, (c for _, c in self.monomials), 0)
+        return self.constant % divisor != 0 if divisor else self.constant != 0
+
+    @property
     def is_affine(self) -> bool:
         """Whether the term is quasi-affine: no products of symbols anywhere."""
         return all(

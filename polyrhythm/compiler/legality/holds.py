@@ -67,4 +67,4 @@ def _always(site: Site) -> bool:
 def _is_other(store: Store, index: tuple[Term | Steps, ...]) -> bool:
     """Whether a store is surely to another slot."""
     distances = (a - b for a, b in zip(store.index, index, strict=True) if isinstance(b, Term))
-    return any(distance.is_constant and distance is not Term(0) for distance in distances)
+    return any(distance.is_never_zero for distance in distances)

@@ -8,7 +8,8 @@ iteration reads of it is a *register* of the loop, carried beside the buffer. In
 
 Legal because a held load has the value that it would read: the slot was stored to, once and without a guard, and
 nothing that may be the same slot has been stored since (`legality/holds.py` proves it again). A slot is told by the
-terms of its index. Slots of one buffer are different where some entry differs by a constant.
+terms of its index. Slots of one buffer are different where the difference of some entry cannot be zero, as in a ring
+that of `t % 2` and `(t + 1) % 2`. Large rings have no registers: a value more would be alive.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Register, Steps, sites
+from polyrhythm.compiler.ir.terms import Term, product
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Place, Register, Steps, sites
 from polyrhythm.compiler.loops.liveness import written
+
+LARGE = 1 << 15
+"""Bytes of a ring that an iteration would rather read than carry beside it."""
 
 Slot = tuple[str, tuple[Term | Steps, ...]]
 """A place, and the index of one of its slots."""
@@ -84,14 +88,20 @@ def _loop(program: LoopProgram, loop: For) -> For:
         if len(found) == 1 and found[0] is not None:
             now = found[0]
             before = tuple(term.substitute(earlier) for term in now)
-            if _differ(now, before):
+            ring = not any((a - b).is_constant and a != b for a, b in zip(now, before, strict=True))
+            if _differ(now, before) and not (ring and _is_large(program.places[place])):
                 possible[place, before] = Register(place, before, now)
     used: set[Slot] = set()
     body = _held(program, loop.body, set(possible), used)
     return replace(loop, body=body, registers=tuple(r for slot, r in possible.items() if slot in used))
 
 
+def _is_large(place: Place) -> bool:
+    size = product((*place.slots, *place.type.shape))
+    return not size.is_constant or size.constant * place.type.dtype.itemsize > LARGE
+
+
 def _differ(one: Sequence[Term | Steps], other: Sequence[Term | Steps]) -> bool:
     """Whether two indices are surely those of different slots."""
     entries = ((a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Term) and isinstance(b, Term))
-    return any((a - b).is_constant and (a - b).constant != 0 for a, b in entries)
+    return any((a - b).is_never_zero for a, b in entries)

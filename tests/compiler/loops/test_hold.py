@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import polyrhythm as pr
@@ -37,6 +38,38 @@ def test_the_last_value_is_a_register() -> None:
     assert (str(register.before[0]), str(register.now[0])) == ("t", "t + 1")
     assert "for t in 0 .. T - 2, holding y[t]:" in show(loops)
     assert "held y[t]" in show(loops)
+
+
+def ring(width: int) -> tuple[pr.Tensor, Compiled]:
+    """Of a running maximum the last two are kept: what rescales a sum reads both."""
+    t, T = pr.dim("t", min=1)
+    x = pr.input("x", (width,), (t,))
+    peak, total = pr.recurrent((width,), (t,)), pr.recurrent((width,), (t,))
+    peak[0], total[0] = x[0], 1.0
+    peak[t + 1] = pr.maximum(peak, x[t + 1])
+    total[t + 1] = total * pr.exp(peak - peak[t + 1]) + pr.exp(x[t + 1] - peak[t + 1])
+    out = total[T - 1]
+    return out, compile_tensors([out])
+
+
+def test_a_ring_has_a_register() -> None:
+    out, compiled = ring(3)
+    (register,) = (r for r in loop_of(compiled.loops).registers if r.place == "peak")
+    (store,) = (s for block in walk(loop_of(compiled.loops).body) if isinstance(block, Block) for s in block.stores
+                if s.place == "peak")  # fmt: skip
+    assert (register.before[0] - register.now[0]).is_never_zero
+    assert not (register.before[0] - register.now[0]).is_constant
+    assert store.index == register.now
+    check_holds(compiled.loops)
+    program = pr.compile(out)
+    for steps in (1, 2, 3, 5, 8):
+        x = np.random.default_rng(steps).normal(size=(steps, 3)).astype("float32")
+        np.testing.assert_allclose(program(x=x), pr.evaluate(out, {"x": x}), rtol=1e-5)
+
+
+def test_a_large_ring_has_none() -> None:
+    _, compiled = ring(100_000)
+    assert not [r for i in walk(compiled.loops.body) if isinstance(i, For) for r in i.registers if r.place == "peak"]
 
 
 def test_unrolled_layers_have_a_register_each() -> None:
