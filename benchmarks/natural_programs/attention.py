@@ -122,7 +122,7 @@ ROWS = (
         lambda n: {"x": normal(0, SEGMENTS, n, WIDTH), **_square("wq", "wk", "wv", "wo")},
         peer_transformer_xl,
         16,
-        reason="steps are limited to 64",
+        reason="products over ranges are masked, and have a second way for values that are not finite",
     ),
     Natural(
         "linear attention, gradient",
