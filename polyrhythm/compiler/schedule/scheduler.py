@@ -208,7 +208,7 @@ class _Scheduler:
 
     def _single_step(self, group: Group) -> Condition | None:
         """The one step that a loop has, if it is the same for all its members."""
-        if not group.is_loop or self._most_steps(group, group.ways[0].symbol) != 1:
+        if not group.is_loop or most_steps_of(self.blocks, group, group.ways[0].symbol) != 1:
             return None
         steps = {self._steps(name, group.ways[0].symbol) for name in group.members}
         return steps.pop() if len(steps) == 1 else None
@@ -239,7 +239,7 @@ class _Scheduler:
             fitting = [signed for signed in ranks if self.shifts.earliest(members, own, signed) is not None]
             fitting = self._orderly(members, needs, remaining, symbol, fitting)
             if fitting:
-                ways.append(Way(dims, [Ranking(signed, self.shifts.is_parallel(signed, own)) for signed in fitting]))
+                ways.append(Way(dims, [Ranking(signed, self.shifts.aligned(signed, own)) for signed in fitting]))
         if not ways and own:
             ways = list(self._skewed(members, own, needs, remaining))
         if not ways and own:
@@ -290,10 +290,9 @@ class _Scheduler:
             return False
         members = fresh.members + target.members
         early_members, late_members = set(fresh.members), set(target.members)
-        both = early_members | late_members
         crossing = dependences.between(early_members, late_members)
         # Both can be loops. If nothing leads back, the producer is shifted as far ahead as its readers need.
-        one_way = not dependences.between(late_members, early_members)
+        one_way = not (back := dependences.between(late_members, early_members))
         ways = []
         for early in fresh.ways:
             for late in target.ways:
@@ -308,12 +307,11 @@ class _Scheduler:
                     fits = (
                         self.shifts.bounded(crossing, ranks)
                         if one_way
-                        else self.shifts.earliest(members, dependences.inside(both), ranks)
+                        else self.shifts.earliest(members, dependences.inside({*members}), ranks)
                     )
                     if fits and not (one_way and self._waits_for_all(dims, ranks, crossing)):
-                        parallel = producer.parallel and consumer.parallel
-                        parallel = parallel and self.shifts.is_parallel(ranks, dependences.inside(both))
-                        found.append(Joint(producer, consumer, Ranking(ranks, parallel)))
+                        aligned = self.shifts.joined(producer, consumer, ranks, [*crossing, *back], dependences)
+                        found.append(Joint(producer, consumer, Ranking(ranks, aligned)))
                 if found and self._in_strips(dims, found[0].both.ranks):
                     continue
                 if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, dims, crossing, kept):
@@ -442,7 +440,7 @@ class _Scheduler:
             left = left_by_others(self.blocks, fresh, joint.both.ranks, dims, dependences)
             pays = is_cheap_to_keep(self.blocks, self.tiling, target, dependences, crossing, left)
             return not (is_apart(target, self.blocks, symbol) or stored or pays)
-        steps = self._most_steps(fresh, symbol)
+        steps = most_steps_of(self.blocks, fresh, symbol)
         if joint.both.parallel and symbol in self.inside:  # members of one loop over a tile begin where the tile does
             ranks = joint.both.ranks
             return all((ranks[d.reader] - ranks[d.source].substitute(d.steps)) is ZERO for d in crossing)
@@ -482,10 +480,6 @@ class _Scheduler:
         whole = conjunction(block.domain, facts(block.domain.symbols))
         steps = solutions(whole).without(s for s in block.dims if s is not symbol)
         return simplified(steps.condition(), TRUE)
-
-    def _most_steps(self, group: Group, symbol: Symbol) -> int | None:
-        """The most steps that a member has along a dim; None where there is no limit."""
-        return most_steps_of(self.blocks, group, symbol)
 
     def _tensors(self, group: Group) -> set[str]:
         """The tensors that a group makes."""
@@ -571,7 +565,7 @@ class _Careful(_Scheduler):
         for ranks in all_rankings(members, needs, dims, self._is_definition):
             left = left_open(members, needs, ranks)
             if left is not None and left[0] and self.shifts.earliest(members, own, ranks) is not None:
-                yield Way({n: _single(ranks[n], remaining[n]) for n in members}, [Ranking(ranks, False)])
+                yield Way({n: _single(ranks[n], remaining[n]) for n in members}, [Ranking(ranks)])
                 return
 
     def _shifts(self, group: Group, among: Sequence[Dependence], ranks: Ranks) -> dict[str, int]:

@@ -15,6 +15,7 @@ from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import least
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block
+from polyrhythm.compiler.schedule.dependence_index import ByBlock
 from polyrhythm.compiler.schedule.dependences import Dependence
 
 Ranks = dict[str, Term]
@@ -25,12 +26,21 @@ Distance = tuple[str, str, int]
 """A source, its reader, and the smallest distance between their ranks."""
 
 
+Aligned = dict[str, tuple[str, int]]
+"""Shifts by which no dependence leads from one iteration to another: for each block, one of the blocks that dependences
+connect it with, the same for all of these, and its shift against that one."""
+
+
 @dataclass(frozen=True)
 class Ranking:
-    """Ranks of some blocks, and whether no dependence among them need lead from one iteration to another."""
+    """Ranks of some blocks, and shifts that make the iterations independent, if there are any."""
 
     ranks: Ranks
-    parallel: bool
+    aligned: Aligned | None = None
+
+    @property
+    def parallel(self) -> bool:
+        return self.aligned is not None
 
 
 class Shifts:
@@ -46,32 +56,43 @@ class Shifts:
         distances = ((self.distance(d, ranks[d.reader], ranks[d.source]), d.condition) for d in dependences)
         return all(least(*distance) is not None for distance in distances)
 
-    def is_parallel(self, ranks: Ranks, among: Sequence[Dependence]) -> bool:
-        """Whether blocks can be shifted so that no dependence among them leads from one iteration to another."""
-        return self.independent(ranks, among) is not None
-
-    def independent(self, ranks: Ranks, among: Sequence[Dependence]) -> dict[str, int] | None:
+    def aligned(self, ranks: Ranks, among: Sequence[Dependence]) -> Aligned | None:
         """Shifts by which no dependence among blocks leads from one iteration to another; None if there are none."""
-        apart: dict[str, list[tuple[str, int]]] = {name: [] for name in ranks}
+        return self._connected({name: (name, 0) for name in ranks}, ranks, among)
+
+    def joined(
+        self, producer: Ranking, consumer: Ranking, ranks: Ranks, crossing: Sequence[Dependence], dependences: ByBlock
+    ) -> Aligned | None:
+        """`aligned` of two rankings together: where ranks stay as they are, only what crosses can be in the way."""
+        if producer.aligned is None or consumer.aligned is None:
+            return None
+        if any(ranks[name] is not rank for each in (producer, consumer) for name, rank in each.ranks.items()):
+            return self.aligned(ranks, dependences.inside({*ranks}))
+        return self._connected({**producer.aligned, **consumer.aligned}, ranks, crossing)
+
+    def _connected(self, aligned: Aligned, ranks: Ranks, among: Sequence[Dependence]) -> Aligned | None:
+        """Shifts that respect further dependences, by union-find with distances; None if there are none."""
+        moved = Aligned()
+
+        def now(part: str, shift: int) -> tuple[str, int]:
+            while part in moved:
+                over, more = moved[part]
+                if over in moved:  # halve the path for those who come later
+                    over, more = moved[part] = moved[over][0], more + moved[over][1]
+                part, shift = over, shift + more
+            return part, shift
+
         for d in among:
             distance = self.distance(d, ranks[d.reader], ranks[d.source])
             if not distance.is_constant or d.gap:
                 return None
-            apart[d.source].append((d.reader, -distance.constant))
-            apart[d.reader].append((d.source, distance.constant))
-        shifts: dict[str, int] = {}
-        for first in ranks:
-            shifts.setdefault(first, 0)
-            waiting = [first]
-            while waiting:
-                name = waiting.pop()
-                for other, step in apart[name]:
-                    if other not in shifts:
-                        shifts[other] = shifts[name] + step
-                        waiting.append(other)
-                    elif shifts[other] != shifts[name] + step:
-                        return None
-        return shifts
+            (source, early), (reader, late) = now(*aligned[d.source]), now(*aligned[d.reader])
+            lag = early - distance.constant - late
+            if source != reader:
+                moved[reader] = source, lag
+            elif lag:
+                return None
+        return {name: now(*at) if at[0] in moved else at for name, at in aligned.items()}
 
     def of(
         self,
@@ -87,9 +108,10 @@ class Shifts:
         if found is None:
             return None
         shifts, distances = found
-        aligned = self.independent({name: ranks[name] for name in members}, among)
+        aligned = self.aligned({name: ranks[name] for name in members}, among)
         if aligned is not None:
-            shifts = aligned
+            first: dict[str, int] = {}
+            shifts = {name: shift - first.setdefault(part, shift) for name, (part, shift) in aligned.items()}
         else:
             self._shorten(members, shifts, distances)
         return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
@@ -206,6 +228,14 @@ def _same_way(one: Ranks, other: Ranks, dims: Mapping[str, Symbol | None]) -> bo
     return bool(ways[0] & ways[1])
 
 
+def _scaled(ranks: Ranks, factor: int, offset: Term) -> Ranks:
+    """Ranks times a factor and moved; most blocks of a loop have the same one."""
+    if factor == 1 and offset is Term(0):
+        return ranks
+    found = {rank: rank * factor + offset for rank in {*ranks.values()}}
+    return {name: found[rank] for name, rank in ranks.items()}
+
+
 def matched(
     producer: Ranks, consumer: Ranks, crossing: Sequence[Dependence], dims: Mapping[str, Symbol | None]
 ) -> Ranks | None:
@@ -232,6 +262,5 @@ def matched(
         if any(value.denominator != 1 for value in apart.values()):
             return None
         offset = sum((Term.of(key) * int(value) for key, value in apart.items()), Term(0))
-        scaled = {name: rank * up + offset for name, rank in producer.items()}
-        return scaled | (consumer if down == 1 else {name: rank * down for name, rank in consumer.items()})
+        return _scaled(producer, up, offset) | _scaled(consumer, down, Term(0))
     return {**producer, **consumer} if together else None
