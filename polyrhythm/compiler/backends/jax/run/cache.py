@@ -6,20 +6,28 @@ the user has configured in JAX is left alone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 
 import jax
 
 from polyrhythm.compiler.backends.native import folder as folder
 
 
+def place_of_jax() -> Path | None:
+    """Where JAX keeps what it compiles, for each version of Python: newer ones compress in another way."""
+    place = folder()
+    return place and place / f"jax-python{sys.version_info.major}.{sys.version_info.minor}"
+
+
 @lru_cache(1)
 def use_cache() -> None:
     """Let JAX keep what it compiles from now on, unless the user has decided otherwise."""
     config = jax.config
-    place = folder()
+    place = place_of_jax()
     configured = config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     if place is None or configured:
         return

@@ -23,7 +23,7 @@ import jaxlib
 from polyrhythm.compiler.backends import kept
 from polyrhythm.compiler.backends.jax.products import kernel, rows
 from polyrhythm.compiler.backends.jax.run import watch
-from polyrhythm.compiler.backends.jax.run.cache import folder
+from polyrhythm.compiler.backends.jax.run.cache import folder, place_of_jax
 from polyrhythm.compiler.backends.native import is_ours, keep
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 from polyrhythm.compiler.loops.spilling import SpillFile
@@ -49,7 +49,7 @@ def digest(program: LoopProgram) -> str | None:
 def key_of(program: str, what: tuple[Any, ...], arguments: Any) -> str | None:
     """The name under which a part of a program with a digest is kept; None if the user has decided for JAX's cache."""
     config: Any = jax.config
-    place = folder()
+    place = place_of_jax()
     if place is None or not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir != str(place):
         return None
     leaves, tree = jax.tree.flatten(arguments)
