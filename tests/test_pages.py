@@ -34,14 +34,14 @@ EXAMPLES = (
     *("sharded_training", "lora"),
 )
 NEVER_RUN = {
-    "docs/llm.md": 4,
+    "docs/llm.md": 2,
     "docs/programs.md": 1,
     "docs/rl.md": 2,
     "docs/how-to/chat.md": 1,
     "docs/how-to/devices.md": 1,
     "docs/how-to/profile.md": 1,
 }
-"""How many blocks of a page may be shown and not run: they need weights, several devices, or minutes."""
+"""How many blocks of a page only `make pages` runs: they need weights, several devices, or minutes."""
 
 
 def text(path: str) -> str:

@@ -72,9 +72,11 @@ def test_blocks_of_a_page_share_names(page_project: pytest.Pytester) -> None:
         "# Page\n\n```python\nx = 3\n```\n\n"
         "- in a list\n\n  ```python\n  >>> x + 1\n  4\n  >>> y = 1\n  ```\n\n"
         "```python\nassert y == 1\n```\n"
-        "```python no-run\nraise SystemExit\n```\n"
+        "```python no-run\nassert x == 4\n```\n"
     )
-    page_project.runpytest_inprocess().assert_outcomes(passed=1)
+    page_project.makeini("[pytest]\nmarkers = slow")
+    page_project.runpytest_inprocess("-m", "not slow").assert_outcomes(passed=1)
+    page_project.runpytest_inprocess("-m", "slow").assert_outcomes(failed=1)
 
 
 @pytest.mark.parametrize(
