@@ -72,7 +72,7 @@ def optional(path: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", sorted(required))
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_bodies_that_are_right_are_answered(client: TestClient, path: str, data: st.DataObject) -> None:
     body = data.draw(st.fixed_dictionaries(required[path], optional=optional(path)))
     body = {**body, "max_tokens": body.get("max_tokens", 3)} if path != "embeddings" else body

@@ -226,7 +226,7 @@ def watch():
 
 thread = threading.Thread(target=watch)
 thread.start()
-program(x=given(1024), bounds={I: 1024})
+program(x=given(512), bounds={I: 512})
 going[0] = False
 thread.join()
 print(most[0] - before)
@@ -235,10 +235,10 @@ print(most[0] - before)
 
 @pytest.mark.parametrize("kind", ["items", "file"])
 def test_what_is_resident_does_not_grow_with_the_data(kind: str, tmp_path: Path) -> None:
-    """512 MB of data; windows of 16 MB, of which XLA and the host may have one each, and a last one."""
+    """256 MB of data; windows of 16 MB, of which XLA and the host may have one each, and a last one."""
     path = tmp_path / "data"
     with path.open("wb") as file:
-        file.truncate(1024 * 128 * 1024 * 4)  # zeros that take no room on the disk
+        file.truncate(512 * 128 * 1024 * 4)  # zeros that take no room on the disk
     command = [sys.executable, "-c", LARGE, kind, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
