@@ -91,7 +91,8 @@ class GRPO:
     >>> import tempfile
     >>> from polyrhythm import llm
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model = llm.load(llm.write_random(folder, num_hidden_layers=1, hidden_size=16, intermediate_size=16))
+    ...     path = llm.write_random(folder, num_hidden_layers=1, hidden_size=16, intermediate_size=16)
+    ...     model = llm.load(path, backend="numpy")
     >>> training = GRPO(model, Settings(group=2, max_new_tokens=3))
     >>> sorted(training.step(["hi"], lambda prompt, answer: float(len(answer.tokens))))
     ['kl', 'length', 'loss', 'reward', 'reward_std']

@@ -145,7 +145,9 @@ def agree(have: Any, want: Any) -> None:
         np.testing.assert_allclose(np.asarray(have[name]), np.asarray(value), 2e-4, 2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", SHORTENED)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow) if k in (two_layers, both_ways) else k for k in SHORTENED]
+)
 def test_values_and_gradients_are_those_of_the_oracle(kind: Callable[[Batch], pr.Tensor], ran: list[str]) -> None:
     program = pr.compile(outputs(kind), progress=False)
     for lengths in LENGTHS:
