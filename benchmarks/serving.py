@@ -2,9 +2,10 @@
 
 The server is a process of its own, and so are those who ask: over HTTP, streamed, with mixed lengths. A third of the
 requests goes away midway, and malformed bodies come between. Every request that stays must get the text of a lone one
-and of `model.generate`, or the run fails. Reported: tokens a second together and one after the other, the time between
-two tokens and until the first, and what the server holds before and after. The model is a small one with random
-weights, or with `--real` SmolLM2-135M-Instruct. Prompts are random tokens; half of them begin with the same 32.
+and of `model.generate`, or the run fails; with `--temperature` each draws by its own seed. Reported: tokens a second
+together and one after the other, the time between two tokens and until the first, and what the server holds before,
+after, and after all of it again. The model is a small one with random weights, or with `--real` SmolLM2-135M-Instruct.
+Prompts are random tokens; half of them begin with the same 32.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Asking:
 
     port: int
     asked: list[tuple[list[int], int]]
+    temperature: float = 0.0
     texts: dict[int, str] = field(default_factory=dict)
     tokens: int = 0
     gaps: list[float] = field(default_factory=list)
@@ -60,7 +62,7 @@ class Asking:
     def one(self, number: int, leaves: bool = False) -> None:
         """Ask for one text; who leaves goes away after three tokens."""
         prompt, count = self.asked[number]
-        body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "stream": True}
+        body = {"prompt": prompt, "max_tokens": count, "temperature": self.temperature, "seed": number, "stream": True}
         began, times, text = time.perf_counter(), [], ""
         with self._sent(json.dumps(body).encode()) as answer:
             assert answer.status == 200, answer.read()
@@ -149,7 +151,9 @@ def together(asking: Asking, clients: int) -> float:
     return time.perf_counter() - began
 
 
-def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int, lone: int) -> dict[str, Any]:
+def measured(
+    path: Path, vocabulary: int, requests: int, clients: int, rows: int, lone: int, temperature: float
+) -> dict[str, Any]:
     """Run both, compare texts, and report."""
     rng = np.random.default_rng(0)
     shared = rng.integers(0, vocabulary, 32).tolist()
@@ -161,15 +165,18 @@ def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int
         for n in range(requests)
     ]
     with serving(path, rows) as (port, pid):
-        warm = Asking(port, asked)
-        together(Asking(port, asked[: 2 * rows]), rows)  # compiles, and fills what is kept for later
+        warm = Asking(port, asked, temperature)
+        together(Asking(port, asked[: 2 * rows], temperature), rows)  # compiles, and fills what is kept for later
         for number in range(3):
             warm.one(number)
         before = resident(pid)
-        many, one = Asking(port, asked), Asking(port, asked)
+        many, one = Asking(port, asked, temperature), Asking(port, asked, temperature)
         seconds = together(many, clients)
         time.sleep(1)
         after = resident(pid)
+        together(Asking(port, asked, temperature), clients)
+        time.sleep(1)
+        again = resident(pid)
         stay = [number for number in range(requests) if number % 3][:lone]
         began = time.perf_counter()
         for number in stay:
@@ -180,9 +187,9 @@ def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int
         metrics = connection.getresponse().read().decode()
     model = llm.load(path)
     for number in stay[:2]:
-        model.generate(*asked[number])  # compiles
+        model.generate(*asked[number], temperature=temperature)  # compiles
     began = time.perf_counter()
-    texts = {number: model.generate(*asked[number]).text for number in stay}
+    texts = {n: model.generate(*asked[n], temperature=temperature, seed=n).text for n in stay}
     generated = time.perf_counter() - began
     different = [number for number in stay if not many.texts[number] == one.texts[number] == texts[number]]
     rates = many.tokens / seconds, one.tokens / alone, one.tokens / generated
@@ -190,6 +197,7 @@ def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int
     fields = {
         "model": path.stem,
         "requests": f"{requests}, {clients} at a time, {rows} slots",
+        "temperature": temperature,
         "survivors compared with a lone request": len(stay),
         "different": len(different),
         "malformed, refused": many.refused,
@@ -205,7 +213,7 @@ def measured(path: Path, vocabulary: int, requests: int, clients: int, rows: int
         "ms between tokens, median / p99": f"{_ms(many.gaps, 0.5)} / {_ms(many.gaps, 0.99)}",
         "ms to the first token, median / p99": f"{_ms(many.firsts, 0.5)} / {_ms(many.firsts, 0.99)}",
         "ms to the first token of a lone request, median": _ms(one.firsts, 0.5),
-        "MB before / after": f"{before:.0f} / {after:.0f}",
+        "MB before / after / after as many again": f"{before:.0f} / {after:.0f} / {again:.0f}",
         "MB of prompts that are kept": round(kept / 1e6),
         "cores, for the server and those who ask": len(os.sched_getaffinity(0)),
     }
@@ -225,6 +233,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--temperature", type=float, default=0.0, help="draws, each request by a seed of its own")
     parser.add_argument("--lone", type=int, help="how many survivors are compared; all by default, 40 of --real")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -235,8 +244,10 @@ def main() -> None:
         else:
             path, vocabulary = llm.write_random(Path(place) / "6-layers-of-256", **SMALL), 256
             lone = given.lone or given.requests
-        found = measured(path, vocabulary, given.requests, given.clients, given.rows, lone)
-    kept_apart = OUT / f"serving_{'real' if given.real else 'small'}.json"
+        found = measured(path, vocabulary, given.requests, given.clients, given.rows, lone, given.temperature)
+    if given.temperature:
+        found["model"] += ", drawn"
+    kept_apart = OUT / f"serving_{'real' if given.real else 'small'}{'_drawn' if given.temperature else ''}.json"
     kept_apart.parent.mkdir(parents=True, exist_ok=True)
     kept_apart.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=1))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from polyrhythm import llm
+from polyrhythm.compiler.loops.ir import blocks_of
 from polyrhythm.llm.config import stacks
 from polyrhythm.llm.errors import ContextLengthError
 from polyrhythm.llm.families import FAMILIES
@@ -114,6 +115,16 @@ def test_families_are_short() -> None:
         lines[place.stem] = (code_lines(place.read_text()) - taken) / families
     assert sum(read.values()) == len(FAMILIES) >= 27
     assert {name: count for name, count in lines.items() if count > 60} == {}
+
+
+@pytest.mark.parametrize("name", ["mixtral", pytest.param("gpt_oss", marks=pytest.mark.slow)])
+def test_experts_of_one_text_and_of_several(name: str, tmp_path: Path) -> None:
+    """A text alone goes through the experts that it chooses, several through all: the tokens are the same."""
+    model = llm.load(Reference(name, gain=1.5).save(tmp_path), backend="numpy")
+    together = [one.tokens.tolist() for one in model.generate(PROMPTS, 12)]
+    assert together == [model.generate(prompt, 12).tokens.tolist() for prompt in PROMPTS]
+    taken = [[c.op for b in blocks_of(p.compiled.loops.body) for c in b.body].count("take") for p in model.programs]
+    assert taken[1] > taken[0], "matrices are taken for a text alone"
 
 
 def test_a_pattern_of_the_user_counts_for_all_layers(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ CASES = [
 @pytest.mark.parametrize(("bits", "outer", "inner", "block"), CASES)
 def test_the_kernel_equals_numpy(bits: int, outer: int, inner: int, block: int, offsets: bool) -> None:
     own = matrix(bits, outer, inner, block, offsets)
-    for rows in (1, 2, 3, 4, 5, 9, kernel.MOST_ROWS, kernel.MOST_ROWS + 1):
+    for rows in (1, 2, 3, 4, 5, 8, 9, 23, kernel.MOST_ROWS + 1, 130):
         x = np.random.default_rng(rows).normal(size=(rows, inner)).astype("float32")
         found = packed.product(jnp.asarray(x), *map(jnp.asarray, own))
         wanted = x.astype("float64") @ elements(own).astype("float64").T
@@ -65,10 +65,11 @@ def test_other_instructions(which: str, tmp_path: Path, monkeypatch: pytest.Monk
         for offsets in (False, True):
             own = matrix(bits, outer, inner, block, offsets)
             own[1].flat[0] = 6e-8  # a number that has no exponent of its own
-            x = np.random.default_rng(0).normal(size=(5, inner)).astype("float32")
-            call = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct((5, outer), jnp.float32))
-            wanted = x.astype("float64") @ elements(own).astype("float64").T
-            np.testing.assert_allclose(call(x, *own), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+            for rows in (5, 30):
+                x = np.random.default_rng(0).normal(size=(rows, inner)).astype("float32")
+                call = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct((rows, outer), jnp.float32))
+                wanted = x.astype("float64") @ elements(own).astype("float64").T
+                np.testing.assert_allclose(call(x, *own), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_a_large_matrix_is_shared_among_threads() -> None:

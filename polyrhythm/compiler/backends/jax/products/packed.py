@@ -1,4 +1,4 @@
-"""Products with a matrix of codes (`dequantize`): by our kernel for few rows, else by XLA with the elements made first.
+"""Products with a matrix of codes (`dequantize`): by our kernel, or by XLA with the elements made first.
 
 As in `choose.py` the product is a primitive: lanes add rows to it, and what it becomes is decided when it is lowered.
 The kernel decodes a part of the matrix in registers, once for all rows, so it reads from memory what the codes take.
@@ -58,7 +58,7 @@ def _fits(count: int, codes: Any, factors: Sequence[Any]) -> bool:
     block = inner // factors[0].shape[-1]
     least = PAIRED if codes.dtype == jnp.uint8 else PAIRED // 2
     halves = all(factor.dtype == jnp.float16 for factor in factors)
-    return halves and codes.size > 0 and block % least == 0 and kernel.takes(count, jnp.float32)
+    return halves and codes.size > 0 and block % least == 0 and count > 0 and kernel.missing() is None
 
 
 def _computed(rows: Array, codes: Array, *factors: Array) -> Array:

@@ -8,7 +8,8 @@
 
    `skinny_packed` takes a matrix (outer, inner) of small integers instead: codes of 8 bits, signed, or of 4 bits, unsigned,
    32 of them in 16 bytes (the low half of byte i is code i, the high one code i + 16); float16 scales, one for each block
-   of codes along the inner axis; and as many float16 offsets, or none. An element is scale * code + offset.
+   of codes along the inner axis; and as many float16 offsets, or none. An element is scale * code + offset. It takes any
+   number of rows: with many of them columns are decoded once and kept for all rows.
 
    The matrix is read from memory once, for all rows; the next rows of it are asked for in time. Tiles of the matrix are
    shared out among the threads of XLA's pool: whoever is free takes the next one, so the caller waits for tiles that
@@ -35,7 +36,7 @@ enum { LANES = 8, ROWS = 2, COLUMNS = 4 };
 #else
 enum { LANES = 4, ROWS = 2, COLUMNS = 4 };
 #endif
-enum { INNER = 128, AHEAD = 4096 };
+enum { INNER = 128, AHEAD = 4096, MANY = 8, PANEL = 32 };
 
 /* A value that has to stay in a register: without this gcc reads it from memory at each use. */
 #if defined(__x86_64__)
@@ -334,7 +335,47 @@ INLINE void tile_across(const int is_half, const Product *p, int64_t b, int64_t 
   }
 }
 
+/* Some columns of codes as numbers. */
+INLINE void unpack(const int bits, const Product *p, int64_t first, int64_t columns, float *made) {
+  const int step = bits == 8 ? 16 : 32;
+  int64_t blocks = p->inner / p->block;
+  for (int64_t n = first; n < first + columns; n++) {
+    const uint8_t *codes = (const uint8_t *)p->matrix + n * p->inner * bits / 8;
+    for (int64_t b = 0; b < blocks; b++) {
+      Factors factors = factors_of(p, n * blocks + b, bits);
+      for (int64_t k = b * p->block; k < (b + 1) * p->block; k += step)
+        UNROLLED for (int i = 0; i < step; i += LANES) {
+          vector some = numbers(codes + k * bits / 8 + i % 16, bits, i >= 16, factors);
+          memcpy(made + (n - first) * p->inner + k + i, &some, sizeof some);
+        }
+    }
+  }
+}
+
+/* With many rows columns are made numbers first, PANEL at a time, and multiplied as those of any matrix. */
+INLINE int tile_unpacked(const int bits, const Product *p, int64_t first, int64_t end) {
+  float *panel = malloc(PANEL * p->inner * sizeof *panel);
+  if (panel == NULL) return 0;
+  Product q = *p;
+  q.matrix = panel;
+  for (int64_t n = first; n < end; n += PANEL) {
+    int64_t count = smaller(PANEL, end - n);
+    unpack(bits, p, n, count, panel);
+    for (int64_t r = 0; r < p->rows; r += ROWS) {
+      const float *x = p->x + r * p->inner;
+      float *y = p->y + r * p->outer + n;
+      int64_t c = 0;
+      for (; c + COLUMNS <= count; c += COLUMNS)
+        FOR_ROWS(p->rows - r, across, COLUMNS, 0, &q, x, c * p->inner, y + c, 0)
+      for (; c < count; c++) FOR_ROWS(p->rows - r, across, 1, 0, &q, x, c * p->inner, y + c, 0)
+    }
+  }
+  free(panel);
+  return 1;
+}
+
 INLINE void tile_packed(const int bits, const Product *p, int64_t first, int64_t end) {
+  if (p->rows > MANY && tile_unpacked(bits, p, first, end)) return;
   int64_t block = COLUMNS * p->inner, ahead = block * (1 + AHEAD * 8 / bits / (block + 1));
   for (int64_t n = first; n < end;) {
     int columns = n + COLUMNS <= end ? COLUMNS : 1;
@@ -449,7 +490,8 @@ static void share_out(const XLA_FFI_CallFrame *frame, Product *p) {
   int64_t lengths = 0, threads = 1;
   for (int64_t b = 0; b < p->batch; b++) lengths += length_of(p, b);
   int64_t bytes = lengths * (p->is_along ? p->outer : p->inner) * p->bits / 8;
-  if (bytes >= ALONE) {
+  int64_t again = p->scales != NULL && p->rows > MANY ? p->rows / MANY : 1; /* how often a byte is worked with */
+  if (bytes * again >= ALONE) {
     XLA_FFI_ThreadPool_NumThreads_Args count = {sizeof count, NULL, frame->ctx, &threads};
     if (is_error(frame->api, frame->api->XLA_FFI_ThreadPool_NumThreads(&count))) threads = 1;
   }
