@@ -136,8 +136,8 @@ ROWS = [
     Row("decoding, by sequence", _texts, lambda n: {}),
     Row("decoding, by head", _heads, lambda n: {"all-reduce": 4 * 4 * 16}),  # what attention adds to each of 4 texts
     Row("perceptron, tensor parallel", _perceptron, lambda n: {"all-reduce": 4 * 64 * 8}, inside=False),
-    # Blocks of 16 keys in three rounds, of 16 values in one: 8 heads of 4.
-    Row("attention, ring", _ring, lambda n: {"collective-permute": 4 * (4 * 16 * 8 * 4)}),
+    # Blocks of 16 keys and of 16 values in one round: 8 heads of 4.
+    Row("attention, ring", _ring, lambda n: {"collective-permute": 2 * (4 * 16 * 8 * 4)}),
     Row("stencil, halo exchange", _heat, lambda n: {"collective-permute": 2 * 4}),
     # All gradients of an update, once inside the loop and once for the last update; and means over a minibatch.
     Row("PPO", _agent, lambda n: {"all-reduce": 2 * (AGENT + 20) + 8 + 16}),

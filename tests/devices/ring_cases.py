@@ -19,6 +19,8 @@ def _programs() -> tuple[pr.Dim, dict[str, pr.Tensor]]:
     q, k, v = pr.input("q", (3,), (t, n)), pr.input("k", (3,), (t,)), pr.input("v", (5,), (t,))
     near, own = pr.input("near", (), (t,)), pr.input("own", (3,), (t, n))
     past = pr.softmax(k[0 : t + 1] @ q)
+    scores = k[0 : t + 1] @ q
+    larger = pr.exp(scores - scores.max(0))
     both = pr.einsum("hd,sd->hs", pr.stack([q, 2 * q]), k[0 : t + 1])
     return t, {
         "past": past @ v[0 : t + 1],
@@ -31,7 +33,17 @@ def _programs() -> tuple[pr.Dim, dict[str, pr.Tensor]]:
         "variance": ((k[0 : t + 1] @ q - (k[0 : t + 1] @ q).mean(0)) ** 2).mean(0),
         "a head for each lane": pr.softmax(own[0 : t + 1, n] @ q) @ v[0 : t + 1],
         "linear": (k[0 : t + 1] @ q) @ v[0 : t + 1],
+        "logarithm": pr.logsumexp(k[0 : t + 1] @ q, 0),
+        "sharp": pr.softmax(300 * (k[0 : t + 1] @ q)) @ v[0 : t + 1],
+        "twice": pr.einsum("s,sd->d", past * past, v[0 : t + 1]),
+        "weights and more": past @ v[0 : t + 1] + (past * (k[0 : t + 1] @ q)).sum(0),
+        "by hand": (larger / larger.sum(0)) @ v[0 : t + 1],
+        "above the mean": pr.softmax(scores - scores.mean(0)) @ v[0 : t + 1],
     }
+
+
+ONE_ROUND = ("past", "all", "positions", "several queries", "a head for each lane", "sharp")
+"""Keys and values go round once: the sums of softmax follow the largest score so far."""
 
 
 def case_spellings() -> dict[str, int]:
@@ -54,6 +66,9 @@ def case_spellings() -> dict[str, int]:
         far = [one for one in _talk(program) if one.kind != "collective-permute"]
         assert all(len(shape) < 2 for one in far for _, shape in one.shapes), (name, far)
         counts[name] = len(_talk(program))
+        if name in ONE_ROUND:
+            made = len(program.backend.executor.programs)
+            assert sum(one.kind == "collective-permute" for one in _talk(program)) == 2 * made, (name, _talk(program))
     return counts
 
 

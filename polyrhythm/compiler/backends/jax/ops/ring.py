@@ -157,11 +157,13 @@ def folded_round(
     axes: Sequence[int],
     monoids: Sequence[str],
     ring: Ring,
+    combine: Callable[[list[Array], list[Array]], list[Array]] | None = None,
 ) -> list[Array]:
     """What `piece` makes of blocks of some arrays, combined over all blocks; for all lanes together in a ring.
 
     `piece(first, given, held)` is given where the blocks begin, what a lane has, and a block of each array along its
-    axis. What lanes do not differ in is on every device.
+    axis. What lanes do not differ in is on every device. Blocks are combined by the monoids, or by `combine`, for which
+    these only say what a sum or a maximum of nothing is.
     """
     wrapped = custom_vmap(lambda given, held: piece(np.int32(0), given, held))
     passing = [((device + 1) % ring.devices, device) for device in range(ring.devices)]
@@ -177,7 +179,8 @@ def folded_round(
             def inner(first: Any, given: Sequence[Array], held: Sequence[Array]) -> list[Array]:
                 return jax.vmap(partial(piece, first), (lanes, shared))(list(given), list(held))
 
-            return folded_round(inner, given, held, further, monoids, replace(ring, within=ring.within - 1)), out
+            merge = None if combine is None else jax.vmap(combine)
+            return folded_round(inner, given, held, further, monoids, replace(ring, within=ring.within - 1), merge), out
         if any(batched[1]) or size % ring.devices:
             shared = [0 if own else None for own in batched[1]]
             return jax.vmap(lambda given, held: piece(np.int32(0), given, held), (lanes, shared))(given, held), out
@@ -191,8 +194,12 @@ def folded_round(
 
             def step(turn: Array, carry: tuple[list[Array], list[Array]]) -> tuple[list[Array], list[Array]]:
                 blocks, totals = carry
-                pairs = zip(monoids, totals, made(turn, blocks), strict=True)
-                totals = [COMBINE[monoid](total, part) for monoid, total, part in pairs]
+                parts = made(turn, blocks)
+                if combine is not None:
+                    totals = jax.vmap(combine)(totals, parts)
+                else:
+                    pairs = zip(monoids, totals, parts, strict=True)
+                    totals = [COMBINE[monoid](total, part) for monoid, total, part in pairs]
                 return [lax.ppermute(block, ring.over, passing) for block in blocks], totals
 
             shapes = jax.eval_shape(lambda: made(0, held))

@@ -3,8 +3,8 @@
 Lanes on several devices read all steps of what is spread over the same devices; `ops/ring.py` passes its blocks round.
 Scores of a query and all keys would still be as long as the sequence. Here they stay a recipe: elementwise operations
 and products make from a block of keys the scores of that block, and only what is reduced over the sequence is kept. A
-reduction that needs another one first, as the sum of exp(a - max a) needs the maximum, goes round once more with the
-recipe done again: softmax attention takes three rounds, and memory for one block of scores instead of all.
+reduction that needs another one first, as the variance needs the mean, goes round once more with the recipe done again.
+Softmax need not: its sums follow the largest score so far (`online_softmax.py`), and attention takes one round.
 
 It is legal because every operation of a recipe does the same at each position, and a reduction combines blocks in any
 order; a block ends where the range of its lane does. Blocks of a program that do anything else with such a value are
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,6 +25,7 @@ from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis, moved
 from polyrhythm.compiler.backends.jax.ops.ring import Ring, folded_round
+from polyrhythm.compiler.backends.jax.trace.online_softmax import Online, aligned, find_online
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.ops import TABLE, record
 from polyrhythm.compiler.ir.ops.record import attribute_terms
@@ -61,10 +63,28 @@ def run_stages(
     plan = _planned(lowering, some, block, rings) if rings else None
     if plan is None:
         return False
+    online = find_online(plan, some, {compute.result: compute.type for compute in block.body})
     done: set[str] = set()
+    summed: dict[str, jax.Array] = {}  # what is still to be divided
     for number in range(max(plan.rounds.values()) + 1):
-        if number:
-            _one_round(lowering, plan, number, some, values, rings, state)
+        wanted = [compute for compute in plan.folded if plan.rounds[compute.result] == number]
+        if online is not None:
+            wanted = [compute for compute in wanted if compute.result not in online.folds]
+            if online.peak in wanted:
+                wanted += [compute for compute in plan.folded if compute.result in online.folds]
+        if wanted:
+            merging = online if online is not None and online.peak in wanted else None
+            found = _one_round(lowering, plan, wanted, some, values, rings, state, merging)
+            for compute, array in zip(wanted, found, strict=True):
+                if merging is not None and compute.result in merging.divided:
+                    summed[compute.result] = array
+                else:
+                    values[compute.result] = _value(lowering, compute, array)
+        for compute in (c for c in plan.folded if c.result in summed and plan.rounds[c.result] == number):
+            assert online is not None
+            divisor, axes = online.divided[compute.result]
+            array = summed[compute.result] / aligned(values[divisor].array, axes)
+            values[compute.result] = _value(lowering, compute, array)
         # Between two rounds: what needs no more than those before.
         for compute in some:
             if compute.result in plan.along or compute.result in done or compute in plan.folded:
@@ -150,20 +170,21 @@ def _axis(plan: Stages, operand: Load | Local, rings: Reads) -> int | None:
 def _one_round(
     lowering: Lowering,
     plan: Stages,
-    number: int,
+    wanted: Sequence[Compute],
     some: Sequence[Compute],
     values: dict[str, Padded],
     rings: Reads,
     state: State,
-) -> None:
-    """Everything that is reduced in one round."""
-    wanted = [compute for compute in plan.folded if plan.rounds[compute.result] == number]
-    recipe = _recipe(plan, wanted, some)
+    online: Online | None,
+) -> list[jax.Array]:
+    """What is reduced in one round."""
+    recipe = _recipe(plan, wanted, some, online)
+    skipped = {} if online is None else online.skipped
     names = {compute.result for compute in recipe}
     plain: dict[Load | Local, Padded] = {}
     blocks: dict[Load, Padded] = {}
     for compute in recipe:
-        for operand in compute.operands:
+        for operand in compute.operands if compute.result not in skipped else ():
             if isinstance(operand, Load) and operand in rings:
                 blocks[operand] = rings[operand]
             elif isinstance(operand, Load):
@@ -196,11 +217,14 @@ def _one_round(
             own[load] = Padded(array, lengths, shared=_is_finite)
         made: dict[str, Padded] = {}
         for compute in recipe:
+            if compute.result in skipped:
+                made[compute.result] = made[skipped[compute.result]]
+                continue
             operands = [made[o.name] if isinstance(o, Local) and o.name in made else own[o] for o in compute.operands]
             at = plan.along.get(compute.result)
             room = [size if axis == at else n.constant for axis, n in enumerate(compute.type.shape)]
             lengths = tuple(left if axis == at else n for axis, n in enumerate(room))
-            dtype = compute.type.dtype if at is not None else dtypes.accumulator(compute.type.dtype)
+            dtype = dtypes.accumulator(compute.type.dtype) if compute in wanted else compute.type.dtype
             attributes = {key: v.value if isinstance(v, Array) else v for key, v in compute.attributes.items()}
             with jax.named_scope(compute.result):
                 made[compute.result] = ops.apply(compute.op, operands, attributes, tuple(room), lengths, dtype)
@@ -210,17 +234,25 @@ def _one_round(
     held = [value.array for value in blocks.values()]
     axes = [value.ring.axis for value in blocks.values() if value.ring is not None]
     monoids = [compute.attributes.get("monoid", "sum") for compute in wanted]
-    for compute, array in zip(wanted, folded_round(piece, given, held, axes, monoids, plan.ring), strict=True):
-        made = jax.lax.convert_element_type(array, compute.type.dtype)
-        values[compute.result] = Padded(made, lowering.lengths(compute.type.shape))
+    combine = None if online is None else partial(online.merged, wanted)
+    return folded_round(piece, given, held, axes, monoids, plan.ring, combine)
 
 
-def _recipe(plan: Stages, wanted: Sequence[Compute], some: Sequence[Compute]) -> list[Compute]:
+def _value(lowering: Lowering, compute: Compute, array: jax.Array) -> Padded:
+    made = jax.lax.convert_element_type(array, compute.type.dtype)
+    return Padded(made, lowering.lengths(compute.type.shape))
+
+
+def _recipe(plan: Stages, wanted: Sequence[Compute], some: Sequence[Compute], online: Online | None) -> list[Compute]:
     """What makes some reductions from a block, in order."""
     needed = {compute.result for compute in wanted}
     for compute in reversed(some):
         if compute.result in needed:
-            needed |= {o.name for o in compute.operands if isinstance(o, Local) and o.name in plan.along}
+            names = [operand.name for operand in compute.operands if isinstance(operand, Local)]
+            if online is not None and compute.result in online.skipped:
+                names = [online.skipped[compute.result]]
+            inside = [name for name in names if name in plan.along or (online is not None and online.inside(name))]
+            needed.update(inside)
     return [compute for compute in some if compute.result in needed]
 
 
