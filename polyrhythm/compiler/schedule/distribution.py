@@ -5,14 +5,12 @@ step is stored, or a few, and every step starts the operations of both. *Distrib
 own, and all steps of what passes are stored. It is distributed where
 
 - nothing is saved by fusing: what it reads of the recurrence is kept for all steps anyway;
-- it saves as much: what it makes is kept for all steps, and takes no less than what it reads of the recurrence would,
-  such as the products of a gradient with several values, which are summed later;
 - it has operations that XLA does not compute together with their readers, such as reductions, which each step would
   start anew, and what passes takes at most `SHARE` times what is stored anyway at each step (`tiles.py`): inputs,
   outputs, what the recurrence leaves for later readers, and what others have left for it, as for a gradient; and it is
   not between two recurrences, of which the first would have to be stored for it.
 
-Under a memory budget the third does not count.
+Under a memory budget the second does not count.
 
 Two parallel loops are distributed as well where the first makes little of wide values, such as the sum of a row of
 weights, and the second waits for all steps of something made of those: fused with the second it would have the wide
@@ -50,50 +48,19 @@ def most_steps_of(blocks: Mapping[str, Block], group: Group, symbol: Symbol) -> 
     return most
 
 
-def gains_nothing(
+def is_kept(
     blocks: Mapping[str, Block],
-    tiling: Tiling | None,
     target: Group,
     dims: Dims,
     ranks: Ranks,
-    dependences: ByBlock,
     crossing: Sequence[Dependence],
 ) -> bool:
-    """Whether independent steps gain nothing by joining a recurrence that they read: no less would be stored."""
-    kept = _is_kept(blocks, target, dims, ranks, crossing)
-    return kept or _is_narrower(blocks, tiling, target, ranks, dependences, crossing)
-
-
-def _is_kept(
-    blocks: Mapping[str, Block], target: Group, dims: Dims, ranks: Ranks, crossing: Sequence[Dependence]
-) -> bool:
-    """Whether a recurrence keeps all that is read of it anyway."""
+    """Whether independent steps gain nothing by joining a recurrence: it keeps all that they read of it anyway."""
     along = next((dim for name in target.members if (dim := dims[name]) is not None), None)
     steps = None if along is None else most_steps_of(blocks, target, along)
     if not crossing or (steps is not None and steps <= FEW_STEPS):
         return False
     return all(least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition) is None for d in crossing)
-
-
-def _is_narrower(
-    blocks: Mapping[str, Block],
-    tiling: Tiling | None,
-    target: Group,
-    ranks: Ranks,
-    dependences: ByBlock,
-    crossing: Sequence[Dependence],
-) -> bool:
-    """Whether what independent steps read of a recurrence takes no more than what they make, which is stored anyway."""
-    if tiling is None or not tiling.distributes or not crossing:
-        return False
-    symbol = target.ways[0].symbol
-    if symbol in tiling.untiled or most_steps_of(blocks, target, symbol) is not None:
-        return False
-    widths = tiling.widths
-    read = [name for name in {d.source for d in crossing} if not tiling.is_stored(blocks[name], ranks, dependences)]
-    made = [name for name in target.members if tiling.is_read_later(blocks[name], ranks, dependences)]
-    known = all(name in widths for name in (*read, *made))
-    return known and sum(widths[name] for name in read) <= sum(widths[name] for name in made)
 
 
 def is_cheap_to_keep(

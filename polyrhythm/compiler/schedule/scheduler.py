@@ -32,8 +32,8 @@ from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependence_index import ByBlock
 from polyrhythm.compiler.schedule.dependences import Dependence
 from polyrhythm.compiler.schedule.distribution import (
-    gains_nothing,
     is_cheap_to_keep,
+    is_kept,
     left_by_others,
     left_for_later,
     lets_go,
@@ -436,7 +436,7 @@ class _Scheduler:
         if not joint.early.parallel:
             if early or not joint.late.parallel:
                 return True
-            stored = gains_nothing(self.blocks, self.tiling, target, dims, joint.both.ranks, dependences, crossing)
+            stored = is_kept(self.blocks, target, dims, joint.both.ranks, crossing)
             left = left_by_others(self.blocks, fresh, joint.both.ranks, dims, dependences)
             pays = is_cheap_to_keep(self.blocks, self.tiling, target, dependences, crossing, left)
             return not (is_apart(target, self.blocks, symbol) or stored or pays)

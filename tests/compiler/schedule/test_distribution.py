@@ -97,23 +97,3 @@ def test_masks_save_a_copy_of_the_body() -> None:
 
     assert softmaxes(()) == 1
     assert softmaxes(("mask",)) == 2
-
-
-@pytest.mark.parametrize("without", [(), ("distribute",)])
-def test_products_that_are_kept_are_made_after_the_recurrence(without: tuple[str, ...]) -> None:
-    """The derivative by each coefficient is a product with the same value of the recurrence, at every step."""
-    t, T = pr.dim("t")
-    x, c = pr.input("x", (3,), (t,), "float64"), pr.input("c", (3,), (), "float64")
-    y = pr.recurrent((), (t,), "float64")
-    y[0] = x.axes[0][0]
-    y[t + 1] = pr.tanh(0.5 * y + sum(c.axes[k] * x.axes[k][t + 1] for k in range(3)))
-    outputs = {"y": y[0:T], "c": pr.grad((y[0:T] ** 2).sum(0), c)}
-    program = pr.compile(outputs, progress=False, without=without)
-    loops = [item for item in walk(program.compiled.loops.body) if isinstance(item, For) and not item.parallel]
-    assert len(list(blocks_of(loops[-1].body))) == (6 if without else 3)
-    for steps in (0, 1, 2, 6):
-        rng = np.random.default_rng(steps)
-        given: dict[str, Any] = {"x": rng.normal(size=(steps, 3)), "c": rng.normal(size=3)}
-        want = pr.evaluate(outputs, given)
-        for name, found in program(**given).items():
-            np.testing.assert_allclose(found, want[name], rtol=1e-9, atol=1e-12)
