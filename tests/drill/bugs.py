@@ -103,6 +103,7 @@ BUGS: tuple[Bug, ...] = (
         "polyrhythm.compiler.passes.factors",
         "edges = Term.of(self.edge), Term.of(self.edge) + self.way",
         "edges = Term.of(self.edge), Term.of(self.edge)",
+        "gradients",
     ),
     Bug(
         "ranges: what a reader divides its elements by is multiplied",

@@ -28,7 +28,7 @@ def main() -> int:
     from tests.compiler.gradients.test_random import check_slopes
     from tests.fuzz.mutate import rightly_refused
     from tests.fuzz.programs import programs
-    from tests.fuzz.special import aligned, attended, paired, ragged, running, stopped, swept
+    from tests.fuzz.special import aligned, attended, divided, paired, picked, ragged, running, stopped, swept
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.process_time(), 0
@@ -59,7 +59,8 @@ def main() -> int:
         lane = "float" if seen_in in ("gradients", "slopes") else ("int", "float")[number % 2]
         drawn = st.one_of(programs(lane), programs(lane), paired(), swept()) if seen_in == "jax" else programs(lane)
         drawn = st.one_of(drawn, drawn, drawn, aligned(), running()) if seen_in == "passes" else drawn
-        drawn = st.one_of(drawn, drawn, attended()) if seen_in == "gradients" else drawn
+        drawn = st.one_of(drawn, drawn, attended(), picked()) if seen_in == "gradients" else drawn
+        drawn = st.one_of(drawn, drawn, divided()) if seen_in == "slopes" else drawn
         drawn = st.one_of(ragged(), stopped()) if seen_in == "rows" else drawn
         run = settings(
             max_examples=12,

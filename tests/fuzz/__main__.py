@@ -25,7 +25,19 @@ from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs
 from tests.fuzz.script import definition
-from tests.fuzz.special import aligned, attended, begun, hosted, paired, ragged, running, stopped, swept
+from tests.fuzz.special import (
+    aligned,
+    attended,
+    begun,
+    divided,
+    hosted,
+    paired,
+    picked,
+    ragged,
+    running,
+    stopped,
+    swept,
+)
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, pairs, subsets
 
 FOLDER = Path("build/fuzz")
@@ -158,6 +170,7 @@ def main() -> int:
         (swept(), session.program, EACH // 4),
         (aligned(), session.program, EACH // 4),
         (st.tuples(attended(), subsets()), session.subset, EACH // 4),
+        (st.tuples(st.one_of(picked(), divided()), subsets()), session.subset, EACH // 4),
         (running(), session.program, EACH // 4),
     ]
     number = start

@@ -387,3 +387,48 @@ def running(draw: Callable[[Any], Any]) -> Program:
     outputs: tuple[tuple[str, Expr], ...] = (("y", found),)
     bounds = (("T", draws.pick([4, 1, 2, 3, 9])),)
     return Program((DimDecl("t"),), tuple(inputs), (), (), outputs, bounds, draws.number(0, 3))
+
+
+@st.composite
+def picked(draw: Callable[[Any], Any]) -> Program:
+    """Steps so far, of which data pick one at each step: of an input, or of the recurrence itself."""
+    draws = Draws(draw)
+    inputs = (InputDecl("x", (), (Span("t"),), "float32"), InputDecl("k", (), (Span("t"),), "int32"))
+    own = draws.chance(50)
+    so_far = Read(Name("y" if own else "x"), (Slice(Int(0), add(T, 1)),))
+    chosen: Expr = Apply("take", (so_far, Apply("abs", (Name("k"),))), (0,))
+    chosen = Apply(draws.pick(["*", "+", "-"]), (chosen, Name("x")))
+    if not own:
+        outputs: tuple[tuple[str, Expr], ...] = (("y", chosen),)
+        return Program((DimDecl("t"),), inputs, (), (), outputs, (("T", draws.pick([4, 2, 5])),), draws.number(0, 3))
+    pieces = (Piece((Int(0),), Read(Name("x"), (Int(0),))), Piece((add(T, 1),), Apply("tanh", (chosen,))))
+    y = RecurrentDecl("y", (), (Span("t"),), "float32", pieces)
+    outputs = (("y", Name("y")),)
+    return Program((DimDecl("t"),), inputs, (y,), (), outputs, (("T", draws.pick([4, 2, 5])),), draws.number(0, 3))
+
+
+@st.composite
+def divided(draw: Callable[[Any], Any]) -> Program:
+    """Steps at quotients and remainders of others, alone and inside of sums, which gradients have to solve for."""
+    draws = Draws(draw)
+    dims = (DimDecl("n"), DimDecl("t"))
+    inputs = (InputDecl("x", (), (Span("t"),), "float32"), InputDecl("z", (), (Span("n"),), "float32"))
+
+    def step() -> Index:
+        by = Int(draws.pick([2, 3, 4]))
+        found: Index = Arith(draws.pick(["//", "//", "%"]), add(T, draws.pick([0, 0, 1, 3])), by)
+        if draws.chance(40):
+            found = Arith("+", found, draws.pick([Sym("n"), Arith("//", Sym("n"), Int(2)), Int(1)]))
+        if draws.chance(30):
+            found = Arith("-", T, found)
+        return found
+
+    made: Expr = Name("z")
+    for _ in range(draws.number(1, 2)):
+        at = step()
+        value: Expr = Read(Name("x"), (at,))
+        for inside in (Compare(">=", at, Int(0)), Compare("<", at, Sym("T"))):
+            value = Choose(inside, value, Literal(0.5), ())
+        made = Apply(draws.pick(["*", "+", "-"]), (made, value))
+    sizes = (("N", draws.pick([2, 1, 3])), ("T", draws.pick([5, 1, 3, 7])))
+    return Program(dims, inputs, (), (), (("y", made),), sizes, draws.number(0, 3))
