@@ -159,3 +159,19 @@ def test_storage_of_two_diagonals() -> None:
     c[i, j] = pr.tanh(up + left)
     memory = pr.compile(c[I - 1, J - 1], progress=False).memory
     assert memory.peak({I: 4096, J: 4096}) < 40 * 4096 * 8
+
+
+def test_a_few_operations_with_integers_go_cell_by_cell() -> None:
+    """One small loop of XLA is faster than a diagonal at a time."""
+    i, I = pr.dim("i", min=1)
+    j, J = pr.dim("j", min=1)
+    x, y = pr.input("x", (), (i,), "int32"), pr.input("y", (), (j,), "int32")
+    c = pr.recurrent((), ((i, I + 1), (j, J + 1)), "int32")
+    c[0, 0], c[i + 1, 0], c[0, j + 1] = 0, 0, 0
+    c[i + 1, j + 1] = pr.where(x == y, c + 1, pr.maximum(c[i, j + 1], c[i + 1, j]))
+    program = pr.compile({"common": c[I, J]}, progress=False)
+    assert not any(note.rule == "wavefront" for note in program.compiled.notes)
+    rng = np.random.default_rng(0)
+    for rows, columns in ((1, 1), (4, 6), (9, 5)):
+        given: dict[str, Any] = {"x": rng.integers(0, 3, rows, "int32"), "y": rng.integers(0, 3, columns, "int32")}
+        assert program(**given)["common"] == pr.evaluate({"common": c[I, J]}, given)["common"]
