@@ -20,8 +20,29 @@ from polyrhythm.rl.running import Source, Steps, carried
 from polyrhythm.rl.spaces import Box, Space, Spaces
 
 
+class _Around:
+    """Environments around others, of which they pass on what they do not change."""
+
+    source: Source
+
+    @property
+    def observations(self) -> Spaces:
+        """As they are."""
+        return self.source.observations
+
+    @property
+    def actions(self) -> Space:
+        """As they are."""
+        return self.source.actions
+
+    @property
+    def count(self) -> int:
+        """As many."""
+        return self.source.count
+
+
 @dataclass
-class Normalized:
+class Normalized(_Around):
     """Environments whose observations and rewards are normalised on the way.
 
     >>> import polyrhythm as pr
@@ -53,16 +74,6 @@ class Normalized:
         if not isinstance(space, Box):
             raise DeclarationError(f"{space} cannot be normalised", fix="normalise observations that are one Box")
         return Box(space.shape)
-
-    @property
-    def actions(self) -> Space:
-        """As they are."""
-        return self.source.actions
-
-    @property
-    def count(self) -> int:
-        """As many."""
-        return self.source.count
 
     def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
         """Act by normalised observations."""
@@ -129,7 +140,7 @@ class Normalized:
 
 
 @dataclass(frozen=True)
-class ClippedReward:
+class ClippedReward(_Around):
     """Environments whose rewards are learnt from by their sign alone, as in Atari's games (Mnih et al., 2015).
 
     >>> import polyrhythm as pr
@@ -142,21 +153,6 @@ class ClippedReward:
     """
 
     source: Source
-
-    @property
-    def observations(self) -> Spaces:
-        """As they are."""
-        return self.source.observations
-
-    @property
-    def actions(self) -> Space:
-        """As they are."""
-        return self.source.actions
-
-    @property
-    def count(self) -> int:
-        """As many."""
-        return self.source.count
 
     def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
         """Act, and keep the sign of what is rewarded."""
