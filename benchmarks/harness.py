@@ -32,6 +32,9 @@ OURS = "ours"
 Way = Callable[[], Any]
 """One way to compute the result; the harness waits until it is there."""
 
+Times = tuple[dict[str, list[float]], dict[str, list[float]]]
+"""Seconds of each way in each round, by the clock and by the processor."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -84,8 +87,13 @@ def race(
 ) -> Result:
     """Time ways that must agree; `ways["ours"]` is compared with every other."""
     agree(name, ways, tolerance)
-    wall, processor = measured(ways, rounds)
-    peers = [peer for peer in ways if peer != OURS]
+    return raced(name, measured(ways, rounds), limits, note)
+
+
+def raced(name: str, times: Times, limits: Mapping[str, float] | None = None, note: str = "") -> Result:
+    """The result of times that were measured."""
+    wall, processor = times
+    peers = [peer for peer in wall if peer != OURS]
 
     def ratios(times: Mapping[str, list[float]]) -> dict[str, float]:
         return {p: statistics.median(a / b for a, b in zip(times[OURS], times[p], strict=True)) for p in peers}
@@ -128,7 +136,7 @@ def interleaved(ways: Mapping[str, Way], rounds: int) -> dict[str, list[float]]:
     return processor if is_busy(os.getloadavg()[0]) else wall
 
 
-def measured(ways: Mapping[str, Way], rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+def measured(ways: Mapping[str, Way], rounds: int) -> Times:
     """Seconds of each way in each round, by the clock and by the processor; who goes first changes each round."""
     wall: dict[str, list[float]] = {way: [] for way in ways}
     processor: dict[str, list[float]] = {way: [] for way in ways}

@@ -4,8 +4,8 @@
 
 Seeds of small compiled environments are trained in one call. Long runs are trained seed by seed in `build/learn`: after
 `--minutes` they stop at a checkpoint, and the next call goes on from there; environments that cannot be saved train a
-whole seed. A curve is drawn of the seeds that are complete. Its log has at most 200 rows per seed: steps of all
-environments so far, and the mean return of the episodes that ended since the row before.
+whole seed. A curve is drawn of the seeds that are complete, here or in the log that is kept. Its log has at most 200
+rows per seed: steps of all environments so far, and the mean return of the episodes that ended since the row before.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ RUNS = [
 ]
 
 
-def curves(run: Run, seeds: list[int], minutes: float) -> tuple[np.ndarray, float]:
-    """Returns by seed and iteration, NaN where no episode ended, of the seeds that are complete; and the minutes."""
+def curves(run: Run, seeds: list[int], minutes: float) -> tuple[dict[int, np.ndarray], float]:
+    """Returns by iteration, NaN where no episode ended, of the seeds that are complete; and the minutes."""
     chosen = run.preset
     iterations, settings = chosen.iterations, dict(chosen.settings)
     if run.algorithm == "ppo":
@@ -83,7 +83,7 @@ def curves(run: Run, seeds: list[int], minutes: float) -> tuple[np.ndarray, floa
         began = time.perf_counter()
         found = train_seeds(run.algorithm, chosen.source, iterations, seeds, chosen.hidden, chosen.model, **settings)
         whole = np.where(found["episodes"] > 0, found["return"], np.nan)
-        return whole, (time.perf_counter() - began) / 60
+        return dict(zip(seeds, whole, strict=True)), (time.perf_counter() - began) / 60
     for seed in seeds:
         folder = WORK / run.name / str(seed)
         if len(_returns(folder)) < iterations:
@@ -91,7 +91,7 @@ def curves(run: Run, seeds: list[int], minutes: float) -> tuple[np.ndarray, floa
             _go_on(run, seed, folder, settings, minutes)
     folders = [path for path in sorted((WORK / run.name).iterdir()) if len(_returns(path)) >= iterations]
     spent = sum(float((folder / "minutes").read_text()) for folder in folders)
-    return np.array([_returns(folder) for folder in folders]).reshape(len(folders), iterations), spent
+    return {int(folder.name): _returns(folder) for folder in folders}, spent
 
 
 def _go_on(run: Run, seed: int, folder: Path, settings: dict[str, Any], minutes: float) -> None:
@@ -150,20 +150,36 @@ def main() -> None:
         if given.names and not {run.picture, run.name} & set(given.names):
             continue
         found, minutes = curves(run, [int(seed) for seed in given.seeds.split(",")], given.minutes)
-        if not len(found):
-            continue
-        with (FOLDER / f"{run.name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["seed", "steps", "return"])
-            for seed, curve in enumerate(found):
-                writer.writerows((seed, steps, f"{value:.3f}") for steps, value in thinned(curve, run.preset.rows))
-        last = np.array([smoothed(curve, max(1, len(curve) // 20))[-1] for curve in found])
-        facts = {"run": f"{run.label} {run.env}", "steps": len(found[0]) * run.preset.rows, "seeds": len(found)}
-        facts |= {"minutes": round(minutes, 1), "last": [round(float(x), 1) for x in last]}
-        (FOLDER / f"{run.name}.json").write_text(json.dumps(facts) + "\n")
-        print(json.dumps(facts), flush=True)
+        if found:
+            _keep(run, found, minutes)
     for picture in dict.fromkeys(run.picture for run in RUNS):
         _draw(picture)
+
+
+def _keep(run: Run, found: dict[int, np.ndarray], minutes: float) -> None:
+    """Write the log of a curve and what is to be said of it; seeds that were not found stay as they are."""
+    log, said = FOLDER / f"{run.name}.csv", FOLDER / f"{run.name}.json"
+    points: dict[int, list[tuple[Any, str]]] = {}
+    last: dict[int, float] = {}
+    if log.is_file():
+        before = json.loads(said.read_text())
+        with log.open() as file:
+            for row in csv.DictReader(file):
+                points.setdefault(int(row["seed"]), []).append((row["steps"], row["return"]))
+        last = dict(zip(points, before["last"], strict=True))
+        minutes += before["minutes"] if set(points) - set(found) else 0.0
+    for seed, curve in found.items():
+        points[seed] = [(steps, f"{value:.3f}") for steps, value in thinned(curve, run.preset.rows)]
+        last[seed] = round(float(smoothed(curve, max(1, len(curve) // 20))[-1]), 1)
+    with log.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["seed", "steps", "return"])
+        writer.writerows((seed, *point) for seed in sorted(points) for point in points[seed])
+    steps = run.preset.iterations * run.preset.rows
+    facts = {"run": f"{run.label} {run.env}", "steps": steps, "seeds": len(points)}
+    facts |= {"minutes": round(minutes, 1), "last": [last[seed] for seed in sorted(last)]}
+    said.write_text(json.dumps(facts) + "\n")
+    print(json.dumps(facts), flush=True)
 
 
 def _draw(picture: str) -> None:

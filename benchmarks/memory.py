@@ -88,7 +88,7 @@ def reinforce(side: int, returns: str, steps: int) -> dict[str, Any]:
     model = rl.ActorCritic(lamps.observations, lamps.actions, HIDDEN, np.random.default_rng(0))
     training = rl.reinforce(lamps, model, rl.ReinforceSettings(steps=steps, n=RETURNS[returns]))
     bounds: dict[Any, int] = {training.iterations: 1}
-    program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds)
     stored = program.memory.bytes(bounds)
     program.memory.peak(bounds)  # and all is compiled
     grown = growth(lambda: program(bounds=bounds))
@@ -117,7 +117,7 @@ def spilling(count: int, steps: int, minibatches: int, spill: bool) -> dict[str,
     bounds: dict[Any, int] = {training.iterations: 1}
     with tempfile.TemporaryDirectory(dir=".") as folder:
         limit = pr.Budget(BUDGET[count, steps, minibatches], spill=folder) if spill else None
-        program = pr.compile(training.outputs, bounds=training.bounds, memory_budget=limit, progress=False)
+        program = pr.compile(training.outputs, bounds=training.bounds, memory_budget=limit)
         seconds = []
         found: Any = None
 

@@ -43,9 +43,9 @@ def run(quick: bool) -> list[Result | Fact]:
     steps, rounds = (64, 3) if quick else (STEPS, 15)
     given = weights(steps)
     outputs, layers = decoder()
-    ours, stepping = (
-        pr.compile(outputs, bounds={layers: LAYERS}, without=left_out, progress=False) for left_out in ((), ("split",))
-    )
+    ours = pr.compile(outputs, bounds={layers: LAYERS})
+    with pr.settings(without=["split"]):
+        stepping = pr.compile(outputs, bounds={layers: LAYERS})
     by_hand = jax.jit(forward)
     ways = {
         "ours": lambda: ours(bounds={"T": steps}, **given),

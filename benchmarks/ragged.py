@@ -138,7 +138,7 @@ def compared(kind: str, spread: int, longest: int, rounds: int) -> Result:
     for row, size in zip(x, lengths, strict=True):
         row[:size] = random.normal(size=(size, WIDTH))
     w = (random.normal(size=(WIDTH, WIDTH)) / WIDTH).astype("float32")
-    program, peer = pr.compile(model(kind), progress=False), padded(kind)
+    program, peer = pr.compile(model(kind)), padded(kind)
     held = jax.device_put(x), jax.device_put(lengths), jax.device_put(w)
 
     def ours() -> Any:

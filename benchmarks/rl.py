@@ -1,12 +1,13 @@
 """`python -m benchmarks.rl [--only env=synthetic,network=2x64]`: iterations of PPO and DQN, and other implementations.
 
-Each row (an environment, a network and a system) runs in a process of its own. First the losses of all systems but
-stable-baselines3 and their gradients are compared on one batch, with the same weights. Systems in torch run with as
-many threads as they are fastest with. While others keep the machine busy, the time of the processor says more than
-that of the clock; both are given.
+The systems of a row (an environment and a network) run in processes of their own that take turns, so what else the
+machine does is the same for all; ratios are medians over rounds. First the losses of all systems but stable-baselines3
+and sbx and their gradients are compared on one batch, with the same weights. Systems in torch run with as many threads
+as they are fastest with. While others keep the machine busy, the time of the processor says more than that of the
+clock; both are given.
 
-Rows go to `build/benchmarks/rl.json` as they finish, and a run that was stopped goes on with what is missing. The
-table at the end has all rows of the file.
+Rows go to `build/benchmarks/rl_rows.json` as they finish, and a run that was stopped goes on with what is missing. The
+table at the end has all rows of the file; it is in `rl.json` too, for `benchmarks.tables --take rl`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,13 +26,23 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rows import Only, Rows, add_options, own_peak_mb
+from benchmarks.harness import where_and_when
+from benchmarks.rows import Entry, Only, Rows, add_options
+from benchmarks.turns import Turns, answer
 
-OUT = Path("build/benchmarks/rl.json")
+OUT = Path("build/benchmarks/rl_rows.json")
 SYSTEMS = ("polyrhythm", "jax", "torch", "stable-baselines3", "sbx")
+NAMES = {
+    "polyrhythm": "ours",
+    "jax": "JAX by an expert, one `jit`",
+    "torch": "torch, in the style of CleanRL",
+    "stable-baselines3": "stable-baselines3",
+    "sbx": "sbx",
+}
 SHAPE, LENGTH, ACTIONS = (8,), 100, 4
 KEYS = ("env", "envs", "steps", "network", "system")
-BLOCKS = 5
+ROUNDS, BLOCK_S = 7, 0.4
+"""How often the systems take turns, and about how long a turn is."""
 
 
 @dataclass(frozen=True)
@@ -66,106 +75,120 @@ QUICK = [Row("synthetic", 32, 250, "2x64")]
 def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one row, without stable-baselines3")
-    parser.add_argument("--iterations", type=int, default=8, help="how many there are in each timed block")
+    parser.add_argument("--quick", action="store_true", help="one row, without stable-baselines3 and sbx")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often the systems take turns")
     parser.add_argument("--table", action="store_true", help="measure nothing, show what the file has")
     add_options(parser)
-    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.row:
-        print(json.dumps(measured(**json.loads(given.row))))
+    if given.child:
+        what = json.loads(given.child)
+        system = what.pop("system")
+        threaded = system in ("torch", "stable-baselines3", "sbx")
+        answer(lambda: started(Row(**what), system), best_threads if threaded else None)
         return
     kept, only = Rows(OUT, KEYS), Only(given.only)
-    kept.facts["name"] = "rl"
     if not given.table:
         compare()
-        rows = [key for key in every(QUICK if given.quick else ROWS) if only(key)]
-        for key in rows:
-            if given.quick and key["system"] == "stable-baselines3":
-                continue
-            if given.again or kept.get(key) is None:
-                entry = in_a_process(key, given.iterations, given.limit)
-                kept.add(entry)
-                print(json.dumps(entry), flush=True)
+        for row in QUICK if given.quick else ROWS:
+            keys = [{**asdict(row), "system": system} for system in systems_of(row)]
+            wanted = [key for key in keys if only(key) and not (given.quick and key["system"] in SYSTEMS[3:])]
+            if wanted and (given.again or any(kept.get(key) is None for key in wanted)):
+                for entry in measured(wanted, given.rounds):
+                    kept.add(entry)
+                    print(json.dumps(entry), flush=True)
     report(kept)
 
 
-def every(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Each row of each system that has it."""
+def systems_of(row: Row) -> tuple[str, ...]:
+    """Those that a row has, ours first."""
     host = ("polyrhythm", "stable-baselines3", "sbx")
-    has = {"cartpole host": host, "cartpole compiled": ("polyrhythm", "jax")}
-    has |= {"dqn cartpole host": (*host, "torch"), "dqn cartpole compiled": ("polyrhythm", "jax")}
-    return [{**asdict(row), "system": system} for row in rows for system in has.get(row.env, SYSTEMS)]
+    has = {"cartpole host": host, "cartpole compiled": SYSTEMS[:2]}
+    has |= {"dqn cartpole host": (*host, "torch"), "dqn cartpole compiled": SYSTEMS[:2]}
+    return has.get(row.env, SYSTEMS)
+
+
+def measured(keys: Sequence[Entry], rounds: int) -> list[Entry]:
+    """The systems of a row in turn."""
+    return raced(keys, begun(keys), rounds)
+
+
+def begun(keys: Sequence[Entry]) -> list[Turns]:
+    """The systems of a row, ready to be told what to do."""
+    return [Turns("benchmarks.rl", key) for key in keys]
+
+
+def raced(keys: Sequence[Entry], children: Sequence[Turns], rounds: int) -> list[Entry]:
+    """What each takes; ratios are over the first, round by round."""
+    turns: list[list[Entry]] = [[] for _ in keys]
+    for _ in range(rounds):
+        for child, found in zip(children, turns, strict=True):
+            if not child.failed:
+                found.append(child.block(max(1, round(BLOCK_S / child.ready["seconds"]))))
+    for child in children:
+        child.end()
+    return [_entry(*each, turns[0]) for each in zip(keys, children, turns, strict=True)]
+
+
+def _entry(key: Entry, child: Turns, turns: list[Entry], first: list[Entry]) -> Entry:
+    if child.failed:
+        return {**key, "failed": child.ready["failed"]}
+    seconds = [turn["seconds"] for turn in turns]
+    usual = statistics.median(seconds)
+    rows = key["envs"] * key["steps"] * (DQN_ITERATIONS if key["env"].startswith("dqn") else 1)
+    entry = {
+        **key,
+        "ms_per_iteration": 1e3 * usual,
+        "ms_range": [1e3 * min(seconds), 1e3 * max(seconds)],
+        "cpu_ms_per_iteration": 1e3 * statistics.median(turn["processor"] for turn in turns),
+        "steps_per_s": rows / usual,
+        "compile_s": child.ready["first_s"] - usual,
+        "peak_rss_mb": turns[-1]["peak_mb"],
+        "threads": child.ready.get("threads"),
+    }
+    for name in ("seconds", "processor"):
+        over = [turn[name] / ours[name] for turn, ours in zip(turns, first, strict=False)]
+        entry[f"{name}_over_first"] = statistics.median(over)
+    return entry
 
 
 def report(kept: Rows) -> None:
-    """All rows so far as a table, in the order of the benchmark."""
+    """All rows so far as a table, in the order of the benchmark, and as the page shows them."""
     table = Table(title=f"ms per iteration of PPO, per {DQN_ITERATIONS} of DQN")
-    for heading in ("env", "envs", "steps", "network", "system"):
-        table.add_column(heading, justify="right" if heading in ("envs", "steps") else "left")
-    for heading in ("ms", "over ours", "processor", "over ours", "steps/s", "compile s", "MB", "load"):
-        table.add_column(heading, justify="right")
-    for key in every(ROWS):
-        entry, ours = kept.entry(key), kept.get({**key, "system": "polyrhythm"})
-        if entry is None:
-            continue
-        words = [str(key[name]) for name in KEYS]
-        if "failed" in entry:
-            table.add_row(*words, entry["failed"])
-            continue
-        pairs = [(entry[k], entry[k] / (ours or entry)[k]) for k in ("ms_per_iteration", "cpu_ms_per_iteration")]
-        times = [text for ms, over in pairs for text in (f"{ms:.1f}", f"{over:.2f}")]
-        costs = (f"{entry['steps_per_s']:,.0f}", *(f"{entry[k]:.1f}" for k in ("compile_s", "peak_rss_mb", "load")))
-        table.add_row(*words, *times, *costs)
-    Console(width=150).print(table)
-    print(f"written to {kept.path}")
+    headings = ("environment", "environments", "network", "system", "ms an iteration", "over ours", "processor")
+    headings += ("over ours, processor", "steps/s", "MB")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("environment", "network", "system") else "right")
+    lines: list[dict[str, str]] = []
+    for row in ROWS:
+        fixed = [row.env, str(row.envs), row.network.replace("x", " x ")]
+        for system in systems_of(row):
+            entry = kept.entry({**asdict(row), "system": system})
+            if entry is None:
+                continue
+            cells = [*fixed, NAMES[system], *_cells(entry)]
+            table.add_row(*cells)
+            lines.append(dict(zip(headings, cells, strict=False)))
+            fixed = ["", "", ""]
+    Console(width=170).print(table)
+    shown = {**where_and_when("rl"), "command": "python -m benchmarks.rl", "results": lines}
+    path = kept.path.with_name("rl.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {kept.path} and {path}")
 
 
-def in_a_process(key: dict[str, Any], iterations: int, limit: int) -> dict[str, Any]:
-    """One line of the table; an entry with `failed` if it does not finish."""
-    row = {name: value for name, value in key.items() if name != "system"}
-    what = json.dumps({"row": row, "system": key["system"], "iterations": iterations})
-    command = [sys.executable, "-m", "benchmarks.rl", "--row", what]
-    # What an earlier run has compiled would hide the time of compiling.
-    environment = {**os.environ, "POLYRHYTHM_CACHE": ""}
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {**key, "failed": f"not finished after {limit} s"}
-    if done.returncode:
-        return {**key, "failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+def _cells(entry: Entry) -> list[str]:
+    if "failed" in entry:
+        return [str(entry["failed"])]
+    ours = entry["system"] == "polyrhythm"
+    ratios = ["" if ours else f"{entry[f'{name}_over_first']:.2f}" for name in ("seconds", "processor")]
+    times = [f"{entry[name]:,.1f}" for name in ("ms_per_iteration", "cpu_ms_per_iteration")]
+    costs = [f"{entry['steps_per_s']:,.0f}", f"{entry['peak_rss_mb']:.0f}"]
+    return [times[0], ratios[0], times[1], ratios[1], *costs]
 
 
-def measured(row: dict[str, Any], system: str, iterations: int) -> dict[str, Any]:
-    """Warm up with one block of iterations, then time several; the median counts, since single blocks may stall."""
-    case = Row(**row)
-    began = time.perf_counter()
-    run = started(case, system)
-    run(iterations)
-    first = time.perf_counter() - began
-    threads = best_threads(run) if system in ("torch", "stable-baselines3", "sbx") else None
-    seconds, busy = [], []
-    for _ in range(BLOCKS):
-        clock, processor = time.perf_counter(), time.process_time()
-        run(iterations)
-        seconds.append((time.perf_counter() - clock) / iterations)
-        busy.append((time.process_time() - processor) / iterations)
-    usual = statistics.median(seconds)
-    return {
-        **row,
-        "system": system,
-        "ms_per_iteration": 1e3 * usual,
-        "ms_range": [1e3 * min(seconds), 1e3 * max(seconds)],
-        "cpu_ms_per_iteration": 1e3 * statistics.median(busy),
-        "steps_per_s": case.envs * case.steps * (DQN_ITERATIONS if case.env.startswith("dqn") else 1) / usual,
-        "compile_s": first - iterations * usual,
-        "peak_rss_mb": own_peak_mb(),
-        "threads": threads,
-    }
-
-
-def best_threads(run: Any) -> int:
+def best_threads(run: Any) -> Entry:
     """With how many threads torch is fastest; those of small products may wait for each other most of the time."""
     import torch
 
@@ -178,7 +201,7 @@ def best_threads(run: Any) -> int:
         times[threads] = min(times[threads], time.perf_counter() - began)
     best = min(times, key=times.__getitem__)
     torch.set_num_threads(best)
-    return best
+    return {"threads": best}
 
 
 def started(row: Row, system: str) -> Any:
@@ -208,7 +231,7 @@ def started(row: Row, system: str) -> Any:
         import polyrhythm as pr
 
         training = rl.ppo(source, model, settings)
-        program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+        program = pr.compile(training.outputs, bounds=training.bounds)
         return lambda count: program(bounds={training.iterations: count})
     if system == "jax":
         from benchmarks import rl_jax
@@ -259,7 +282,7 @@ def started_dqn(row: Row, system: str) -> Any:
             import polyrhythm as pr
 
             training = rl.dqn(source, model, settings)
-            program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+            program = pr.compile(training.outputs, bounds=training.bounds)
             return lambda count: program(bounds={training.iterations: DQN_ITERATIONS * count})
         from benchmarks import rl_dqn
 

@@ -1,21 +1,30 @@
 """What devices say to each other and compute on 8, 64 and 512 of them: `python -m benchmarks.scaling`.
 
 Each program is compiled for so many forced host devices, and its collectives are read from what XLA made of it. What
-a step should move follows from the sizes of the program on paper; both have to agree, or the command fails. Shares of
-a batch or a sequence are the same on any number of devices, weights are those of the whole model. Forced host devices
-show collectives and correctness, never speed: there are no seconds here.
+a step has to move is said on paper first, from what the program declares: the shapes of its parameters and inputs, and
+its schedule. Both have to agree to the byte, but for means that PPO takes over a minibatch, or the command fails. A
+step is an iteration of the loop that moves most.
+Shares of a batch or a sequence are the same on any number of devices, weights are those of the whole model. Forced host
+devices show collectives and correctness, never speed: there are no seconds here.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import OUT, where_and_when
+from polyrhythm.compiler.backends.jax.run.collectives import Collective
 
 DEVICES = (8, 64, 512)
 Made = tuple[Any, dict[str, int]]
@@ -28,8 +37,9 @@ class Row:
 
     name: str
     make: Callable[[int], Made]
-    paper: Callable[[int], dict[str, int]]
-    inside: bool = True  # a step is an iteration; else it is the whole program
+    paper: Callable[[Any, int], dict[str, int]]
+    why: str
+    scalars: int = 0  # so many bytes of single numbers may come on top
     most: int = max(DEVICES)  # as many devices as it can be spread over
 
 
@@ -98,8 +108,6 @@ def _heat(devices: int) -> Made:
 
 
 def _agent(devices: int) -> Made:
-    import numpy as np
-
     import polyrhythm as pr
     from polyrhythm import rl
 
@@ -117,64 +125,142 @@ def _language_model(devices: int) -> Made:
     sizes = {"num_attention_heads": 8, "num_key_value_heads": 8, "num_hidden_layers": 2}
     with tempfile.TemporaryDirectory() as folder:
         model = llm.load(llm.write_random(folder, **sizes), mesh=_mesh(devices, "model"))
-    program = scoring(model.config, 1, None, "jax", **devices_of(model.mesh, model.specs, 1, ()))
+    program = scoring(model.config, 1, None, "jax", **devices_of(model.mesh, model.specs))
     return program, {symbol.name: 64 for symbol in program.compiled.loops.bounds}
 
 
-MLP, AGENT = 4 * (8 * 16 + 16), 4 * (2 * (4 * 8 + 8) + 8 * 2 + 2 + 8 + 1)
-"""Bytes of the parameters of a perceptron of 8, 16 and 1, and of an actor and a critic of 8 hidden units."""
+FLOAT = 4
+
+
+def _bytes(program: Any, *names: str) -> int:
+    """What some inputs or parameters of a program take, of each of its dims one step; all parameters without names."""
+    if not names:
+        return sum(FLOAT * math.prod(np.shape(array)) for array in program.params.values())
+    shapes = [program.compiled.graph.inputs[name].shape for name in names]
+    return sum(FLOAT * math.prod(int(str(n)) for n in shape) for shape in shapes)
+
+
+def _row(program: Any, name: str) -> int:
+    """What one row of a matrix takes, which is what a product with it makes of one row."""
+    return FLOAT * int(str(program.compiled.graph.inputs[name].shape[-1]))
+
+
+TEXTS, ROWS_EACH, STEPS_EACH, TOKENS = 4, 64, 16, 64
 
 ROWS = [
-    # Gradients and the loss; that of the last step, which has no update, is in a loop of its own.
-    Row("training, data parallel", _trained, lambda n: {"all-reduce": MLP + 4 + 4}),
-    # The weight for a step, and for the loss of the last; XLA on CPU sums gradients whole before each keeps its part.
+    Row(
+        "training, data parallel",
+        _trained,
+        lambda program, n: {"all-reduce": _bytes(program, "w1", "w2") + FLOAT},
+        "gradients of all parameters, and the loss",
+    ),
     Row(
         "training, fully sharded",
         _fully_sharded,
-        lambda n: {"all-gather": 2 * 4 * 512 * 16, "all-reduce": 4 * (512 * 16 + 16) + 4 + 4},
+        lambda program, n: {
+            "all-gather": _bytes(program, "w1"),
+            "all-reduce": _bytes(program, "w1", "w2") + FLOAT,
+        },
+        "the spread parameter; gradients, which XLA on CPU sums whole before each device keeps its part, and the loss",
     ),
-    Row("decoding, by sequence", _texts, lambda n: {}),
-    Row("decoding, by head", _heads, lambda n: {"all-reduce": 4 * 4 * 16}),  # what attention adds to each of 4 texts
-    Row("perceptron, tensor parallel", _perceptron, lambda n: {"all-reduce": 4 * 64 * 8}, inside=False),
-    # Blocks of 16 keys and of 16 values in one round: 8 heads of 4.
-    Row("attention, ring", _ring, lambda n: {"collective-permute": 2 * (4 * 16 * 8 * 4)}),
-    Row("stencil, halo exchange", _heat, lambda n: {"collective-permute": 2 * 4}),
-    # All gradients of an update, once inside the loop and once for the last update; and means over a minibatch.
-    Row("PPO", _agent, lambda n: {"all-reduce": 2 * (AGENT + 20) + 8 + 16}),
-    # What attention and the perceptron of a layer add to 64 tokens of width 64; and whether keys are finite.
-    Row("language model, by head", _language_model, lambda n: {"all-reduce": 2 * 4 * 64 * 64 + 4}, False, 8),
+    Row("decoding, by sequence", _texts, lambda program, n: {}, "nothing: sequences share nothing"),
+    Row(
+        "decoding, by head",
+        _heads,
+        lambda program, n: {"all-reduce": TEXTS * _row(program, "o")},
+        "what attention adds to each of 4 texts",
+    ),
+    Row(
+        "perceptron, tensor parallel",
+        _perceptron,
+        lambda program, n: {"all-reduce": ROWS_EACH * _row(program, "w2")},
+        "the outputs of 64 rows",
+    ),
+    Row(
+        "attention, ring",
+        _ring,
+        lambda program, n: {"collective-permute": STEPS_EACH * (_made(program, "k") + _made(program, "v"))},
+        "keys and values of a device's 16 steps go to the next device",
+    ),
+    Row(
+        "stencil, halo exchange",
+        _heat,
+        lambda program, n: {"collective-permute": 2 * FLOAT},
+        "one number to each neighbour",
+    ),
+    Row(
+        "PPO",
+        _agent,
+        lambda program, n: {"all-reduce": _bytes(program)},
+        "gradients of actor and critic; and means over a minibatch, at most 64 bytes",
+        64,
+    ),
+    Row(
+        "language model, by head",
+        _language_model,
+        lambda program, n: {"all-reduce": 2 * TOKENS * _bytes(program, "model.norm.weight") + FLOAT},
+        "in each layer what attention and the perceptron add to 64 tokens, and whether all keys are finite",
+        most=8,
+    ),
 ]
 
 
-def counted(row: Row, devices: int) -> tuple[dict[str, int], int, float]:
-    """The bytes of each kind of collective of a step, those that a device sends, and its operations."""
-    program, bounds = row.make(devices)
+def _made(program: Any, name: str) -> int:
+    """What a product with weights (inputs, heads, size) makes of one step."""
+    _, *made = program.compiled.graph.inputs[name].shape
+    return FLOAT * math.prod(int(str(n)) for n in made)
+
+
+def counted(program: Any, bounds: dict[str, int]) -> tuple[dict[str, int], int, float]:
+    """The bytes of each kind of collective of a step, those that a device sends, and operations of the program."""
     lowered = program.lowered(bounds)
-    found = [one for one in lowered.collectives if one.loops or not row.inside]
+    steps: dict[str, list[Collective]] = {}
+    for one in lowered.collectives:
+        steps.setdefault(one.where, []).append(one)
+    step = max(steps.values(), key=lambda found: sum(one.bytes for one in found), default=[])
     kinds: Counter[str] = Counter()
-    for one in found:
+    for one in step:
         kinds[one.kind] += one.bytes
-    return dict(kinds), sum(one.sent for one in found), lowered.cost.get("flops", 0.0)
+    return dict(kinds), sum(one.sent for one in step), lowered.cost.get("flops", 0.0)
 
 
-def table(rows: list[Row] | None = None, most: int = max(DEVICES)) -> list[str]:
-    """A line for each program and number of devices; raises where paper and program differ."""
-    lines = [
-        f"{'program':28} {'devices':>7} {'bytes of collectives':>21} {'sent by a device':>17} {'flops of a device':>18}"
-    ]
-    for row in rows or ROWS:
+def compared(rows: Sequence[Row], most: int = max(DEVICES)) -> list[dict[str, str]]:
+    """A row of the table for each program and number of devices; raises where paper and program differ."""
+    found = []
+    for row in rows:
         for devices in (n for n in DEVICES if n <= min(most, row.most)):
-            kinds, sent, flops = counted(row, devices)
-            if kinds != row.paper(devices):
-                raise AssertionError(f"{row.name} on {devices} devices: {row.paper(devices)} on paper, {kinds} counted")
-            lines.append(f"{row.name:28} {devices:7} {sum(kinds.values()):21,} {sent:17,} {flops:18,.0f}")
-    return lines
+            program, bounds = row.make(devices)
+            paper, (kinds, sent, flops) = row.paper(program, devices), counted(program, bounds)
+            above = {kind: size - paper.get(kind, 0) for kind, size in kinds.items()}
+            if kinds.keys() != paper.keys() or any(not 0 <= size <= row.scalars for size in above.values()):
+                raise AssertionError(f"{row.name} on {devices} devices: {paper} on paper, {kinds} counted")
+            found.append(
+                {
+                    "program": row.name,
+                    "devices": f"{devices}",
+                    "collectives of a step, on paper": _told(paper),
+                    "counted, bytes": f"{sum(kinds.values()):,}",
+                    "sent by a device": f"{sent:,}",
+                    "operations of a device": f"{flops:,.0f}",
+                    "why": row.why if devices == DEVICES[0] else "",
+                }
+            )
+    return found
+
+
+def _told(paper: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {size:,}" for kind, size in sorted(paper.items())) or "none"
 
 
 def main() -> None:
-    """Run in a process with as many devices."""
+    """Run in a process with as many devices, and leave the rows where `benchmarks.tables` finds them."""
     if "--here" in sys.argv:
-        print("\n".join(table()))
+        found = compared(ROWS)
+        for row in found:
+            print("  ".join(cell for column, cell in row.items() if column != "why"))
+        OUT.mkdir(parents=True, exist_ok=True)
+        facts = where_and_when("scaling") | {"command": "python -m benchmarks.scaling"}
+        (OUT / "scaling.json").write_text(json.dumps({**facts, "results": found}, indent=1) + "\n")
         return
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={max(DEVICES)}".strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

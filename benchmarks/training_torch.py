@@ -35,6 +35,22 @@ class LSTMText(nn.Module):
         return self.head(self.lstm(self.embed(letters))[0])
 
 
+class LoopText(LSTMText):
+    """The same with a loop over steps, as cells are written that torch does not have."""
+
+    def forward(self, letters: torch.Tensor) -> torch.Tensor:
+        own: Any = self.lstm
+        before = self.embed(letters) @ own.weight_ih_l0.T + (own.bias_ih_l0 + own.bias_hh_l0)
+        h, c = (torch.zeros(letters.shape[1], own.hidden_size) for _ in range(2))
+        found, recurrent = [], own.weight_hh_l0.T
+        for given in before:
+            into, forget, cell, out = (given + h @ recurrent).chunk(4, -1)
+            c = forget.sigmoid() * c + into.sigmoid() * cell.tanh()
+            h = out.sigmoid() * c.tanh()
+            found.append(h)
+        return self.head(torch.stack(found))
+
+
 class _Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -98,6 +114,13 @@ class TransformerText(nn.Module):
         return self.head(self.norm(x))
 
 
+MODELS: dict[str, Callable[[Shape], nn.Module]] = {
+    "lstm": LSTMText,
+    "loop": LoopText,
+    "transformer": TransformerText,
+}
+
+
 def trained(kind: str, shape: Shape, weights: dict[str, np.ndarray], compiled: bool = False) -> Callable[..., Any]:
     """Iterations of Adam from given weights on batches with the iterations first; losses and last weights."""
 
@@ -113,7 +136,7 @@ def trained(kind: str, shape: Shape, weights: dict[str, np.ndarray], compiled: b
             losses.append(float(loss.detach()))
         return {"loss": np.array(losses), "weights": {n: p.detach().numpy() for n, p in model.named_parameters()}}
 
-    model = LSTMText(shape) if kind == "lstm" else TransformerText(shape)
+    model = MODELS[kind](shape)
     called: Any = torch.compile(model) if compiled else model
     return run
 

@@ -52,9 +52,7 @@ def train(text: str) -> tuple[list[str], dict[str, np.ndarray]]:
 
     gradients = optim.clip_by_global_norm(i, pr.grad(loss, weights), 1.0)
     optim.adam(i, weights, gradients, optim.linear(i, RATE, RATE / 20, ITERATIONS))
-    program = pr.compile(
-        {"loss": loss[i, 0:T].sum(0), "weights": {n: w[I] for n, w in weights.items()}}, progress=False
-    )
+    program = pr.compile({"loss": loss[i, 0:T].sum(0), "weights": {n: w[I] for n, w in weights.items()}})
 
     console.print(f"learning from {len(text):,} characters: {ITERATIONS} iterations, each {BATCH} x {STEPS} of them")
     starts = rng.integers(0, len(numbers) - STEPS - 1, size=(ITERATIONS, BATCH))
@@ -84,7 +82,7 @@ def write(characters: list[str], weights: dict[str, np.ndarray]) -> None:
     state[0] = pr.tanh(pr.take(embedding, letter[0], axis=0))
     state[t + 1] = pr.tanh(pr.take(embedding, letter[t + 1], axis=0) + state @ recurrent)
     letter[t + 1] = pr.categorical((state @ output) * SHARPNESS)
-    program = pr.compile(letter, progress=False)
+    program = pr.compile(letter)
     named = {name: np.asarray(value) for name, value in weights.items()}
 
     console.rule("what it writes")

@@ -32,7 +32,7 @@ def build() -> pr.Program:
     alpha[t + 1, s] = pr.logsumexp(pr.stack([stay, step, skip]), 0) + here[{t: t + 1}]
     last = pr.stack([alpha[T - 1, S - 1], alpha[T - 1, S - 2]])
     loss = -pr.logsumexp(last, 0)
-    return pr.compile({"loss": loss, "gradient": pr.grad(loss, logits)}, progress=False)
+    return pr.compile({"loss": loss, "gradient": pr.grad(loss, logits)})
 
 
 def brute_force(logits: np.ndarray, symbols: list[int]) -> float:

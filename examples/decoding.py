@@ -27,7 +27,7 @@ def build(window: int | None = None) -> tuple[pr.Program, pr.Bound]:
     h = x + weights @ past[1]
     token[0] = first
     token[t + 1] = pr.argmax(h @ out, 0)
-    return pr.compile({"tokens": token}, progress=False), T
+    return pr.compile({"tokens": token}), T
 
 
 def reference(w: dict[str, np.ndarray], steps: int, window: int | None) -> list[int]:

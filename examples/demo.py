@@ -28,7 +28,7 @@ QUESTIONS = ("What is the capital of France?", "Why is the sky blue? Answer in t
 PATTERNS: dict[str, Any] = {
     "all so far": lambda t: slice(0, t + 1),
     "the last 64": lambda t: slice(pr.max(0, t - 63), t + 1),
-    "4 first, last 32": lambda t: [slice(0, pr.min(4, t + 1)), slice(pr.max(4, t - 31), t + 1)],
+    "the first 4 and the last 32": lambda t: [slice(0, pr.min(4, t + 1)), slice(pr.max(4, t - 31), t + 1)],
 }
 LENGTHS = (512, 2048, 8192)
 ITERATIONS, CARTS, STEPS = 500, 8, 128
@@ -43,7 +43,7 @@ def answer(model: Any, question: str, tokens: int) -> None:
         times.append(time.perf_counter())
         console.print(piece.text, end="", markup=False)
     gaps = np.diff(times)
-    before = times[-1] - times[0] - float(np.median(gaps)) * len(gaps)
+    before = max(0.0, times[-1] - times[0] - float(np.median(gaps)) * len(gaps))
     rate = f"{1 / np.median(gaps):.1f} tokens a second"
     console.print(f"\n[dim]{rate}, after {before:.1f} s for compiling and for reading the question[/dim]")
 
@@ -86,7 +86,7 @@ def chat(path: Path) -> None:
         sizes = (f"{program.memory.kept({'T': length, 'P': 64}) / 1e6:.1f}" for length in LENGTHS)
         table.add_row(name, escape(stored(program)), *sizes)
     console.print(table)
-    for name in ("the last 64", "4 first, last 32"):
+    for name in ("the last 64", "the first 4 and the last 32"):
         console.print(f"\nThe same weights attend to [bold]{name}[/bold]; another slice is all that was written.")
         answer(models[name], QUESTIONS[0], 40)
 
@@ -105,7 +105,7 @@ def learn(iterations: int = ITERATIONS) -> None:
     carts = rl.Arrays(rl.CartPole(), CARTS)
     model = rl.ActorCritic(carts.observations, carts.actions, hidden=(64, 64), rng=np.random.default_rng(0))
     training = rl.ppo(carts, model, rl.PPOSettings(steps=STEPS, learning_rate=5e-4, anneal_lr=iterations))
-    program = pr.compile(training.outputs["return"], bounds=training.bounds, progress=False)
+    program = pr.compile(training.outputs["return"], bounds=training.bounds)
     console.print("\n[bold]PPO on CartPole[/bold]: steps, gradients and updates of all iterations as one program")
     began = time.perf_counter()
     program(bounds={training.iterations: 1})

@@ -34,7 +34,7 @@ def training() -> tuple[pr.Program, pr.Bound]:
     loss = ((seen - noise) ** 2).mean()
     optim.adam(i, weights, pr.grad(loss, weights), 3e-3)
     last = {name: w[I] for name, w in weights.items()}
-    return pr.compile({"loss": loss[0:I], "weights": last}, progress=False), I
+    return pr.compile({"loss": loss[0:I], "weights": last}), I
 
 
 def sampling() -> tuple[pr.Program, pr.Bound]:
@@ -48,7 +48,7 @@ def sampling() -> tuple[pr.Program, pr.Bound]:
     guess = (x - pr.sqrt(1 - now) * noise) / pr.sqrt(now)
     x[0] = pr.normal((BATCH, 2), name="start")
     x[s + 1] = pr.sqrt(left) * pr.clip(guess, -1.5, 1.5) + pr.sqrt(1 - left) * noise
-    return pr.compile(x[S], bounds={S: LEVELS}, progress=False), S
+    return pr.compile(x[S], bounds={S: LEVELS}), S
 
 
 def main(iterations: int = 800) -> None:

@@ -67,7 +67,7 @@ def build() -> tuple[pr.Program, pr.Bound]:
     real[i, k + 1] = world(real, chosen(real))
     earned = reward(real[{k: k + 1}]).mean()[{k: slice(0, K)}].mean()
     outputs = {"error": error[0:I], "imagined": -regret[0:I], "earned": earned[0:I]}
-    return pr.compile(outputs, bounds={K: STEPS}, progress=False), I
+    return pr.compile(outputs, bounds={K: STEPS}), I
 
 
 def main(iterations: int = 150) -> None:

@@ -30,7 +30,7 @@ def build(every: int | None = None) -> tuple[pr.Program, pr.Bound]:
     if every is not None:
         pr.checkpoint(u, over=t, every=every)
     misfit = ((u[T] - measured) ** 2).sum()
-    return pr.compile({"misfit": misfit, "gradient": pr.grad(misfit, begin)}, progress=False), T
+    return pr.compile({"misfit": misfit, "gradient": pr.grad(misfit, begin)}), T
 
 
 def simulated(begin: np.ndarray, steps: int) -> np.ndarray:

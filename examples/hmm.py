@@ -42,7 +42,7 @@ def build() -> tuple[pr.Program, pr.Program, pr.Bound]:
     forward[i, t + 1] = pr.logsumexp(forward.unsqueeze(1) + move, 0) + shown[{t: t + 1}]
     loss = -pr.logsumexp(forward[i, T - 1], 0)
     optim.adam(i, trained, pr.grad(loss, trained), 0.1)
-    learning = pr.compile({"loss": loss[0:I], "show": pr.softmax(trained["show"][I], -1)}, progress=False)
+    learning = pr.compile({"loss": loss[0:I], "show": pr.softmax(trained["show"][I], -1)})
     return pr.compile(evidence(t, T, seen, given), backend="numpy"), learning, I
 
 

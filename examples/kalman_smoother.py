@@ -37,7 +37,7 @@ def build() -> pr.Program:
     smooth = pr.recurrent((2,), (t,))
     smooth[T - 1] = mean[T - 1]
     smooth[t < T - 1] = mean + spread @ move.transpose() @ inverse(loose) @ (smooth[t + 1] - guess)
-    return pr.compile({"filtered": mean, "smoothed": smooth}, progress=False)
+    return pr.compile({"filtered": mean, "smoothed": smooth})
 
 
 def reference(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -34,7 +34,7 @@ def build() -> tuple[pr.Program, pr.Program, pr.Bound]:
     total[t + 1] = total + k[t + 1]
     recurrent = (q @ state) / (q @ total)
 
-    return pr.compile(quadratic, progress=False), pr.compile(recurrent, progress=False), T
+    return pr.compile(quadratic), pr.compile(recurrent), T
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def build(every: int | None) -> tuple[pr.Program, pr.Bound]:
     if every is not None:
         pr.checkpoint(h, over=t, every=every)
     loss = (y[0:T] ** 2).mean()
-    return pr.compile({"loss": loss, "gradient": pr.grad(loss, w)}, progress=False), T
+    return pr.compile({"loss": loss, "gradient": pr.grad(loss, w)}), T
 
 
 def reference(x: np.ndarray, w: dict[str, np.ndarray]) -> float:
@@ -54,7 +54,7 @@ def main() -> None:
     t, T = pr.dim("t")
     signal = pr.input("x", (WIDTH,), (t,))
     given = {name: pr.input(name, shape) for name, shape in shapes.items()}
-    forward = pr.compile((layer(t, signal, given)[0][0:T] ** 2).mean(), progress=False)
+    forward = pr.compile((layer(t, signal, given)[0][0:T] ** 2).mean())
     assert np.isclose(float(forward(x=x, **w)), reference(x, w), rtol=1e-4)
     print(f"the loss over 256 steps is {float(forward(x=x, **w)):.4f}")
     results = []

@@ -38,7 +38,7 @@ def build() -> tuple[pr.Program, pr.Bound]:
     outer = after[{b: slice(0, B)}].mean()
     optim.adam(i, beginning, pr.grad(outer, beginning), 5e-3)
     outputs = {"after": outer[0:I], "before": before[{b: slice(0, B)}].mean()[0:I]}
-    return pr.compile(outputs, bounds={U: STEPS}, progress=False), I
+    return pr.compile(outputs, bounds={U: STEPS}), I
 
 
 def tasks(rng: np.random.Generator, iterations: int) -> dict[str, np.ndarray]:

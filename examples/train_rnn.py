@@ -37,7 +37,7 @@ def build(backend: str = "jax") -> tuple[pr.Program, pr.Bound]:
     gradients = optim.clip_by_global_norm(i, pr.grad(loss, weights), 1.0)
     optim.adam(i, weights, gradients, 5e-3)
     outputs = {"loss": loss[0:I], "weights": {name: w[I] for name, w in weights.items()}}
-    return pr.compile(outputs, backend=backend, progress=False), I
+    return pr.compile(outputs, backend=backend), I
 
 
 def task(rng: np.random.Generator, iterations: int, steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,6 @@ from polyrhythm.language.functions import activations as _activations
 from polyrhythm.language.functions import arithmetic as _arithmetic
 from polyrhythm.language.functions import complex_numbers as _complex
 from polyrhythm.language.functions import creation as _creation
-from polyrhythm.language.functions import draws as _draws
 from polyrhythm.language.functions import elementwise as _elementwise
 from polyrhythm.language.functions import indexing as _indexing
 from polyrhythm.language.functions import linalg as _linalg
@@ -32,7 +31,6 @@ from polyrhythm.language.functions.activations import *
 from polyrhythm.language.functions.arithmetic import *
 from polyrhythm.language.functions.complex_numbers import *
 from polyrhythm.language.functions.creation import *
-from polyrhythm.language.functions.draws import *
 from polyrhythm.language.functions.elementwise import *
 from polyrhythm.language.functions.indexing import *
 from polyrhythm.language.functions.linalg import *
@@ -63,6 +61,7 @@ if _TYPE_CHECKING:
     from polyrhythm.runtime.checkpoints import Checkpoints
     from polyrhythm.runtime.exporting import load
     from polyrhythm.runtime.program import Program, compile
+    from polyrhythm.runtime.settings import settings
 
 __version__ = "0.1.0"
 
@@ -70,15 +69,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Bound", "Budget", "Checkpoints", "Condition", "Dim", "Index", "Program", "Ragged", "Recurrent", "Tensor",
     "checkpoint", "chunk", "compile", "custom_vjp", "detach", "dim", "errors", "evaluate", "fft", "grad", "host",
-    "input", "jax_function", "linalg", "load", "loop", "max", "min", "otherwise", "parameter", "recurrent", "shard",
-    "size", "torch_function", "value_and_grad", "vector", "window",
+    "input", "jax_function", "linalg", "load", "loop", "max", "min", "otherwise", "parameter", "recurrent",
+    "settings", "shard", "size", "torch_function", "value_and_grad", "vector", "window",
 ]
 # fmt: on
 __all__ += _activations.__all__
 __all__ += _arithmetic.__all__
 __all__ += _complex.__all__
 __all__ += _creation.__all__
-__all__ += _draws.__all__
 __all__ += _elementwise.__all__
 __all__ += _indexing.__all__
 __all__ += _linalg.__all__
@@ -97,6 +95,7 @@ _LATER = {
     "compile": "runtime.program",
     "evaluate": "oracle",
     "load": "runtime.exporting",
+    "settings": "runtime.settings",
 }
 """Where the names are that are imported when they are first used: writing a program needs no compiler."""
 

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.compiler.backends import native
 from polyrhythm.compiler.backends.jax.products import kernel
-from polyrhythm.compiler.backends.jax.run import cache, calibration
+from polyrhythm.compiler.backends.jax.run import calibration
+from polyrhythm.runtime.settings import quiet
 
 EXTRAS = {
     "torch": ("torch",),
@@ -81,7 +83,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("devices", ", ".join(f"{d.platform} {d.device_kind}" for d in jax.devices()))
     why = kernel.missing()
     yield Finding("C kernel", "compiled for this processor" if why is None else f"XLA multiplies instead: {why}")
-    folder = cache.folder()
+    folder = native.folder()
     yield Finding("cache", "off ($POLYRHYTHM_CACHE is empty)" if folder is None else str(folder))
     machine = calibration.known()
     figures = f"{machine.near / 1e9:.0f} GB/s up to {machine.cache >> 20} MB, {machine.far / 1e9:.0f} GB/s beyond"
@@ -104,7 +106,8 @@ def _conforms() -> Finding:
     outputs = {"ring": h, "backwards": back, "ranges": so_far, "gradient": pr.grad((h[T - 1] ** 2).sum(), x)}
     given: dict[str, Any] = {"x": np.linspace(-1, 1, 21, dtype="float32").reshape(7, 3)}
     expected = pr.evaluate(outputs, given)
-    found = pr.compile(outputs, progress=False)(**given)
+    with quiet():
+        found = pr.compile(outputs)(**given)
     wrong = [name for name in outputs if not np.allclose(found[name], expected[name], atol=1e-4)]
     if wrong:
         return Finding("conforms", f"XLA computes {', '.join(wrong)} wrongly: please report it", good=False)

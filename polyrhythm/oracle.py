@@ -359,7 +359,7 @@ class _Run:
         points = self.points(node)
         values = [self.value(node.name, point) for point in points]
         varying = [n for n in node.shape if dims_of(n)]
-        ragged = [d for d in node.dims if any(self._differs(symbol) for symbol in d.extent.symbols)]
+        ragged = [d for d in node.dims if any(s in self.graph.lengths or s.over for s in d.extent.symbols)]
         shape = tuple(
             max((v.shape[axis] for v in values), default=0) if n in varying else self._integer(n)
             for axis, n in enumerate(node.shape)
@@ -402,10 +402,6 @@ class _Run:
         for point in points:
             lengths[(*point[:place], *point[place + 1 :])] += 1
         return lengths
-
-    def _differs(self, symbol: Symbol) -> bool:
-        """Whether a length differs from point to point of a node."""
-        return symbol in self.graph.lengths or bool(symbol.over)
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 import difflib
 import gc
-import math
-import os
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -14,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.compiling import keep_nothing, simple_code
+
 TESTS = Path(__file__).parent
 
 # The quick lane gives the same verdict every time; exploring is the business of `make fuzz`.
@@ -23,25 +23,14 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
-QUICK_XLA = (
-    "--xla_backend_optimization_level=0",
-    "--xla_cpu_use_fusion_emitters=false",
-    "--xla_cpu_parallel_codegen_split_count=1",
-)
-"""XLA generates code without MLIR and LLVM does not optimise it, which takes a fifth of the time."""
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """The quick lane asks XLA for simple code. Its passes, which change the program, run as ever.
 
-    The slow lane, `make fuzz`, benchmarks and `test_a_sample_runs_with_the_code_that_users_get` have
-    everything on.
+    The slow lane, benchmarks and `test_a_sample_runs_with_the_code_that_users_get` have everything on.
     """
     if config.getoption("markexpr") == "not slow":
-        os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *QUICK_XLA)).strip()
-    from polyrhythm.compiler.backends import kept
-
-    kept.LEAST = math.inf  # tests are about the compiler, and change parts of it
+        simple_code()
+    keep_nothing()
 
 
 # What modules, compiled programs and caches hold lives to the end, and looking through it for garbage again and again

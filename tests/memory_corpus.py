@@ -30,7 +30,7 @@ class Case:
         """The program on JAX."""
         made = self.outputs()
         outputs, known = made if isinstance(made, tuple) else (made, {})
-        return pr.compile(outputs, bounds=known, progress=False, **options)
+        return pr.compile(outputs, bounds=known, **options)
 
 
 def prefix(reduced: Callable[[pr.Tensor, Any, Any], pr.Tensor]) -> Callable[[], pr.Tensor]:

@@ -21,7 +21,8 @@ from conftest import PYTHON_BLOCK
 def filled(path: Path) -> str:
     """The text of a page with what its examples print now."""
     text, names, last = path.read_text(encoding="utf-8"), dict[str, Any](__name__="__main__"), 0
-    blocks = [(m, textwrap.dedent(m.group(2)), text.count("\n", 0, m.start(2))) for m in PYTHON_BLOCK.finditer(text)]
+    found = (match for match in PYTHON_BLOCK.finditer(text) if not match.group(2))
+    blocks = [(m, textwrap.dedent(m.group(3)), text.count("\n", 0, m.start(3))) for m in found]
     lines: list[str] = []
     for _, source, above in blocks:
         if ">>> " not in source:
@@ -29,13 +30,13 @@ def filled(path: Path) -> str:
     linecache.cache[str(path)] = (sum(map(len, lines)), None, lines, str(path))
     made = []
     for match, source, above in blocks:
-        made.append(text[last : match.start(2)])
-        last = match.end(2)
+        made.append(text[last : match.start(3)])
+        last = match.end(3)
         if ">>> " in source:
             made.append(textwrap.indent(_run(source, names), match.group(1)) + "\n")
         else:
             exec(compile("\n" * above + source, str(path), "exec"), names)
-            made.append(match.group(2))
+            made.append(match.group(3))
     return "".join([*made, text[last:]])
 
 

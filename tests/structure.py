@@ -10,6 +10,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +28,11 @@ _LAYOUT = {
 }
 
 
+@cache
+def _tree(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
 def code_lines(text: str) -> int:
     """How many lines of a file are code.
 
@@ -37,7 +43,7 @@ def code_lines(text: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _LAYOUT:
             counted.update(range(token.start[0], token.end[0] + 1))
-    for statement in ast.walk(ast.parse(text)):
+    for statement in _tree(text):
         value = statement.value if isinstance(statement, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             counted.difference_update(range(value.lineno, (value.end_lineno or 0) + 1))
@@ -53,6 +59,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
 def counts() -> dict[str, tuple[int, int]]:
     """Lines of code and number of files, by package (those of the compiler and its backends one by one)."""
     found: dict[str, tuple[int, int]] = {}
@@ -74,15 +81,15 @@ def core_lines() -> int:
 
 def imports(path: Path, known: dict[str, Path]) -> set[str]:
     """The modules of the package that a module imports, inside functions too, but not for types alone."""
-    tree = ast.parse(path.read_text())
+    tree = _tree(path.read_text())
     typing = {
         inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for node in tree
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in tree:
         if node in typing:
             continue
         if isinstance(node, ast.Import):

@@ -53,6 +53,12 @@ def test_a_prompt_from_standard_input(folder: str) -> None:
     empty = CliRunner().invoke(app, options, input="")
     assert empty.exit_code == 2
     assert "standard input is empty" in empty.stderr
+    for command in (options, ["chat", folder, "--backend", "numpy"]):
+        damaged = CliRunner().invoke(app, command, input=b"\xff\xfe\n")
+        assert damaged.exit_code in (1, 2), damaged.output
+        assert not isinstance(damaged.exception, UnicodeError)
+    assert "standard input is no text" in CliRunner().invoke(app, options, input=b"\xff\n").stderr
+    assert CliRunner().invoke(app, ["serve", folder, "--port", "99999"]).exit_code == 2
 
 
 def test_a_chat_in_turns(tmp_path: Path) -> None:

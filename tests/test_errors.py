@@ -839,12 +839,14 @@ def stream_whose_iterator_ends_early() -> None:
 @raises(errors.NotFiniteError)
 def nan_from_a_division() -> None:
     ratio = x / (x - 2)
-    pr.compile(ratio, backend="numpy", check_nan=True)(x=X["x"])
+    with pr.settings(check_nan=True):
+        pr.compile(ratio, backend="numpy")(x=X["x"])
 
 
 @raises(errors.NotFiniteError)
 def nan_in_an_input() -> None:
-    pr.compile(v * 2, backend="numpy", check_nan=True)(v=[[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0]])
+    with pr.settings(check_nan=True):
+        pr.compile(v * 2, backend="numpy")(v=[[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0]])
 
 
 # Functions.

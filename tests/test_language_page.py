@@ -28,6 +28,7 @@ GROUPS: dict[str, str] = {
     "polyrhythm.compiler.analysis.calls": "Evaluating",
     "polyrhythm.errors": "Evaluating",
     "polyrhythm.runtime.program": "Compiling",
+    "polyrhythm.runtime.settings": "Compiling",
     "polyrhythm.runtime.checkpoints": "Compiling",
     "polyrhythm.language.functions.creation": "Making tensors",
     "polyrhythm.language.functions.arithmetic": "Arithmetic, comparison, choice",
@@ -44,7 +45,6 @@ GROUPS: dict[str, str] = {
     "polyrhythm.language.linalg": "Products of matrices",
     "polyrhythm.language.functions.windows": "Convolution and pooling",
     "polyrhythm.language.functions.random": "Random numbers",
-    "polyrhythm.language.functions.draws": "Random numbers",
 }
 """The heading under which the names of a module are listed."""
 

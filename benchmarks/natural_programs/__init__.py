@@ -42,7 +42,7 @@ class Natural:
         """The program."""
         made = self.outputs()
         outputs, options = made if isinstance(made, tuple) else (made, {})
-        return pr.compile(outputs, progress=False, **options)
+        return pr.compile(outputs, **options)
 
     def peer_of(self, steps: int) -> Callable[..., Any]:
         """The peer for a number of steps, to be jitted."""

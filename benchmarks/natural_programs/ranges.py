@@ -144,5 +144,6 @@ ROWS = [
         10_000,
         bounds=lambda n: {"T": n},
         counted=True,
+        reason="XLA asks at every step whether a loop goes on whose length it does not know",
     ),
 ]

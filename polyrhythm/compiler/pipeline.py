@@ -20,7 +20,7 @@ from polyrhythm.compiler.loops.growth import with_growth
 from polyrhythm.compiler.loops.guards import joined
 from polyrhythm.compiler.loops.hold import with_holds
 from polyrhythm.compiler.loops.ir import For, LoopProgram, blocks_of, walk
-from polyrhythm.compiler.loops.lanes import with_lanes
+from polyrhythm.compiler.loops.lanes import with_lanes, without_lanes
 from polyrhythm.compiler.loops.layout import laid_out
 from polyrhythm.compiler.loops.private import with_private
 from polyrhythm.compiler.loops.rows import with_rows
@@ -31,10 +31,9 @@ from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.ragged import Rows, rectangular
 from polyrhythm.compiler.schedule.blocks import Block, make_blocks
 from polyrhythm.compiler.schedule.dependences import Dependence, find_dependences
-from polyrhythm.compiler.schedule.effects import contradiction
 from polyrhythm.compiler.schedule.fusion_notes import distribution_notes
 from polyrhythm.compiler.schedule.hoisting import notes_of
-from polyrhythm.compiler.schedule.schedule_refusal import refusal
+from polyrhythm.compiler.schedule.schedule_refusal import contradiction, refusal
 from polyrhythm.compiler.schedule.scheduler import Item, ScheduleError, schedule
 from polyrhythm.compiler.schedule.storage import Storage, plan_storage
 from polyrhythm.compiler.schedule.tiles import Tiling, tiling
@@ -82,6 +81,19 @@ def _unrolled(loops: LoopProgram) -> LoopProgram:
     check_splits(loops)
     check_growth(loops)
     return loops
+
+
+@dataclass(frozen=True)
+class _How:
+    """How a graph becomes loops: without which passes, for which backends, and what is chosen of the order."""
+
+    without: tuple[str, ...]
+    compiled_loops: bool
+    at_once: frozenset[Symbol] = frozenset()
+    tiles: Tiling | None = None
+    ragged: bool = False
+    first: Symbol | None = None  # the dim that is outermost where there is a choice
+    steps: frozenset[str] = frozenset()  # the tensors that come before what only later steps need
 
 
 @contextmanager
@@ -152,7 +164,8 @@ def _compiled(
     tight: bool,
 ) -> Compiled:
     """What becomes of a traced program."""
-    first = Notes(compiled_loops=compiled_loops)
+    wished = frozenset(dim for dim, chunk in _declared(traced, chunks).items() if chunk.steps != 1)
+    first = Notes(compiled_loops=compiled_loops, at_once=wished)
 
     def prepared(graph: Graph) -> Graph:
         for name, change in BEFORE_GRADIENTS:
@@ -167,7 +180,8 @@ def _compiled(
     at_once = frozenset(dim for dim, chunk in chosen.items() if chunk.steps != 1)
     one_by_one = frozenset(dim for dim, chunk in chosen.items() if chunk.steps == 1)
     with _timed(seconds, "passes"):
-        graph, notes = optimised(graph, without, compiled_loops=compiled_loops, at_once=at_once, tight=tight)
+        ends = frozenset(one.longest for one in (rows.longest if rows is not None else ()) if one.given is not None)
+        graph, notes = optimised(graph, without, None, compiled_loops, at_once, tight, ends)
         notes = (*first, *notes)
     with _timed(seconds, "blocks"):
         distribute = compiled_loops and "distribute" not in without
@@ -178,7 +192,8 @@ def _compiled(
     tiled = compiled_loops and not {"tile", "vector"} & set(without)
     tiles = tiling(graph, blocks, one_by_one, tight, distribute) if tiled else None
     try:
-        ordered = _ordered(graph, blocks, dependences, None, seconds, without, compiled_loops, at_once, tiles)
+        how = _How(without, compiled_loops, at_once, tiles, rows is not None)
+        ordered = _ordered(graph, blocks, dependences, seconds, how)
     except ScheduleError:
         if set(NAMES) <= set(without):
             raise
@@ -191,10 +206,11 @@ def _compiled(
             raise refused
         _check_lanes(ordered.loops, dim, chosen[dim])
     loops = replace(ordered.loops, chunks={dim.name: chunk for dim, chunk in chosen.items()})
-    if rows is not None and tiled:
+    if rows is not None and (tiled or not compiled_loops):
         with _timed(seconds, "rows"):
             loops = with_rows(loops, graph, rows.longest)
             check_rows(graph, loops)
+            loops = loops if compiled_loops else without_lanes(loops)
     return replace(ordered, loops=loops, notes=notes, without=without, rows=rows)
 
 
@@ -209,12 +225,16 @@ def _check_lanes(loops: LoopProgram, dim: Symbol, chosen: Chunk) -> None:
             )
 
 
-def streamed(compiled: Compiled, dim: Symbol) -> Compiled:
-    """The same program with a dim outermost where there is a choice, so that its steps come out one by one."""
+def streamed(compiled: Compiled, dim: Symbol, fed: bool = False) -> Compiled:
+    """The same program with a dim outermost where there is a choice, so that its steps come out one by one.
+
+    If inputs are `fed` item by item, a step comes before items are taken that only later ones need.
+    """
     given, start = compiled.loops, compiled.unlifted() if compiled.unlifted is not None else compiled
     spread = frozenset(s for s in start.graph.symbols if s.name in given.chunks and given.chunks[s.name].over)
-    how = start.without, start.compiled_loops, spread
-    variant = _ordered(start.graph, start.blocks, start.dependences, dim, {}, *how)
+    steps = frozenset(start.graph.outputs if fed else ())
+    how = _How(start.without, start.compiled_loops, spread, first=dim, steps=steps)
+    variant = _ordered(start.graph, start.blocks, start.dependences, {}, how)
     if variant.schedule == compiled.schedule and start is compiled:
         return compiled
     loops = replace(
@@ -261,29 +281,27 @@ def _ordered(
     graph: Graph,
     blocks: dict[str, Block],
     dependences: list[Dependence],
-    first: Symbol | None,
     seconds: dict[str, float],
-    without: Collection[str],
-    compiled_loops: bool,
-    at_once: frozenset[Symbol] = frozenset(),
-    tiles: Tiling | None = None,
+    how: _How,
 ) -> Compiled:
     with _timed(seconds, "schedule"):
         try:
-            items = schedule(blocks, dependences, first, at_once, tiles)
+            items = schedule(blocks, dependences, how.first, how.at_once, how.tiles, how.steps)
         except ScheduleError as error:
             raise contradiction(graph, blocks, dependences) or error from None
     with _timed(seconds, "storage"):
         storage = plan_storage(graph, blocks, items)
     with _timed(seconds, "loops"):
-        built = build(graph, blocks, items, storage, compiled_loops and not {"mask", "vector"} & set(without))
-        loops = joined(with_private(built if "unroll" in without else marked(built), items, dependences))
+        built = build(graph, blocks, items, storage, how.compiled_loops and not {"mask", "vector"} & set(how.without))
+        loops = joined(with_private(built if "unroll" in how.without else marked(built), items, dependences))
     with _timed(seconds, "layout"):
-        if compiled_loops:
+        if how.compiled_loops:
             loops = with_holds(with_splits(with_lanes(laid_out(loops))))
+        elif how.ragged:
+            loops = with_lanes(loops)
     with _timed(seconds, "legality"):
         check_program(graph, loops)
-    return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=compiled_loops)
+    return Compiled(graph, blocks, dependences, items, storage, loops, seconds, compiled_loops=how.compiled_loops)
 
 
 @contextmanager

@@ -17,21 +17,21 @@ import numpy as np
 
 from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir import sets
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, negation
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, negation
 from polyrhythm.compiler.ir.graph import Access, Checkpoint, Definition, Graph, Node, NodeDim, Range, Step
 from polyrhythm.compiler.ir.ops import record
-from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
-from polyrhythm.compiler.ir.reads import fresh_name
+from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attributes
+from polyrhythm.compiler.ir.reads import after_successors, fresh_name, reached
 from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.type_faults import Subject, type_faults
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.ir.verify import type_faults
 from polyrhythm.errors import BoundsError, DuplicateNameError, RaggedShapeError, RecomputeError, UntilError
 from polyrhythm.language.checkpoint import Mark
 from polyrhythm.language.custom import Ruled
 from polyrhythm.language.gradient import Gradient
 from polyrhythm.language.index import Dim, extent_of
 from polyrhythm.language.recurrent import Recurrent
-from polyrhythm.language.tensor import Choice, Computed, Tensor, View, apart, apply, natural
+from polyrhythm.language.tensor import Choice, Computed, Tensor, View, apart, apply, counted, natural
 from polyrhythm.source import Source
 
 Piece = tuple[Condition, str, tuple[Tensor, ...], Mapping[str, Any], Source]
@@ -95,25 +95,19 @@ def _per_index(stops: Mapping[Symbol, Tensor]) -> dict[Symbol, tuple[Symbol, ...
                 fix="let the lengths decide, or the condition: make the dim without extent=",
                 also=(("computed at", done.line),),
             )
-        waiting, seen = [*owners[dim.bound]], set()
-        while waiting:
-            owner = waiting.pop()
-            if owner is dim:
-                raise UntilError(
-                    f"the length of {dim} differs along {', '.join(map(str, owners[dim.bound]))}, whose length depends "
-                    f"on {dim} in turn",
-                    fix="stop one of them by a condition that does not vary along the other",
-                    also=(("computed at", done.line),),
-                )
-            if owner not in seen and owner.bound is not None:
-                seen.add(owner)
-                waiting += [*owner.bound.over, *owners.get(owner.bound, ())]
+        if dim in reached(lambda s: (*s.bound.over, *owners.get(s.bound, ())) if s.bound else (), owners[dim.bound]):
+            raise UntilError(
+                f"the length of {dim} differs along {', '.join(map(str, owners[dim.bound]))}, whose length depends "
+                f"on {dim} in turn",
+                fix="stop one of them by a condition that does not vary along the other",
+                also=(("computed at", done.line),),
+            )
     return {bound: dims for bound, dims in owners.items() if dims}
 
 
 def _check_shapes(graph: Graph) -> None:
     """Lengths that differ from index to index fit together: when the tensors were made, they were one."""
-    for name, what in type_faults(graph):
+    for name, what in type_faults(Subject(graph)):
         node = graph[name]
         ends = ", ".join(
             f"{d} at a step of its own for each {', '.join(map(str, d.bound.over))}" for d in graph.until if d.bound
@@ -166,17 +160,12 @@ class _Walk:
 
     def visit(self, roots: Iterable[Tensor]) -> None:
         """Depth first with a stack of our own: programs may be deeper than Python's recursion limit."""
-        seen: set[int] = set()
-        stack: list[tuple[Tensor, bool]] = [(root, False) for root in reversed(list(roots))]
-        while stack:
-            tensor, complete = stack.pop()
-            if complete:
-                self.order.append(tensor)
-            elif id(tensor) not in seen:
-                seen.add(id(tensor))
-                stack.append((tensor, True))
-                self._note_symbols(tensor)
-                stack.extend((child, False) for child in reversed(self._children(tensor)))
+
+        def children(tensor: Tensor) -> list[Tensor]:
+            self._note_symbols(tensor)
+            return self._children(tensor)
+
+        self.order += after_successors(children, roots)
 
     def _children(self, tensor: Tensor) -> list[Tensor]:
         read = [t for _, _, operands, _, _ in self._pieces(tensor) for t in operands]
@@ -303,7 +292,8 @@ class _Walk:
     ) -> Graph:
         mapping = {old: Term.of(new) for old, new in self.renamed.items()} | dict(fixed)
         self._name([*outputs, *effects])
-        calls = {call: rank for rank, call in enumerate(sorted(_host_calls(self.order)))}
+        made = {t.attributes["call"] for t in self.order if isinstance(t, Computed) and t.op == "host"}
+        calls = {call: rank for rank, call in enumerate(sorted(made))}
         nodes = {self.names[t]: self._node(t, mapping, calls) for t in self.order}
         return Graph(
             nodes,
@@ -354,9 +344,9 @@ class _Walk:
         dims = tuple(NodeDim(self.renamed[s.symbol], s.extent.substitute(mapping)) for s in tensor.spans)
         definitions = []
         for condition, op, operands, attributes, at in self._pieces(tensor):
-            given = _not_negative(tensor)
+            given = counted(tensor.spans)
             reads = tuple(self._access(operand, everywhere, given) for operand in operands)
-            values = {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in attributes.items()}
+            values = map_attributes(attributes, lambda term: term.substitute(mapping))
             if op == "random_bits":
                 values["site"] = self.sites[tensor]
             if op == "grad":
@@ -375,10 +365,11 @@ class _Walk:
         return Node(self.names[tensor], dims, kind, tuple(definitions), recurrent, at=tensor.line, label=tensor.name)
 
     def _access(self, tensor: Tensor, mapping: Mapping[Symbol, Term], given: Condition) -> Access:
-        source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, _current(tensor))
+        here = tuple(map(Term.of, tensor.symbols))
+        source, steps = (tensor.source, tensor.steps) if isinstance(tensor, View) else (tensor, here)
         if self.per_index:
             # What the reader's bounds say does not hold for those of a view without the same dims.
-            given, mapping = _not_negative(tensor), self._mapping(mapping, tensor.symbols)
+            given, mapping = counted(tensor.spans), self._mapping(mapping, tensor.symbols)
         return Access(self.names[source], tuple(_simplified(step, given).substitute(mapping) for step in steps))
 
 
@@ -411,15 +402,6 @@ def _steps(mark: Mark, fixed: Mapping[Symbol, Term], at: Source) -> int:
     return max(1, isqrt(most.constant))
 
 
-def _not_negative(tensor: Tensor) -> Condition:
-    """All that is known of a tensor's steps before it is known where it is demanded."""
-    return conjunction(*(ge(Term.of(symbol), 0) for symbol in tensor.symbols))
-
-
-def _current(tensor: Tensor) -> tuple[Step, ...]:
-    return tuple(Term.of(symbol) for symbol in tensor.symbols)
-
-
 def _simplified(step: Step, given: Condition) -> Step:
     if isinstance(step, Term):
         return step
@@ -448,10 +430,6 @@ def _copy(condition: Condition, value: Tensor, at: Source) -> Piece:
 
 
 _KINDS: dict[type[Tensor], str] = {Choice: "choice", Gradient: "grad", Ruled: "ruled"}
-
-
-def _host_calls(tensors: Iterable[Tensor]) -> set[int]:
-    return {t.attributes["call"] for t in tensors if isinstance(t, Computed) and t.op == "host"}
 
 
 def _verb(tensor: Tensor, variable: str | None) -> str:

@@ -266,7 +266,7 @@ class UnsupportedError(PolyrhythmError):
 
 
 class NotFiniteError(PolyrhythmError):
-    """A program compiled with `check_nan=True` met a NaN, or an infinity made of finite values.
+    """A program compiled under `pr.settings(check_nan=True)` met a NaN, or an infinity made of finite values.
 
     The message names the line that computed it and the step. Infinities that are written into the program, as in a
     mask, are none of its business; a NaN in an input is named as such. On JAX the run is repeated on NumPy to find the
@@ -275,18 +275,20 @@ class NotFiniteError(PolyrhythmError):
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
     >>> x = pr.input("x", (), (t,))
-    >>> program = pr.compile(pr.log(x), backend="numpy", check_nan=True)
+    >>> with pr.settings(check_nan=True):
+    ...     program = pr.compile(pr.log(x), backend="numpy")
     >>> program(x=[1.0, 0.0])
     Traceback (most recent call last):
     ...
     polyrhythm.errors.NotFiniteError: log makes an infinity of finite values
-      at ...: program = pr.compile(pr.log(x), backend="numpy", check_nan=True)
+      at ...: program = pr.compile(pr.log(x), backend="numpy")
       for example at t = 1: the value is -inf
       fix: keep its operands where it is finite, or compile without check_nan
 
     Keep the operand where the function is finite:
 
-    >>> program = pr.compile(pr.log(pr.maximum(x, 1e-6)), backend="numpy", check_nan=True)
+    >>> with pr.settings(check_nan=True):
+    ...     program = pr.compile(pr.log(pr.maximum(x, 1e-6)), backend="numpy")
     >>> program(x=[1.0, 0.0])
     array([  0.      , -13.815511], dtype=float32)
     """

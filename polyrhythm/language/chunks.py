@@ -2,7 +2,7 @@
 
 A chunk of one step is a loop, a chunk of all steps a vector, and anything between a tile: a run-time number of
 chunks of a static size, the last one partly empty. The compiler chooses by a cost model (`loops/cost.py`) among those
-whose largest values fit into what a run may take. A user may choose, or have it measured with `tune=True`.
+whose largest values fit into what a run may take. A user may choose, or have it measured with `schedule="measure"`.
 """
 
 from __future__ import annotations

@@ -117,6 +117,21 @@ def _result(name: str, shape: Sequence[int], dtype: np.dtype) -> TensorType:
     return TensorType(tuple(Term(int(length)) for length in shape), np.dtype(dtype))
 
 
+def _back(call: Flat, vjp: Callable[..., Any], result: int, wanted: tuple[int, ...]) -> Flat:
+    """What gives the gradients by some operands, of the operands and the gradient of a result."""
+
+    def back(*arrays: Any) -> tuple[Any, ...]:
+        *values, cotangent = arrays
+
+        def through(*chosen: Any) -> Any:
+            changed = dict(zip(wanted, chosen, strict=True))
+            return call(*(changed.get(place, value) for place, value in enumerate(values)))[result]
+
+        return tuple(vjp(through, *(values[place] for place in wanted))[1](cotangent))
+
+    return back
+
+
 def _jax(name: str, call: Flat, operands: Types) -> OpaqueFunction:
     """A JAX function of a flat list of arrays."""
     import jax
@@ -140,16 +155,7 @@ def _jax(name: str, call: Flat, operands: Types) -> OpaqueFunction:
             return tuple(np.asarray(value) for value in jax.jit(call)(*arrays))
 
     def pullback(result: int, wanted: tuple[int, ...]) -> OpaqueFunction:
-        def back(*arrays: Any) -> tuple[Any, ...]:
-            *values, cotangent = arrays
-
-            def through(*chosen: Any) -> Any:
-                changed = dict(zip(wanted, chosen, strict=True))
-                return call(*(changed.get(place, value) for place, value in enumerate(values)))[result]
-
-            return tuple(jax.vjp(through, *(values[place] for place in wanted))[1](cotangent))
-
-        return _jax(f"{name}_vjp", back, (*operands, results[result]))
+        return _jax(f"{name}_vjp", _back(call, jax.vjp, result, wanted), (*operands, results[result]))
 
     return OpaqueFunction(name, "jax", operands, results, call, numpy, pullback)
 
@@ -175,16 +181,7 @@ def _torch(name: str, call: Flat, operands: Types) -> OpaqueFunction:
         return tuple(_from_torch(value, kind.dtype) for value, kind in zip(call(*tensors), results, strict=True))
 
     def pullback(result: int, wanted: tuple[int, ...]) -> OpaqueFunction:
-        def back(*tensors: Any) -> tuple[Any, ...]:
-            *values, cotangent = tensors
-
-            def through(*chosen: Any) -> Any:
-                changed = dict(zip(wanted, chosen, strict=True))
-                return call(*(changed.get(place, value) for place, value in enumerate(values)))[result]
-
-            return tuple(torch.func.vjp(through, *(values[place] for place in wanted))[1](cotangent))
-
-        return _torch(f"{name}_vjp", back, (*operands, results[result]))
+        return _torch(f"{name}_vjp", _back(call, torch.func.vjp, result, wanted), (*operands, results[result]))
 
     return OpaqueFunction(name, "torch", operands, results, call, numpy, pullback)
 

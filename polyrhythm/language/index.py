@@ -136,32 +136,32 @@ class Index:
     __array_ufunc__ = None  # let NumPy scalars and arrays defer to this class
 
 
-class Dim(Index):
+class _Single(Index):
+    """An index that is one symbol."""
+
+    __slots__ = ()
+
+    @property
+    def symbol(self) -> Symbol:
+        symbol = self.term.monomials[0][0][0]
+        assert isinstance(symbol, Symbol)
+        return symbol
+
+    @property
+    def name(self) -> str:
+        return self.symbol.name
+
+
+class Dim(_Single):
     """A step symbol: `0 <= t < T`. Made by `dim`."""
 
     __slots__ = ()
 
-    @property
-    def symbol(self) -> Symbol:
-        return _symbol(self.term)
 
-    @property
-    def name(self) -> str:
-        return self.symbol.name
-
-
-class Bound(Index):
+class Bound(_Single):
     """The number of steps of a dim, or a free size. Made by `dim` and `size`."""
 
     __slots__ = ()
-
-    @property
-    def symbol(self) -> Symbol:
-        return _symbol(self.term)
-
-    @property
-    def name(self) -> str:
-        return self.symbol.name
 
 
 class Condition:
@@ -329,12 +329,6 @@ def _class_of(term: Term) -> type[Index]:
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
             return Dim if monomial[0].kind == "dim" else Bound
     return Index
-
-
-def _symbol(term: Term) -> Symbol:
-    symbol = term.monomials[0][0][0]
-    assert isinstance(symbol, Symbol)
-    return symbol
 
 
 def _foreign(value: object) -> bool:

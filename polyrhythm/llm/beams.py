@@ -42,6 +42,7 @@ from polyrhythm.llm.config import Config
 from polyrhythm.llm.patterns import Pattern, masked
 from polyrhythm.llm.programs import Generating, decoded
 from polyrhythm.runtime.program import compile
+from polyrhythm.runtime.settings import quiet
 
 LEAST = -1e9
 """The score of a text that is not there."""
@@ -123,9 +124,8 @@ def searching(config: Config, how: Beams, pattern: Pattern | None, backend: str,
     finished = ~hopeful | all(stops)
     over[t >= P] = finished | _full(ended) if how.early_stopping else finished
     outputs = {"token": token, "parent": parent, "ended": ended, "at": ended_at, "in": ended_in, "last": last}
-    program = compile(
-        outputs, bounds=sizes, until={t: where(t < P, False, over)}, backend=backend, progress=False, **devices
-    )
+    with quiet():
+        program = compile(outputs, bounds=sizes, until={t: where(t < P, False, over)}, backend=backend, **devices)
     return Generating(program, t, P)
 
 

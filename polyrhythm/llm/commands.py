@@ -31,6 +31,7 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 DType = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or int8; the model's own by default.")]
 Window = Annotated[int | None, typer.Option(min=1, help="Sliding-window attention over this many tokens.")]
 Backend = Annotated[str, typer.Option(help="jax, torch or numpy.")]
+NO_TEXT = "standard input is no text in the encoding of this terminal"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -189,7 +190,7 @@ def info(path: Path, as_json: Json = False) -> None:
 def serve(
     path: Path,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8000,
     name: Annotated[str | None, typer.Option(help="The name of the model in the API; its path by default.")] = None,
     max_batch_size: Annotated[int, typer.Option(min=1, help="Requests that are answered together.")] = 8,
     max_queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are refused with 429.")] = 64,
@@ -204,14 +205,13 @@ def serve(
     """Serve a language model: OpenAI's API for completions and chat, and a chat page."""
     from pathlib import Path as FilePath
 
-    try:
-        import uvicorn
-
-        from polyrhythm.llm.serving import application
-    except ImportError as error:
-        print(f"the server needs {error.name}\n  fix: pip install 'polyrhythm[serve]'", file=sys.stderr)
-        raise typer.Exit(1) from None
     from polyrhythm import llm
+    from polyrhythm.extras import needs
+
+    needs("uvicorn", "serve", "the server")
+    import uvicorn
+
+    from polyrhythm.llm.serving import application
 
     model = llm.load(path, dtype, None if window is None else llm.window(window), backend)
     app = application(model, name or FilePath(path).stem, max_batch_size, max_queue, api_key, timeout)
@@ -275,6 +275,8 @@ def _lines(typed: bool) -> Any:
             line = input("> " if typed else "")
         except EOFError:
             return
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(NO_TEXT, param_hint="--message") from error
         if line.strip():
             yield line
 
@@ -282,7 +284,10 @@ def _lines(typed: bool) -> Any:
 def _standard_input(option: str) -> str:
     if sys.stdin.isatty():
         raise typer.BadParameter("give a prompt, or pipe one to standard input", param_hint=option)
-    text = sys.stdin.read().rstrip("\n")
+    try:
+        text = sys.stdin.read().rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(NO_TEXT, param_hint=option) from error
     if not text:
         raise typer.BadParameter("standard input is empty", param_hint=option)
     return text

@@ -58,8 +58,9 @@ class Conversation:
     def stream(self, message: str | Message, max_new_tokens: int = 512) -> Iterator[Piece]:
         """The same token by token. An answer that is not read to its end is kept as far as it was read."""
         count = whole(max_new_tokens, 1, f"{max_new_tokens!r} new tokens", "give max_new_tokens=1 or more, an integer")
-        said = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
+        said: Any = {"role": "user", "content": message} if isinstance(message, str) else message
         text = self.model.apply_chat_template([*self.messages, said])
+        said = dict(said)
         run = self._begun(text, count)
         self.messages.append(said)
         self.prompt_tokens = len(run.tokens)

@@ -76,7 +76,7 @@ def mixed(x: Tensor, step: Step, sizes: Experts, stack: Any, chosen: Tensor, sha
     """
     spread = sum(one_hot(chosen, sizes.count) * shares.unsqueeze(-1).cast("float32"), -2)
     together = stack.all(x, spread)
-    if step.given is None or prod(map(int, x.shape[:-1])) * sizes.active >= sizes.count:
+    if step.given is None or max(step.sequences, prod(map(int, x.shape[:-1]))) * sizes.active >= sizes.count:
         return together
     result = over(x, x.shape, x.dtype)
     result[step.given] = together

@@ -34,6 +34,7 @@ from polyrhythm.llm.programs import scores_of
 from polyrhythm.nn import Linear, Module
 from polyrhythm.nn.files import save
 from polyrhythm.runtime.program import Program, compile
+from polyrhythm.runtime.settings import quiet
 
 TARGETS = ("q_proj", "v_proj")
 """The layers that are adapted if nothing is said, as in the paper."""
@@ -132,7 +133,8 @@ def fine_tune(
     loss = -own.mean()[i, 0:T].mean(0)
     optim.adamw(i, weights, grad(loss, weights), learning_rate, weight_decay=weight_decay)
     outputs = {"loss": loss[0:I], "weights": {name: _last(weight, i, I) for name, weight in weights.items()}}
-    program = compile(outputs, bounds=sizes, backend=model.backend, progress=False)
+    with quiet():
+        program = compile(outputs, bounds=sizes, backend=model.backend)
     first = {}
     for name, weight in starts.items():
         shape = (*(_layers(model, name)), *(int(n) for n in weight.shape))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,27 @@ def _opened(path: Path) -> Any:
 
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            """As there, but the elements of a list are read in one go: a vocabulary has some hundred thousand."""
+            if raw_type != gguf.GGUFValueType.ARRAY or self.byte_order != "I":
+                return super()._get_field_parts(orig_offs, raw_type)
+            data: Any = self.data
+            number, count = unpack_from("<IQ", data, orig_offs)
+            kind, start = gguf.GGUFValueType(number), orig_offs + 12
+            types = [gguf.GGUFValueType.ARRAY, *[kind] * (count > 0)]
+            scalar = self.gguf_scalar_to_np.get(kind)
+            if scalar is not None:
+                values = np.frombuffer(data, scalar, count, start)
+                return 12 + values.nbytes, [values], [0], types
+            if kind != gguf.GGUFValueType.STRING:
+                return super()._get_field_parts(orig_offs, raw_type)
+            parts, at = [], start
+            for _ in range(count):
+                end = at + 8 + unpack_from("<Q", data, at)[0]
+                parts.append(data[at + 8 : end])
+                at = end
+            return at - orig_offs, parts, list(range(count)), types
 
     try:
         return Reader(path)

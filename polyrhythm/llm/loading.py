@@ -62,6 +62,10 @@ def load(
             weights.update({key: _placed(array, backend) for key, array in weight.named(name)})
         else:
             weights[name] = _placed(weight, backend)
+    if formats and backend == "jax":
+        from polyrhythm.compiler.backends.jax.products import build
+
+        build.ahead("packed.c")
     config = replace(source.config, formats=formats, kv_dtype=_kv_dtype(source.config, kv_dtype))
     specs = {} if mesh is None else weight_specs(config, {name: w.shape for name, w in weights.items()}, mesh)
     if mesh is not None:

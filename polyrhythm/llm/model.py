@@ -11,6 +11,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from polyrhythm.llm.arguments import whole
+from polyrhythm.llm.batches import Batch
 from polyrhythm.llm.beams import Beams, searching
 from polyrhythm.llm.beams import texts as texts_of
 from polyrhythm.llm.chat import ChatTemplate, Message, needed
@@ -27,6 +28,7 @@ from polyrhythm.llm.sampling import GREEDY, Choice, Options, Sampling, sampling
 from polyrhythm.llm.sharding import devices_of, sequences_on
 from polyrhythm.llm.speculative import DRAFT, Speculating, speculating
 from polyrhythm.llm.writing import Generated, Piece, Row, TokenLogprob
+from polyrhythm.runtime.processes import whole as everywhere
 from polyrhythm.runtime.program import Program
 
 LEAST_STEPS = 512
@@ -73,9 +75,9 @@ class Model:
         kinds = f"{with_formats(config.formats)} weights" if config.formats else config.dtype
         return f"<llm.Model {config.family}: {sizes}, {kinds}>"
 
-    def _devices(self, batch: int, *inputs: str) -> dict[str, Any]:
-        """What a program is compiled with to run on the devices of the model; `inputs` have an axis of sequences."""
-        return devices_of(self.mesh, self.specs, batch, inputs)
+    def devices(self, scores: bool = True) -> dict[str, Any]:
+        """What a program is compiled with to run on the devices of the model; one without `scores` of tokens too."""
+        return devices_of(self.mesh, self.specs, scores)
 
     def attending(self, pattern: Pattern | None) -> Self:
         """The same model with another pattern of attention, sharing its weights; None is the model's own."""
@@ -180,7 +182,7 @@ class Model:
     def continuing(self, how: Choice) -> Generating:
         """The compiled program of a conversation."""
         if how not in self._continuing:
-            self._continuing[how] = continuing(self.config, how, self.pattern, self.backend, **self._devices(1))
+            self._continuing[how] = continuing(self.config, how, self.pattern, self.backend, **self.devices())
         return self._continuing[how]
 
     def logits(self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
@@ -191,20 +193,21 @@ class Model:
         self.check_length(len(rows[0]))
         count = sequences_on(self.mesh, len(rows))
         if count not in self._scoring:
-            self._scoring[count] = scoring(
-                self.config, count, self.pattern, self.backend, **self._devices(count, "tokens")
-            )
+            self._scoring[count] = scoring(self.config, count, self.pattern, self.backend, **self.devices())
         given = rows[0] if count == 1 else np.stack([*rows, *rows[:1] * (count - len(rows))], 1)
-        found = np.asarray(self._scoring[count](tokens=given, **self.weights))
-        return found if alone else found.reshape(len(found), count, -1).swapaxes(0, 1)[: len(rows)]
+        found = everywhere(self._scoring[count](tokens=given, **self.weights))
+        if alone:
+            return found
+        is_dim = Batch.of(count, self.backend, bool(self.config.formats)).is_dim
+        return (found if is_dim else found.reshape(len(found), count, -1).swapaxes(0, 1))[: len(rows)]
 
     def score(self, text: Prompt) -> np.ndarray:
         """The log-probability of each token of a text after those before it; that of the first is 0."""
         row = self.reader.tokens(text)
         self.check_length(len(row))
         if self._judging is None:
-            self._judging = judging(self.config, 1, self.pattern, self.backend, **self._devices(1))
-        return np.asarray(self._judging(tokens=row, **self.weights))
+            self._judging = judging(self.config, self.pattern, self.backend, **self.devices())
+        return everywhere(self._judging(tokens=row, **self.weights))
 
     def embed(self, texts: Prompt | Iterable[Prompt]) -> np.ndarray:
         """A vector for a text, or one for each of several: the mean over its tokens of what the last layer makes.
@@ -215,10 +218,10 @@ class Model:
         for row in rows:
             self.check_length(len(row))
         if self._embedding is None:
-            self._embedding = embedding(self.config, self.pattern, self.backend, **self._devices(1))
+            self._embedding = embedding(self.config, self.pattern, self.backend, **self.devices(scores=False))
         program, read = self._embedding, self._embedding.compiled.graph.inputs  # the output layer is not
         weights = {name: weight for name, weight in self.weights.items() if name in read}
-        found = np.stack([np.asarray(program(tokens=row, **weights)) for row in rows])
+        found = np.stack([everywhere(program(tokens=row, **weights)) for row in rows])
         return found[0] if alone else found
 
     def perplexity(self, text: Prompt) -> float:
@@ -233,12 +236,7 @@ class Model:
         batch = sequences_on(self.mesh, batch)
         if (batch, how) not in self._generating:
             self._generating[batch, how] = generating(
-                self.config,
-                batch,
-                how,
-                self.pattern,
-                self.backend,
-                **self._devices(batch, "prompt", "lengths", "limits"),
+                self.config, batch, how, self.pattern, self.backend, **self.devices()
             )
         return self._generating[batch, how]
 
@@ -290,7 +288,7 @@ class Model:
             return self._speculated(row, count, how)
         beams = Beams(how.num_beams, len(how.ends), how.early_stopping)
         if beams not in self._searching:
-            self._searching[beams] = searching(self.config, beams, self.pattern, self.backend, **self._devices(1))
+            self._searching[beams] = searching(self.config, beams, self.pattern, self.backend, **self.devices())
         program = self._searching[beams]
         room = self._room(len(row) + count)
         prompt = np.zeros(room, np.int32)
@@ -418,7 +416,7 @@ def _counts(given: int | Sequence[int], prompts: int, samples: int) -> list[int]
 def _columns(results: Any, rows: int, one: bool = False) -> list[_Column]:
     """The results of a program, or of one step of it, by sequence."""
     parts = results if isinstance(results, dict) else {"token": results}
-    arrays = {name: np.asarray(part)[None] if one else np.asarray(part) for name, part in parts.items()}
+    arrays = {name: everywhere(part)[None] if one else everywhere(part) for name, part in parts.items()}
     if rows == 1:
         arrays = {name: array[:, None] for name, array in arrays.items()}
     names = ("token", "logprob", "top_tokens", "top_logprobs")

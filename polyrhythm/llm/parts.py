@@ -47,7 +47,8 @@ class Step:
 
     `given` is the condition on t under which the tokens of all steps are known, so that they are computed together.
     `restricted` says what the rows of a batch see of a pattern, where that differs. `positions` are those of the rows
-    in their texts, where they are not the step. `past` says what is there before the first one.
+    in their texts, where they are not the step. `past` says what is there before the first one. `sequences` are how
+    many there are.
     """
 
     t: Dim
@@ -56,6 +57,7 @@ class Step:
     restricted: Restriction | None = None
     positions: Tensor | None = None
     past: Before | None = None
+    sequences: int = 1
 
     def attending(self, kind: Kind) -> Pattern:
         """The pattern of a layer: the user's, or its own, as far as the rows see it."""

@@ -288,7 +288,7 @@ def _bias(given: Any, vocabulary: int) -> np.ndarray:
         number = whole(token, 0, f"a bias for the token {token!r}", "give tokens as integers")
         if number >= vocabulary or not _is_real(value) or not abs(value) <= LARGEST:
             raise PromptError(
-                f"a bias of {value!r} for the token {number}", fix=f"give numbers for 0 to {vocabulary - 1}"
+                f"a bias of {value!r} for the token {number}", fix=f"give numbers up to 1e30 for 0 to {vocabulary - 1}"
             )
         bias[number] = value
     return bias
@@ -302,7 +302,9 @@ def _processors(given: Any) -> tuple[Processor, ...]:
 
 
 def _strings(stop: Any) -> tuple[str, ...]:
-    listed = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    listed = (
+        () if stop is None else tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,)
+    )
     if not all(isinstance(text, str) and text for text in listed):
         raise PromptError(f"a text ended by {stop!r}", fix="give a string, or a list of strings, none of them empty")
     return listed

@@ -11,36 +11,36 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from polyrhythm.errors import UnsupportedError
 from polyrhythm.llm.config import Config
+from polyrhythm.llm.quantised import OFFSETS, SCALES
 
 MAKES = re.compile(r"\.(q_proj|k_proj|v_proj|gate_proj|up_proj)\.(weight|bias)$")
 READS = re.compile(r"\.(o_proj|down_proj)\.weight$")
-SEQUENCES = {"prompt": 1, "tokens": 1, "lengths": 0, "limits": 0}
-"""The inputs that have an axis of sequences, and which of their axes it is."""
-
+FACTOR = re.compile(f"({re.escape(SCALES)}|{re.escape(OFFSETS)})$")
+OUTPUT = "lm_head.weight"
 MANY = 8
 """From so many sequences on their number is a multiple of it: a row more costs little as long as weights are read."""
 
 
 def weight_specs(config: Config, shapes: dict[str, tuple[int, ...]], mesh: Any) -> dict[str, tuple[str | None, ...]]:
     """Over which axis of the mesh each axis of a weight goes; weights that are not named are on every device."""
-    if config.formats:
-        raise UnsupportedError(
-            "quantised weights cannot be spread over devices yet", fix='load it with dtype="bfloat16", or without mesh='
-        )
     axis = "model" if "model" in mesh.shape else next((name for name in mesh.shape if name != "data"), None)
     if axis is None:
         return {}
     ways = mesh.shape[axis]
     found: dict[str, tuple[str | None, ...]] = {}
     for name, shape in shapes.items():
-        at = _axis(name, shape)
-        if at is not None and _divides(config, name, shape[at], ways):
-            found[name] = tuple(axis if number == at else None for number in range(len(shape)))
+        own = FACTOR.sub("", name)
+        at = _axis(own, shape)
+        if at is None or not _divides(config, own, shapes[own][at], ways):
+            continue
+        if own in config.formats and at == len(shape) - 1 and not _splits(config, own, shapes, ways):
+            continue
+        if shape[at] % ways:  # the only scale of a row, which every device has
+            continue
+        found[name] = tuple(axis if number == at else None for number in range(len(shape)))
     return found
 
 
@@ -51,7 +51,7 @@ def _axis(name: str, shape: tuple[int, ...]) -> int | None:
         return len(shape) - (1 if made[2] == "bias" else 2)
     if READS.search(name):
         return len(shape) - 1
-    return len(shape) - 2 if name == "lm_head.weight" else None
+    return len(shape) - 2 if name == OUTPUT else None
 
 
 def _divides(config: Config, name: str, length: int, ways: int) -> bool:
@@ -60,6 +60,12 @@ def _divides(config: Config, name: str, length: int, ways: int) -> bool:
         heads = config.kv_heads if re.search(r"\.[kv]_proj\.", name) else config.heads
         return math.gcd(heads, config.kv_heads) % ways == 0
     return length % ways == 0
+
+
+def _splits(config: Config, name: str, shapes: dict[str, tuple[int, ...]], ways: int) -> bool:
+    """Whether every device gets whole blocks of the codes along a row, or parts of the only one."""
+    blocks = shapes[name + SCALES][-1]
+    return blocks % ways == 0 or (blocks == 1 and config.formats[name].bits == 8)
 
 
 def sequences_on(mesh: Any, batch: int) -> int:
@@ -76,16 +82,17 @@ def sequences_on(mesh: Any, batch: int) -> int:
     return -(-batch // ways) * ways
 
 
-def devices_of(
-    mesh: Any, specs: dict[str, tuple[str | None, ...]], batch: int, inputs: Sequence[str]
-) -> dict[str, Any]:
-    """What a program for so many sequences is compiled with; `inputs` are those with an axis of sequences."""
+def devices_of(mesh: Any, specs: dict[str, tuple[str | None, ...]], scores: bool = True) -> dict[str, Any]:
+    """What a program is compiled with so that its weights are spread; its sequences are by their dim (`batches.py`).
+
+    One that makes no `scores` does not read the output layer.
+    """
     if mesh is None:
         return {}
-    shard: dict[str, Any] = dict(specs)
-    if "data" in mesh.shape and batch > 1:
-        shard |= {name: (*(None,) * SEQUENCES[name], "data") for name in inputs}
-    return {"mesh": mesh, "shard": shard}
+    return {
+        "mesh": mesh,
+        "shard": {name: spec for name, spec in specs.items() if scores or FACTOR.sub("", name) != OUTPUT},
+    }
 
 
 def spread_weights(weights: dict[str, Any], specs: dict[str, tuple[str | None, ...]], mesh: Any) -> dict[str, Any]:

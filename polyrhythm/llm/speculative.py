@@ -27,7 +27,9 @@ from polyrhythm.language.tensor import Tensor
 from polyrhythm.llm.errors import PromptError
 from polyrhythm.llm.patterns import Pattern, Restriction, Seen
 from polyrhythm.llm.programs import decoded, has_slots
+from polyrhythm.llm.sharding import devices_of
 from polyrhythm.runtime.program import Program, compile
+from polyrhythm.runtime.settings import quiet
 
 DRAFT = "draft."
 """Before the names of the draft's weights."""
@@ -76,6 +78,8 @@ def speculating(model: Any, draft_model: Any, proposed: int, ends: int) -> Specu
         raise UnsupportedError(
             "speculative decoding with a pattern of attention of your own", fix="leave the pattern out"
         )
+    if model.mesh != draft_model.mesh:
+        raise UnsupportedError("a draft model on other devices than the model", fix="load both with the same mesh=")
     for config in (target, draft):
         if not has_slots(config):
             raise UnsupportedError(
@@ -116,13 +120,15 @@ def speculating(model: Any, draft_model: Any, proposed: int, ends: int) -> Specu
         last = input("ends", (ends,), (), "int32")
         over = over | any_of((places < taken) & any_of(own.unsqueeze(-1) == last, -1), 0)
         over = over | any_of(offered.axes[0] == last, 0)
-    program = compile(
-        {"own": own, "taken": taken},
-        bounds={J: width, **small_sizes, **sizes},
-        until={i: where(i < R, False, over)},
-        backend=model.backend,
-        progress=False,
-    )
+    specs = {**model.specs, **{DRAFT + name: spec for name, spec in draft_model.specs.items()}}
+    with quiet():
+        program = compile(
+            {"own": own, "taken": taken},
+            bounds={J: width, **small_sizes, **sizes},
+            until={i: where(i < R, False, over)},
+            backend=model.backend,
+            **devices_of(model.mesh, specs),
+        )
     return Speculating(program, i, rounds, R, width)
 
 

@@ -95,7 +95,8 @@ def kl_divergence(logits: TensorLike, target_logits: TensorLike, axis: int = -1)
     """
     q, p = log_softmax(logits, axis), log_softmax(target_logits, axis)
     chance = exp(p)
-    return sum(where(chance > 0, chance * (where(chance > 0, p, 0) - q), 0), axis)
+    never = chance == 0
+    return sum(where(never, 0, chance * (where(never, 0, p) - q)), axis)
 
 
 def ctc(

@@ -12,7 +12,7 @@ from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source
-from polyrhythm.rl.training import OnPolicy, Training, mean_of
+from polyrhythm.rl.training import OnPolicy, Training, check, mean_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ def a2c(source: Source, model: ActorCritic, settings: Settings = Settings()) -> 
     >>> sorted(training.outputs)
     ['entropy', 'episodes', 'loss', 'return', 'weights']
     """
+    check(source, model, "an rl.ActorCritic", "get_value")
     i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())

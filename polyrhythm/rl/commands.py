@@ -58,17 +58,20 @@ def train(
     ] = None,
     backend: Annotated[str | None, typer.Option(help="jax, torch or numpy. [default: jax]")] = None,
 ) -> None:
-    """Learn to act in an environment. Settings of the algorithm are options too: --learning-rate, --gamma, ..."""
+    """Learn to act in an environment. Settings of the algorithm are options too: --learning-rate, --gamma, ...
+
+    --print-config shows all of them, with what they are.
+    """
     named = {name: value for name, value in context.params.items() if value is not None}
     for name in ("algorithm", "config", "print_config"):
         named.pop(name, None)
     with _errors():
-        from polyrhythm.rl.runs import Run, as_toml
+        from polyrhythm.rl.runs import Run, as_toml, over
 
-        run = Run(algorithm, _from_file(config) | named | _extra(context.args))
+        run = Run(algorithm, over(named | _extra(context.args), _from_file(config, algorithm)))
         if print_config:
             print(as_toml(run.facts()), end="")
-        elif run.options.num_seeds > 1:
+        elif run.options.num_seeds > 1 or run.several:
             run.many()
         else:
             run.once()
@@ -102,9 +105,11 @@ def play(
 ) -> None:
     """Watch one episode, in a window or as a video."""
     from polyrhythm.rl.evaluation import Evaluator
-    from polyrhythm.rl.video import filmed, write
+    from polyrhythm.rl.video import check_name, filmed, write
 
     with _errors():
+        if video is not None:
+            check_name(video)
         facts, model, weights, statistics = _trained(Path(run), best)
         mode = "rgb_array" if video is not None else "human"
         source, frames = filmed(facts["env"], seed, mode, facts["algorithm"])
@@ -138,6 +143,9 @@ class _errors:
         if isinstance(error, PolyrhythmError):
             print(f"{type(error).__name__}: {error.what}\n  fix: {error.fix}", file=sys.stderr)
             raise typer.Exit(1) from None
+        if isinstance(error, OSError) and error.filename is not None:  # a path that is taken, or may not be written
+            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+            raise typer.Exit(1) from None
         if isinstance(error, KeyboardInterrupt):
             raise typer.Exit(130) from None
 
@@ -147,15 +155,24 @@ def _trained(folder: Path, best: bool) -> tuple[dict[str, Any], Any, dict[str, n
     from polyrhythm.nn.files import load
     from polyrhythm.rl import presets
     from polyrhythm.rl import train as learning
-    from polyrhythm.rl.runs import sizes_of
+    from polyrhythm.rl.runs import Options, sizes_of
 
     path = folder / ("best.safetensors" if best else "weights.safetensors")
     if not (folder / "run.toml").is_file() or not path.is_file():
+        begun = (folder / "checkpoint").is_dir() and not best
         raise DeclarationError(
             f"there is no trained run in {str(folder)!r}: {path.name} is missing",
-            fix="train one: polyrhythm train ppo --output FOLDER",
+            fix="it was stopped: train it to its end by the same command, which goes on from there"
+            if begun
+            else "train one: polyrhythm train ppo --output FOLDER" + " --evaluate-every 10" * best,
         )
-    facts = tomllib.loads((folder / "run.toml").read_text())
+    facts = _toml(folder / "run.toml")
+    if lacking := [name for name in ("algorithm", "env", "compiled", "hidden") if name not in facts]:
+        raise DeclarationError(
+            f"{folder / 'run.toml'} does not say the {lacking[0]} of its run",
+            fix="give the folder of a run as it was made",
+        )
+    facts |= vars(learning.made(Options, {name: facts[name] for name in ("env", "compiled", "hidden")}))
     source = presets.source(facts["env"], 1, facts["compiled"], algorithm=facts["algorithm"])
     names = [field.name for field in fields(learning.algorithm_of(facts["algorithm"]).options)]
     options = {name: facts[name] for name in names if name in facts}
@@ -163,18 +180,25 @@ def _trained(folder: Path, best: bool) -> tuple[dict[str, Any], Any, dict[str, n
     return facts, model, *learning.parted(load(path))
 
 
-def _from_file(path: str | None) -> dict[str, Any]:
+def _from_file(path: str | None, algorithm: str) -> dict[str, Any]:
     """The options and settings of a TOML file; names as on the command line, with _ or -."""
     if path is None:
         return {}
-    try:
-        found = tomllib.loads(Path(path).read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise DeclarationError(f"{path} cannot be read: {error}", fix="give a TOML file such as run.toml") from error
-    named = {name.replace("-", "_"): value for name, value in found.items() if name != "algorithm"}
-    if isinstance(named.get("hidden"), list):
-        named["hidden"] = ",".join(map(str, named["hidden"]))
+    named = _toml(Path(path))
+    if named.pop("algorithm", algorithm) != algorithm:
+        raise DeclarationError(f"{path} is not of {algorithm}", fix="take its algorithm, or leave that out of the file")
     return named
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    """What a file has, by names with _; the sizes of layers may be a list, or one number."""
+    try:
+        found = {name.replace("-", "_"): value for name, value in tomllib.loads(path.read_text()).items()}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DeclarationError(f"{path} cannot be read: {error}", fix="give a TOML file such as run.toml") from error
+    if isinstance(sizes := found.get("hidden"), (list, int)):
+        found["hidden"] = ",".join(map(str, sizes if isinstance(sizes, list) else [sizes]))
+    return found
 
 
 def _extra(arguments: list[str]) -> dict[str, str]:

@@ -46,7 +46,7 @@ def curves_of(runs: Sequence[str], figure: str, window: int) -> Curves:
         label, equals, path = run.partition("=")
         place = Path(path if equals else run)
         for curve in _read(place / "log.csv" if place.is_dir() else place, figure):
-            found.setdefault(label if equals else place.name, []).append(smoothed(curve, window))
+            found.setdefault(label if equals and label else place.name, []).append(smoothed(curve, window))
     return {label: np.stack([c[: min(map(len, curves))] for c in curves]) for label, curves in found.items()}
 
 
@@ -90,6 +90,9 @@ def draw(curves: Curves, path: str, figure: str, steps: Sequence[float] = ()) ->
     except ImportError as error:
         raise DeclarationError(f"matplotlib is needed: {error}", fix="pip install 'polyrhythm[stream]'") from error
     drawing, axes = pyplot.subplots(figsize=(6, 3.6))
+    known = drawing.canvas.get_supported_filetypes()
+    if path.rpartition(".")[2] not in known:
+        raise DeclarationError(f"{path!r} is not a picture by its name", fix=f"end it by one of .{', .'.join(known)}")
     for number, (label, runs) in enumerate(curves.items()):
         mean, half = band(runs)
         x = (np.arange(len(mean)) + 1) * (steps[number] if steps else 1.0)
@@ -109,14 +112,16 @@ def _read(path: Path, figure: str) -> list[np.ndarray]:
     """The curves of a log: one, or one per seed."""
     if not path.is_file():
         raise DeclarationError(f"there is no log {str(path)!r}", fix="give the folder of a run, or a log file")
-    with path.open() as file:
-        rows = list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
-    if not rows or figure not in rows[0]:
-        raise DeclarationError(
-            f"{path} has no figure {figure!r}", fix=f"it has {', '.join(rows[0]) if rows else 'no rows'}"
-        )
     seeds: dict[str, list[float]] = {}
-    for row in rows:
-        value = row[figure]
-        seeds.setdefault(str(row.get("seed", 0)), []).append(math.nan if value in ("", None) else float(value))
+    try:
+        with path.open() as file:
+            rows = list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
+        if not rows or figure not in rows[0]:
+            has = f"it has {', '.join(rows[0]) if rows else 'no rows'}"
+            raise DeclarationError(f"{path} has no figure {figure!r}", fix=has)
+        for row in rows:
+            value = row.get(figure)
+            seeds.setdefault(str(row.get("seed", 0)), []).append(math.nan if value in ("", None) else float(value))
+    except (ValueError, TypeError) as error:
+        raise DeclarationError(f"{path} is not a log of figures: {error}", fix="give the log of a run") from error
     return [np.array(curve) for curve in seeds.values()]

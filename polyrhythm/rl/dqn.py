@@ -19,12 +19,13 @@ from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import mapped
 from polyrhythm.rl.replay import Replay, Transitions, prioritised
 from polyrhythm.rl.running import Source
-from polyrhythm.rl.training import Training
+from polyrhythm.rl.settings import Checked
+from polyrhythm.rl.training import Training, check
 from polyrhythm.rl.values import QNetwork, copied
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """What there is to choose, with the customary choices. Steps are those of all environments together."""
 
     steps: int = 4
@@ -100,6 +101,7 @@ def dqn(source: Source, model: QNetwork, settings: Settings = Settings()) -> Tra
 
 def value_based(source: Source, model: QNetwork, settings: Settings, loss_of: LossOf) -> Training:
     """Act greedily by the values of a network, now and then at random, and learn from replayed transitions."""
+    check(source, model, "an rl.QNetwork", "values")
     i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")
@@ -136,7 +138,7 @@ def value_based(source: Source, model: QNetwork, settings: Settings, loss_of: Lo
     if batch.weight is not None:  # the weights of a prioritised replay are of the rows that count
         loss = (batch.weight * found_loss.each).sum() / maximum((batch.weight > 0.0).cast("float32").sum(), 1.0)
     gradients = optim.clip_by_global_norm(u, grad(loss, weights), settings.max_grad_norm, outer=i)
-    early = value(i) < settings.learning_starts // rows
+    early = value(i) < max(settings.learning_starts // rows, replay.first)
     optim.adam(u, weights, gradients, settings.learning_rate, outer=i, skip=early)
 
     figures = {"exploration": epsilon, "loss": loss[{u: slice(0, updates)}].mean()}

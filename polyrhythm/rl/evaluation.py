@@ -21,6 +21,7 @@ from polyrhythm.rl.memory import Acting
 from polyrhythm.rl.normalization import Normalized
 from polyrhythm.rl.running import Source, carried, limit_of, unwrapped
 from polyrhythm.runtime.program import compile
+from polyrhythm.runtime.settings import quiet
 
 
 class Evaluator:
@@ -56,7 +57,8 @@ class Evaluator:
         total[i, t + 1] = total + where(over, 0.0, steps.reward)
         over[i, t + 1] = over | steps.terminated | steps.truncated
         bounds = {iterations: 1, last: limit_of(bare)}
-        self._program = compile(total[{i: 0, t: last}], bounds, backend=backend, progress=False)
+        with quiet():
+            self._program = compile(total[{i: 0, t: last}], bounds, backend=backend)
         self._statistics = tuple(statistics)
 
     def __call__(

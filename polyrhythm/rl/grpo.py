@@ -26,12 +26,14 @@ from polyrhythm.llm.model import Model
 from polyrhythm.llm.programs import decoded
 from polyrhythm.nn.files import load, save
 from polyrhythm.optim.states import bound_of
+from polyrhythm.rl.settings import Checked
 from polyrhythm.runtime.errors import CheckpointMismatchError
 from polyrhythm.runtime.program import compile
+from polyrhythm.runtime.settings import quiet
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """What there is to choose."""
 
     group: int = 8
@@ -107,10 +109,10 @@ class GRPO:
     ) -> None:
         if model.config.formats:
             raise DeclarationError("quantised weights have no gradient", fix="load the model in float32 or bfloat16")
-        if settings.group < 2 or settings.temperature <= 0:
+        if settings.group < 2:
             raise DeclarationError(
-                f"{settings.group} answers at temperature {settings.temperature} have no advantage over each other",
-                fix="draw two or more answers at a temperature above 0",
+                f"answers in groups of {settings.group} have no advantage over each other",
+                fix="draw two or more answers to each prompt",
             )
         self.model, self.settings, self.seed = copy.copy(model), settings, seed
         self.reference = model
@@ -198,7 +200,8 @@ def _texts(model: Model, batch: int, settings: Settings) -> tuple[Dim, Any, Tens
 
 def _judging(model: Model, batch: int, settings: Settings) -> Any:
     _, _, log_prob, sizes = _texts(model, batch, settings)
-    return compile(log_prob, bounds=sizes, backend=model.backend, progress=False)
+    with quiet():
+        return compile(log_prob, bounds=sizes, backend=model.backend)
 
 
 def _update(model: Model, batch: int, settings: Settings, trained: Sequence[str]) -> Any:
@@ -230,7 +233,8 @@ def _update(model: Model, batch: int, settings: Settings, trained: Sequence[str]
         step = (m / (1.0 - 0.9**count)) / (sqrt(v / (1.0 - 0.999**count)) + 1e-8)
         outputs[name], moments[name] = weight - settings.learning_rate * step, (m, v)
     everything = {**found, "loss": loss, "weights": outputs, "moments": moments}
-    return compile(everything, bounds=sizes, backend=model.backend, progress=False)
+    with quiet():
+        return compile(everything, bounds=sizes, backend=model.backend)
 
 
 def _over_layers(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.errors import DeclarationError, UnsupportedError
+from polyrhythm.errors import DeclarationError, HostError, UnsupportedError
 from polyrhythm.language.index import Dim
 from polyrhythm.language.inputs import host
 from polyrhythm.language.tensor import Tensor
@@ -78,6 +78,10 @@ class Gym:
         observation, reward, terminated, truncated, infos = stepped
         following = self._parts(observation)
         ended, valid = np.asarray(terminated) | np.asarray(truncated), ~self._resetting
+        reward = np.asarray(reward, np.float32)
+        if not np.isfinite(reward).all():  # it would soon be in every weight
+            k = int(np.argmin(np.isfinite(reward)))
+            raise HostError(f"environment {k} gave the reward {reward[k]}", fix="let rewards be finite numbers")
         seen = following
         if self.mode == "samestep" and ended.any():
             following = [part.copy() for part in following]
@@ -88,7 +92,7 @@ class Gym:
             seen = self._parts(self.environments.reset(options={"reset_mask": ended})[0])
         elif self.mode == "nextstep":
             self._resetting = ended
-        return [*seen, *following, np.asarray(reward, np.float32), terminated, truncated, valid]
+        return [*seen, *following, reward, terminated, truncated, valid]
 
     def run(self, i: Dim, t: Dim, act: Callable[[Any], Tensor]) -> Steps:
         """Act in all of them: episodes go on from one iteration to the next."""
@@ -125,7 +129,7 @@ class Gym:
     def _parts(self, observation: Any) -> list[np.ndarray]:
         """The leaves of an observation, as arrays that are not overwritten; choices count from 0."""
         parts = mapped(
-            lambda space, start, part: np.array(part, space.dtype) - start.astype(space.dtype),
+            lambda space, start, part: np.array(part - start if start.any() else part, space.dtype),
             self.observations,
             self._starts,
             observation,

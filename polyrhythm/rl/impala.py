@@ -15,7 +15,7 @@ from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import vtrace
 from polyrhythm.rl.running import Source
-from polyrhythm.rl.training import OnPolicy, Training, mean_of
+from polyrhythm.rl.training import OnPolicy, Training, check, mean_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ def impala(source: Source, model: ActorCritic, settings: Settings = Settings()) 
     >>> sorted(training.outputs)
     ['entropy', 'episodes', 'loss', 'ratio', 'return', 'weights']
     """
+    check(source, model, "an rl.ActorCritic", "get_value")
     i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.errors import DeclarationError
 from polyrhythm.language.functions import concat, one_hot, relu, reshape, transpose, unsqueeze
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.nn.convolutions import Conv2d
 from polyrhythm.nn.layers import MLP, Linear
 from polyrhythm.nn.module import Module
+from polyrhythm.nn.recurrent import GRU, LSTM
+from polyrhythm.optim.states import leaves, mapped
 from polyrhythm.rl.distributions import flat_one_hot, flattened
 from polyrhythm.rl.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, as_spaces
 
@@ -36,18 +39,22 @@ class Encoder(Module):
     """
 
     def __init__(self, observations: Spaces, rng: Rng = None) -> None:
-        self.spaces = _Kept(_leaves(as_spaces(observations)))
-        self.images = [
-            Convolutions(space, rng) for space in self.spaces.kept if isinstance(space, Box) and is_image(space)
-        ]
-        self.size = sum(_size(space) for space in self.spaces.kept if not is_image(space))
+        self.spaces = _Kept(as_spaces(observations))
+        spaces = leaves(self.spaces.kept)
+        self.images = [Convolutions(space, rng) for space in spaces if isinstance(space, Box) and is_image(space)]
+        self.size = sum(_size(space) for space in spaces if not is_image(space))
         self.size += sum(image.size for image in self.images)
+        if not self.size:
+            raise DeclarationError(
+                f"there is nothing to see in observations of {observations}",
+                fix="wrap the environment so that an observation has at least one number",
+            )
 
     def __call__(self, observation: Any) -> Tensor:
         """Features, for each leading index."""
-        images, parts = iter(self.images), []
-        for space, leaf in zip(self.spaces.kept, _leaves(observation), strict=True):
-            parts.append(next(images)(leaf) if is_image(space) else _plain(space, leaf))
+        images = iter(self.images)
+        features: Callable[..., Tensor] = lambda s, x: next(images)(x) if is_image(s) else _plain(s, x)  # noqa: E731
+        parts = leaves(mapped(features, self.spaces.kept, observation))  # parts of a dict are found by their names
         return parts[0] if len(parts) == 1 else concat(parts, -1)
 
 
@@ -65,7 +72,7 @@ class Convolutions(Module):
         channels, sides = _channels_and_sides(space)
         large = min(sides) >= 36
         plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, SMALLEST, 1)]
-        self.scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
+        self.axes, self.scale = len(space.shape), 1.0 / 255.0 if _has_pixels(space) else 1.0
         self.layers = []
         for outputs, window, stride in plan:
             layer = Conv2d(channels, outputs, window, stride, rng=rng)
@@ -78,7 +85,8 @@ class Convolutions(Module):
 
     def __call__(self, images: Tensor) -> Tensor:
         """Features of images with any leading axes."""
-        leading, shape = images.shape[:-3], images.shape[-3:]
+        leading, shape = images.shape[: -self.axes], images.shape[-self.axes :]
+        shape = shape if self.axes == 3 else (1, *shape)
         x = reshape(images, (-1, *shape)).cast("float32") * self.scale
         x = transpose(x, (0, 3, 1, 2)) if self.last else x
         for layer in self.layers:
@@ -86,22 +94,30 @@ class Convolutions(Module):
         return reshape(relu(self.project(flattened(x, 3))), (*leading, self.size))
 
 
+def _has_pixels(space: Box) -> bool:
+    """Whether the numbers are from 0 to 255, not the bits or pieces of a board."""
+    return space.dtype == "uint8" and float(np.min(space.high)) >= 255
+
+
 def _channels_last(space: Box) -> bool:
-    return space.shape[-1] == min(space.shape)
+    return len(space.shape) == 3 and space.shape[-1] == min(space.shape)
 
 
 def _channels_and_sides(space: Box) -> tuple[int, list[int]]:
-    first, second, third = space.shape
+    first, second, third = space.shape if len(space.shape) == 3 else (1, *space.shape)
     return (third, [first, second]) if _channels_last(space) else (first, [second, third])
 
 
 def is_image(space: Space) -> bool:
-    """Whether an observation is taken for an image: three axes, two of them long enough for a convolution.
+    """Whether an observation is taken for an image: three axes, or two of pixels, and sides long enough for a window.
 
     >>> is_image(Box((4, 84, 84), 0, 255, "uint8")), is_image(Box((4,))), is_image(Box((3, 2, 2)))
     (True, False, False)
+    >>> is_image(Box((84, 84), 0, 255, "uint8")), is_image(Box((8, 8), 0, 2, "uint8"))
+    (True, False)
     """
-    return isinstance(space, Box) and len(space.shape) == 3 and min(_channels_and_sides(space)[1]) >= SMALLEST
+    known = isinstance(space, Box) and (len(space.shape) == 3 or (len(space.shape) == 2 and _has_pixels(space)))
+    return known and min(_channels_and_sides(space)[1]) >= SMALLEST  # type: ignore[arg-type]
 
 
 def mlp(sizes: Sequence[int], between: Callable[[Tensor], Tensor], last: float, rng: Rng) -> MLP:
@@ -128,6 +144,18 @@ def linear(inputs: int, outputs: int, gain: float, rng: Rng) -> Linear:
     return layer
 
 
+def orthogonal_cells(layer: LSTM | GRU, rng: Rng) -> LSTM | GRU:
+    """The same recurrent layer with orthogonal matrices and without biases, as PPO with an LSTM is commonly begun.
+
+    >>> orthogonal_cells(LSTM(2, 3), None).bias_hh_l0.tolist() == [0.0] * 12
+    True
+    """
+    for name, weight in layer.weights().items():
+        new = orthogonal(weight.shape, 1.0, rng) if weight.ndim == 2 else np.zeros(weight.shape, np.float32)
+        setattr(layer, name, new)
+    return layer
+
+
 def orthogonal(shape: tuple[int, ...], gain: float, rng: Rng = None) -> np.ndarray:
     """A matrix with orthogonal rows, or columns if it has more rows (Saxe et al., 2014), times a number.
 
@@ -149,18 +177,10 @@ def _shape(layer: Any) -> tuple[int, ...]:
 
 
 class _Kept:
-    """A list of spaces that is no list of modules."""
+    """Spaces that are no modules."""
 
-    def __init__(self, kept: list[Space]) -> None:
+    def __init__(self, kept: Spaces) -> None:
         self.kept = kept
-
-
-def _leaves(tree: Any) -> list[Any]:
-    if isinstance(tree, dict):
-        return [leaf for part in tree.values() for leaf in _leaves(part)]
-    if isinstance(tree, tuple):
-        return [leaf for part in tree for leaf in _leaves(part)]
-    return [tree]
 
 
 def _size(space: Space) -> int:

@@ -14,7 +14,7 @@ from polyrhythm.nn.module import Module, Weight
 from polyrhythm.nn.recurrent import GRU, LSTM
 from polyrhythm.rl.distributions import Distribution, distribution, head_size
 from polyrhythm.rl.memory import Along, Cells, Memory, Transformer
-from polyrhythm.rl.networks import Encoder, linear, mlp
+from polyrhythm.rl.networks import Encoder, linear, mlp, orthogonal_cells
 from polyrhythm.rl.spaces import Box, Space, Spaces, as_spaces
 
 MEMORIES = ("lstm", "gru", "transformer")
@@ -112,5 +112,5 @@ def _memory(kind: str | Memory | None, size: int, context: int, rng: np.random.G
             raise DeclarationError(f"there is no memory {kind!r}", fix=f"use one of {', '.join(MEMORIES)}")
         if kind == "transformer":
             return Transformer(size, context=context, rng=rng)
-        return Cells((LSTM if kind == "lstm" else GRU)(size, size, rng=rng))
+        return Cells(orthogonal_cells((LSTM if kind == "lstm" else GRU)(size, size, rng=rng), rng))
     return kind

@@ -36,7 +36,7 @@ from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import gae
 from polyrhythm.rl.running import Source, Steps
 from polyrhythm.rl.spreading import ALONE, Spread
-from polyrhythm.rl.training import OnPolicy, Training, mean_of
+from polyrhythm.rl.training import OnPolicy, Training, check, mean_of
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,7 @@ def ppo(
     >>> sorted(training.outputs)
     ['approx_kl', 'clip_fraction', 'entropy', 'episodes', 'policy_loss', 'return', 'value_loss', 'weights']
     """
+    check(source, model, "an rl.ActorCritic", "get_value", "remembers")
     _check(source.count, model, settings)
     spread = Spread.over(mesh, source.count, settings, model.remembers)
     i, _ = dim("i")

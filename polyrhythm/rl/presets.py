@@ -43,7 +43,7 @@ ON_POLICY = ("a2c", "impala", "ppo", "reinforce")
 
 SWING: dict[str, Any] = {"num_envs": 1, "total_steps": 20_000, "steps": 32, "updates": 32}
 SWING |= {"learning_rate": 1e-3, "buffer_size": 20_000}
-RECALL: dict[str, Any] = {"num_envs": 32, "total_steps": 300_000, "hidden": "32"}
+RECALL: dict[str, Any] = {"num_envs": 32, "total_steps": 500_000, "hidden": "32"}
 RECALL |= {"steps": 40, "learning_rate": 1e-3, "context": 12}
 
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
@@ -113,9 +113,10 @@ def source(
     """
     if compiled:
         if name not in COMPILED:
+            near = [known for known in COMPILED if known.lower().split("-")[0] == name.lower().split("-")[0]]
             raise DeclarationError(
                 f"there is no array environment {name!r}; there are {', '.join(COMPILED)}",
-                fix="use Gymnasium's: leave --compiled out",
+                fix=f"use {near[0]!r}" if near else "use Gymnasium's: leave --compiled out",
             )
         return Arrays(COMPILED[name](), count)
     if name in COMPILED and name in ("Breakout-MinAtar", "Catch", "GridWorld", "Recall"):

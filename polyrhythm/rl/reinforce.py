@@ -16,11 +16,12 @@ from polyrhythm.optim.states import mapped
 from polyrhythm.rl.policies import ActorCritic
 from polyrhythm.rl.returns import monte_carlo, n_step
 from polyrhythm.rl.running import Source
-from polyrhythm.rl.training import Training
+from polyrhythm.rl.settings import Checked
+from polyrhythm.rl.training import Training, check
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """What there is to choose."""
 
     steps: int = 128
@@ -40,6 +41,7 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     >>> sorted(training.outputs)
     ['episodes', 'return', 'weights']
     """
+    check(source, model, "an rl.ActorCritic", "get_value")
     i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())

@@ -80,11 +80,17 @@ class Replay:
     n: int = 1
 
     def __post_init__(self) -> None:
-        if self.capacity < self.rows * (self.n // self.steps + 1):
+        least = self.rows * (self.first + 1)
+        if self.capacity < least:
             raise DeclarationError(
-                f"a replay of {self.capacity} steps is less than the {self.rows} steps of an iteration",
-                fix="make the buffer larger, or iterations shorter",
+                f"a replay of {self.capacity} steps has no transition of {self.n} steps: iterations have {self.rows}",
+                fix=f"make the buffer {least} or larger, or iterations shorter",
             )
+
+    @property
+    def first(self) -> int:
+        """The first iteration after which there is a transition of n steps."""
+        return (self.n - 1) // self.steps
 
     @property
     def rows(self) -> int:

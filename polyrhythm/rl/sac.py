@@ -24,7 +24,7 @@ from polyrhythm.rl.distributions import Categorical, SquashedNormal
 from polyrhythm.rl.replay import Replay, Transitions
 from polyrhythm.rl.running import Source
 from polyrhythm.rl.spaces import Discrete, Space, Spaces
-from polyrhythm.rl.training import OffPolicy, Training, mean_of
+from polyrhythm.rl.training import OffPolicy, Training, check, mean_of
 from polyrhythm.rl.values import Critics, least, polyak, squared_errors, weights_after
 
 
@@ -109,6 +109,7 @@ def sac(source: Source, model: SoftActorCritic, settings: Settings = Settings())
     >>> sorted(training.outputs)
     ['actor_loss', 'critic_loss', 'entropy', 'episodes', 'return', 'temperature', 'weights']
     """
+    check(source, model, "an rl.SoftActorCritic", "actor", "critics")
     i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")

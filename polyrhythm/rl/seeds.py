@@ -13,6 +13,7 @@ from polyrhythm.rl.running import Source
 from polyrhythm.rl.settings import made
 from polyrhythm.rl.train import algorithm_of, model_for
 from polyrhythm.runtime.program import compile
+from polyrhythm.runtime.settings import quiet
 
 
 def train_seeds(
@@ -45,7 +46,8 @@ def train_seeds(
     first = agent(seeds[0])
     training = chosen.make(environments, first, made(chosen.settings, settings))
     figures = {name: tensor for name, tensor in training.outputs.items() if name != "weights"}
-    program = compile(figures, training.bounds, progress=False)
+    with quiet():
+        program = compile(figures, training.bounds)
     every = [{n: w for n, w in agent(seed).weights().items() if n in program.params} for seed in seeds]
     stacked = {name: np.stack([weights[name] for weights in every]) for name in every[0]} | dict(inputs or {})
 

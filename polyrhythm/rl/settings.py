@@ -6,6 +6,7 @@ A setting is a field of the algorithm's `Settings`; given as `--clip-range 0.1`,
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import types
 import typing
@@ -37,6 +38,41 @@ RULES: dict[str, Rule] = {
 """What values a setting may have, in all algorithms that have it."""
 
 
+UNLIMITED = ("max_grad_norm", "clip_range", "rho_clip", "c_clip", "noise_clip")
+"""Limits that may be infinite: then there is none."""
+
+
+class Checked:
+    """Settings whose values are looked at when they are made.
+
+    >>> from polyrhythm import rl
+    >>> rl.PPOSettings(minibatches=0)
+    Traceback (most recent call last):
+    ...
+    polyrhythm.errors.DeclarationError: minibatches is 0, but it must be above 0...
+    >>> rl.PPOSettings(max_grad_norm=float("inf")).max_grad_norm
+    inf
+    """
+
+    def __post_init__(self) -> None:
+        check(vars(self))
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse values that a setting may not have."""
+    for name, value in values.items():
+        if value is not None and name in RULES and not isinstance(value, bool):
+            holds, text = RULES[name]
+            if hasattr(value, "dims"):
+                continue  # a tensor is known only at the call
+            infinite = math.isinf(value) and name not in UNLIMITED
+            if infinite or not holds(value):  # NaN holds nothing
+                wanted = f"{text} and finite" if infinite else text
+                raise DeclarationError(
+                    f"{name} is {value}, but it must be {wanted}", fix=f"give another {_option(name)}"
+                )
+
+
 def made(kind: type, given: Mapping[str, Any]) -> Any:
     """Settings of a kind, from values or texts by name.
 
@@ -53,17 +89,13 @@ def made(kind: type, given: Mapping[str, Any]) -> Any:
     given = {f"{name}_" if f"{name}_" in names else name: value for name, value in given.items()}  # --lambda
     unknown = [name for name in given if name not in names]
     if unknown:
+        near = [f"did you mean {_option(name)}? " for name in difflib.get_close_matches(unknown[0], names, 1)]
         raise DeclarationError(
-            f"there is no setting {_option(unknown[0])!r} here", fix=f"there are {', '.join(map(_option, names))}"
+            f"there is no setting {_option(unknown[0])!r} here",
+            fix=f"{''.join(near)}there are {', '.join(map(_option, names))}",
         )
     values = {name: _converted(name, value, hints[name]) for name, value in given.items()}
-    for name, value in values.items():
-        if value is not None and name in RULES and not isinstance(value, bool):
-            holds, text = RULES[name]
-            if hasattr(value, "dims"):
-                continue  # a tensor is known only at the call
-            if not math.isfinite(value) or not holds(value):
-                raise DeclarationError(f"{name} is {value}, but it must be {text}", fix=f"give another {_option(name)}")
+    check(values)
     return kind(**values)
 
 
@@ -78,15 +110,15 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
     try:
         if kind is bool:
             return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
-        if kind is int and isinstance(value, (str, float)) and float(value) == int(float(value)):
-            return int(float(value))  # 1e6 is an integer too
-        if kind in (int, float):
-            return kind(value)
-    except (KeyError, ValueError, TypeError):
+        if kind is int and not isinstance(value, bool) and float(value) == int(float(value)):
+            return int(float(value)) if isinstance(value, (str, float)) else int(value)  # 1e6 is an integer too
+        if kind is float and not isinstance(value, bool):
+            return float(value)
+    except (KeyError, ValueError, TypeError, OverflowError):
         pass
-    else:
+    if isinstance(value, kind) and kind not in (bool, int, float):
         return value
-    words = {bool: "true or false", int: "an integer", float: "a number"}.get(kind, str(kind))
+    words = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}.get(kind, str(kind))
     raise DeclarationError(f"{name} is {value!r}, not {words}", fix=f"give {_option(name)} {words}")
 
 

@@ -131,15 +131,11 @@ def _with_fire(gymnasium: Any, game: Any) -> Any:
 
 def _refused(gymnasium: Any, name: str, error: Exception) -> DeclarationError:
     """What is missing: a package that the environment needs, or the environment."""
-    needs = {
-        ("mujoco", "mujoco"): is_mujoco(name),
-        ("ale-py", "atari"): is_atari(name),
-        ("box2d", "box2d"): "Box2D" in str(error),
-    }
-    for (package, extra), needed in needs.items():
+    needs = {"mujoco": is_mujoco(name), "atari": is_atari(name), "box2d": "Box2D" in str(error)}
+    for extra, needed in needs.items():
         if needed:
             return DeclarationError(
-                f"{name} needs {package}, which is not installed: {error}", fix=f"pip install 'polyrhythm[{extra}]'"
+                f"{name} needs packages that are not installed: {error}", fix=f"pip install 'polyrhythm[{extra}]'"
             )
     near = [known for known in gymnasium.registry if known.lower().startswith(name.split("-")[0].lower())]
     hint = f"did you mean {', '.join(near[:3])}?" if near else "check the name"

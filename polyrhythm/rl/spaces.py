@@ -133,7 +133,7 @@ def from_gymnasium(space: Any) -> Spaces:
         return Box(tuple(int(n) for n in space.shape), low, high, str(space.dtype))
     raise DeclarationError(
         f"the space {space} is not known here",
-        fix="wrap the environment so that it has Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple spaces only",
+        fix="wrap the environment: known are Box, Discrete, Dict and Tuple, MultiDiscrete and MultiBinary of one axis",
     )
 
 

@@ -19,7 +19,7 @@ from polyrhythm.rl.actors import ActorAndCritics, DeterministicActor
 from polyrhythm.rl.replay import Replay, Transitions
 from polyrhythm.rl.running import Source
 from polyrhythm.rl.spaces import Space, Spaces
-from polyrhythm.rl.training import OffPolicy, Training, mean_of
+from polyrhythm.rl.training import OffPolicy, Training, check, mean_of
 from polyrhythm.rl.values import Critics, least, polyak, squared_errors, weights_after
 
 
@@ -86,6 +86,7 @@ def td3(source: Source, model: DeterministicActorCritic, settings: Settings = Se
     >>> sorted(training.outputs)
     ['actor_loss', 'critic_loss', 'episodes', 'return', 'weights']
     """
+    check(source, model, "an rl.DeterministicActorCritic", "actor", "critics")
     i, _ = dim("i")
     t, last = dim("t")
     u, updates = dim("u")

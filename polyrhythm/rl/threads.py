@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from polyrhythm.extras import needs
+
 
 def threaded(makers: Sequence[Callable[[], Any]], workers: int | None = None) -> Any:
     """A vector environment of several, stepped in threads.
@@ -19,6 +21,7 @@ def threaded(makers: Sequence[Callable[[], Any]], workers: int | None = None) ->
     >>> both.num_envs, both.reset(seed=0)[0].shape
     (2, (2, 4))
     """
+    needs("gymnasium", "rl", "rl.threaded")
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     class Threaded(SyncVectorEnv):

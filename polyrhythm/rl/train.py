@@ -44,6 +44,7 @@ from polyrhythm.rl.training import Training
 from polyrhythm.rl.values import QNetwork
 from polyrhythm.runtime.checkpoints import Checkpoints
 from polyrhythm.runtime.program import compile
+from polyrhythm.runtime.settings import quiet
 
 Random = np.random.Generator | None
 
@@ -284,7 +285,8 @@ def train(
         parts["judge"] = judge
     noted = Log(list(figures), [*([File(log)] if log is not None else []), *sinks], show)
     note = host(noted.note, [value(training.i), *figures.values()], effect="log")
-    program = compile(outputs, training.bounds, effects=[note], backend=backend, progress=False)
+    with quiet():
+        program = compile(outputs, training.bounds, effects=[note], backend=backend)
     saved = None
     if checkpoint is not None:
         # Environments first: what is not theirs is refused before the log is written anew.

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from polyrhythm.errors import DeclarationError
 from polyrhythm.language.functions import maximum
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
-from polyrhythm.rl.running import Steps, episodes
+from polyrhythm.rl.running import Source, Steps, episodes
+from polyrhythm.rl.settings import Checked
 
 
 @dataclass(frozen=True)
-class OnPolicy:
+class OnPolicy(Checked):
     """What there is to choose where an update learns from the steps just made, with customary choices."""
 
     steps: int = 128
@@ -27,7 +29,7 @@ class OnPolicy:
 
 
 @dataclass(frozen=True)
-class OffPolicy:
+class OffPolicy(Checked):
     """What there is to choose where actors and critics learn from a replay, with customary choices.
 
     Steps of the buffer, and those before learning starts, are of all environments together.
@@ -89,3 +91,29 @@ def mean_of(x: Tensor, weight: Tensor | None) -> Tensor:
     5.0
     """
     return x.mean() if weight is None else (x * weight).sum() / maximum(weight.sum(), 1.0)
+
+
+def check(source: Source, model: Any, kind: str, *parts: str) -> None:
+    """Refuse what is not several environments, a model that lacks a part, and one that acts in another space.
+
+    >>> from polyrhythm import rl
+    >>> carts = rl.Arrays(rl.CartPole(), 2)
+    >>> rl.dqn(carts, rl.ActorCritic(carts.observations, carts.actions))
+    Traceback (most recent call last):
+    ...
+    polyrhythm.errors.DeclarationError: the model, ActorCritic, has no values...
+    """
+    if not (hasattr(source, "run") and hasattr(source, "count")):
+        raise DeclarationError(
+            f"{type(source).__name__} is not several environments to act in",
+            fix='give rl.Arrays(rl.CartPole(), 8), or rl.Gym(gymnasium.make_vec("CartPole-v1", 8))',
+        )
+    lacking = [part for part in parts if not hasattr(model, part)]
+    if lacking:
+        raise DeclarationError(f"the model, {type(model).__name__}, has no {lacking[0]}", fix=f"give {kind}")
+    own = getattr(model, "actions", source.actions)
+    if own != source.actions:
+        raise DeclarationError(
+            f"the model acts in {own}, but the environments in {source.actions}",
+            fix=f"make {kind} of the environments: observations and actions are theirs",
+        )

@@ -84,9 +84,9 @@ class QNetwork(Module):
     @property
     def returns(self) -> np.ndarray:
         """The returns that atoms with a support stand for."""
-        if self.support is None or self.atoms is None or self.atoms < 2:
+        if self.support is None or self.atoms is None or self.atoms < 2 or self.support[0] >= self.support[1]:
             raise DeclarationError(
-                "a categorical distribution of returns needs atoms between two returns",
+                f"a categorical distribution of returns needs atoms from a least to a greatest, not {self.support}",
                 fix="make the network by rl.QNetwork(..., atoms=51, support=(0.0, 100.0))",
             )
         return np.linspace(*self.support, self.atoms).astype(np.float32)

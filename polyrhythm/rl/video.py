@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ def filmed(name: str, seed: int, mode: str = "rgb_array", algorithm: str = "ppo"
     (1, [])
     """
     gymnasium = imported()
+    if mode == "rgb_array":
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is opened, so none is needed
     try:
         game = one(gymnasium, name, training=False, render_mode=mode)
     except gymnasium.error.Error as error:
@@ -52,10 +55,15 @@ def filmed(name: str, seed: int, mode: str = "rgb_array", algorithm: str = "ppo"
     return usual(Gym(vector, seed), name, algorithm), frames
 
 
-def write(frames: list[np.ndarray], path: str, fps: int = 30) -> None:
-    """An animated picture (.gif)."""
+def check_name(path: str) -> None:
+    """Refuse the name of a film that is not one."""
     if not path.endswith(".gif"):
         raise DeclarationError(f"a film is a .gif file, not {path!r}", fix="end it by .gif")
+
+
+def write(frames: list[np.ndarray], path: str, fps: int = 30) -> None:
+    """An animated picture (.gif)."""
+    check_name(path)
     try:
         from PIL import Image
     except ImportError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyrhythm.compiler.analysis.calls import solve_bounds
-from polyrhythm.compiler.backends.python.emit import START, Begin
+from polyrhythm.compiler.backends.python.runs import START, Begin
 from polyrhythm.compiler.ir.graph import Node
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.feeding import Fed, Window
@@ -147,7 +147,7 @@ class Caller:
 
     def shows(self) -> bool:
         """Whether progress is shown: by one process, if it is wanted."""
-        return self.program.options.progress and processes.is_first()
+        return self.program.options.set.progress and processes.is_first()
 
     def agree(self, arrays: Mapping[str, Any], bounds: Mapping[str, int], seed: int) -> None:
         """At the first call, see that all processes of a mesh do the same."""
@@ -158,7 +158,7 @@ class Caller:
     def _run(
         self, arrays: dict[str, Any], bounds: dict[str, int], seed: int, checkpoints: Checkpoints | None
     ) -> list[Any]:
-        if self.program.options.check_nan:
+        if self.program.options.set.check_nan:
             nans.check_inputs(self.graph, arrays)
         if self.library != "jax":
             return self._run_stepwise(arrays, bounds, seed, checkpoints)
@@ -172,7 +172,7 @@ class Caller:
                     return self._run_stepwise(arrays, bounds, seed, checkpoints)
             return self._run_watched(arrays, bounds, seed)
 
-        if self.program.options.check_nan:
+        if self.program.options.set.check_nan:
             return nans.run_on_jax(self.compiled, run, arrays, bounds, seed)
         return run()
 
@@ -203,8 +203,9 @@ class Caller:
         """A run that reports its positions, and is saved if asked for."""
         reporter = Reporter(self.loops, bounds, self.shows())
         if checkpoints is None:
-            run, positions = self.start(arrays, bounds, seed, lambda unit: None)
-            reporter.following(positions)
+            run, positions = self.backend.start(arrays, bounds, seed, self._checker(), alone=True)
+            with self.backend.computing():
+                reporter.following(positions)
         else:
             saved = self.saved(checkpoints, arrays, bounds, seed, reporter.at)
             try:
@@ -292,10 +293,10 @@ class Caller:
         windowed, items = piecewise.fed_by(self, values, shapes, prefetch)
         whole = {n: np.zeros(shapes[n], self.graph.inputs[n].dtype) for n in fed if n not in windowed}
         arrays = {**self.given({n: v for n, v in values.items() if n not in fed})}
-        if self.program.options.check_nan:
+        if self.program.options.set.check_nan:
             nans.check_inputs(self.graph, arrays)
         fresh = {name: given(self.library, array, array.dtype) for name, array in whole.items()}
-        arrays |= self.backend.tensors(fresh) if self.library == "torch" else fresh
+        arrays |= self.backend.arrays(fresh) if self.library == "torch" else fresh
         held = piecewise.held(windowed, dict.fromkeys(windowed, chunk))
         check_budget(self.loops, {**known, **held}, self.library == "jax")
         self.agree(arrays, known, seed)
@@ -385,14 +386,17 @@ class Caller:
         """A run that goes on whenever its next position is asked for."""
         started: tuple[Any, Iterator[tuple[int, int]]]
         if self.library != "jax":
-            check = nans.Checker(self.graph) if self.program.options.check_nan else None
             places = {name: given(self.library, a, a.dtype) for name, a in begin.places.items()}
             at = replace(begin, places=places)
-            started = self.backend.start(arrays, bounds, seed, check, at)
+            started = self.backend.start(arrays, bounds, seed, self._checker(), at)
             return started
         _use_cache()
         started = self.backend.stepper.start(arrays, bounds, seed, chunk_of, begin, fed)
         return started
+
+    def _checker(self) -> nans.Checker | None:
+        """What looks at every value, if asked for."""
+        return nans.Checker(self.graph) if self.program.options.set.check_nan else None
 
     def _timed(self, positions: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The positions; what the run spends between them is counted."""
@@ -410,11 +414,12 @@ class Caller:
     def _step(self, kind: Kind, ready: Readiness, run: Any, shapes: list[tuple[int, ...]], step: int) -> Any:
         """One step of the outputs, in their structure."""
         values: list[Any] = [None] * len(shapes)
-        fetch = run.step_as_numpy if self.library == "jax" and kind == "numpy" else run.step
+        here = self.library == "jax" and kind == "numpy" and processes.count() == 1
+        fetch = run.step_as_numpy if here else run.step
         for number, axis in ready.axes.items():
             if step < shapes[number][axis]:
                 value = fetch(number, axis, step, shapes[number])
-                if self.program.options.check_nan and self.library == "jax":
+                if self.program.options.set.check_nan and self.library == "jax":
                     nans.check_step(self.graph[self.loops.outputs[number]], value, ready.dim, step)
                 values[number] = like(kind, value if self.library == "jax" else copied(value))
         if self.compiled.rows is not None:
@@ -497,7 +502,7 @@ def _writer(run: Any, name: str, whole: Any, library: str) -> Callable[[int, np.
 
 
 def _use_cache() -> None:
-    from polyrhythm.compiler.backends.jax.run.cache import use_cache
+    from polyrhythm.compiler.backends.jax.run.executables import use_cache
 
     use_cache()
 

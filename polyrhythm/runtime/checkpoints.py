@@ -1,8 +1,8 @@
 """Runs that can be stopped and resumed: `program(..., checkpoint=pr.Checkpoints(folder, over=i, every=100))`.
 
 Every so many iterations of the outermost loops over a dim, the state of the run is written to a folder: what crosses
-the cut (`crossing.py`), the position, and what identifies the run. The same call finds it there and goes on. The
-iterations are done by the same code as before, on the same bits, so the results are those of a run that was never
+the cut (`checkpoint_liveness.py`), the position, and what identifies the run. The same call finds it there and goes on.
+The iterations are done by the same code as before, on the same bits, so the results are those of a run that was never
 stopped.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from polyrhythm.compiler.backends.python.emit import START, Begin
+from polyrhythm.compiler.backends.python.runs import START, Begin
 from polyrhythm.compiler.ir import text
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import blocks_of
@@ -39,6 +39,9 @@ from polyrhythm.runtime.snapshots import Snapshot
 FORMAT = "polyrhythm run 1"
 OUTSIDE = "outside/"
 """Name prefix of the arrays that are saved for host functions."""
+
+MOST_PACE = 1 << 30
+"""Iterations that are done at most before a run looks whether it is to stop."""
 
 
 class Outside(Protocol):
@@ -150,12 +153,15 @@ class Saved:
                 done = self._done(at, (unit, after))
                 self.count += done
                 now = time.perf_counter()
-                self._pace = max(1, int(0.5 * done / max(now - began, 1e-6))) if done else self._pace
+                pace = max(1, int(0.5 * done / max(now - began, 1e-6))) if done else self._pace
                 began = now
                 at = (unit, after)
                 self.observe(unit, after)
                 ended = unit == len(self.units)
-                stopped = self.checkpoints.stop is not None and self.checkpoints.stop() and not ended
+                stopped = False
+                if self.checkpoints.stop is not None and not ended:  # processes have clocks and signals of their own
+                    self._pace, asked = processes.largest(min(pace, MOST_PACE), bool(self.checkpoints.stop()))
+                    stopped = bool(asked)
                 if self.count - self.written >= self.checkpoints.every or ((ended or stopped) and at != begin.position):
                     self._write(run, at)
                 if stopped:

@@ -20,7 +20,6 @@ from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.ir import (
     Block,
     Compute,
-    For,
     If,
     Item,
     Load,
@@ -104,7 +103,7 @@ class Memory:
                 elif isinstance(item, If):
                     visit(item.body, ranges)
                 else:
-                    visit(item.body, {**ranges, item.counter: _range(item, ranges)})
+                    visit(item.body, {**ranges, item.counter: item.span(ranges)})
 
         visit(self.program.body, {})
         return found
@@ -244,10 +243,6 @@ def _gathered(load: Load, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> 
 
 def _is_ring(entry: Term | Steps) -> bool:
     return isinstance(entry, Steps) and entry.ring is not None
-
-
-def _range(loop: For, ranges: Mapping[Symbol, Interval]) -> Interval:
-    return interval(loop.first, ranges)[0], interval(loop.end - 1, ranges)[1]
 
 
 def _bytes(kind: TensorType, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:

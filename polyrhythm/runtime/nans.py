@@ -1,4 +1,4 @@
-"""Finding the first value that is not finite: `compile(..., check_nan=True)`.
+"""Finding the first value that is not finite: `pr.settings(check_nan=True)`.
 
 NumPy and torch programs look at every value as it is computed. What counts is what an operation *makes*: a NaN where no
 operand has one, or an infinity where all operands are finite. So a mask of `-inf` that the user wrote passes. A JAX
@@ -96,8 +96,8 @@ def run_on_jax(
     seed: int,
 ) -> list[Any]:
     """Run on JAX; if an output is not finite, find out why on NumPy. Effects must not happen twice: then NumPy only."""
-    from polyrhythm.compiler.backends.python.emit import cut
     from polyrhythm.compiler.backends.python.numpy import NumpyBackend
+    from polyrhythm.compiler.backends.python.runs import cut
 
     if not any(block.host for block in blocks_of(compiled.loops.body)):
         results = run()

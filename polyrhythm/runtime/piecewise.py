@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from polyrhythm.compiler.backends.python.emit import START, Begin
+from polyrhythm.compiler.backends.python.runs import START, Begin
 from polyrhythm.compiler.loops.feeding import Fed, Window, can_be_fed, holds_little, windows
 from polyrhythm.compiler.loops.units import units
 from polyrhythm.compiler.pipeline import Compiled
@@ -33,7 +33,7 @@ def names_of(
     wanted = (name for name, value in inputs.items() if is_file(value) or (items and is_iterator(value)))
     names = [name for name in wanted if name in caller.graph.inputs and can_be_fed(caller.loops, name)]
     options = caller.program.options
-    if not names or options.backend != "jax" or options.check_nan or options.tune:
+    if not names or options.backend != "jax" or options.set.check_nan or options.measured:
         return frozenset()
     if caller.backend.host or caller.backend.growth is not None or caller.compiled.rows is not None:
         return frozenset()  # growing buffers have the same slots at every length, which windows have not

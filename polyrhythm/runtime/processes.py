@@ -43,6 +43,16 @@ def barrier(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
+def largest(*numbers: int) -> tuple[int, ...]:
+    """The largest that any process has of each of some numbers, the same in all; all of them have to ask."""
+    if count() == 1:
+        return numbers
+    from jax.experimental import multihost_utils
+
+    every = np.asarray(multihost_utils.process_allgather(np.array(numbers, np.int32)))
+    return tuple(every.reshape(-1, len(numbers)).max(0).tolist())
+
+
 def is_elsewhere(value: Any) -> bool:
     """Whether some of an array is in the memory of other processes only."""
     return not getattr(value, "is_fully_addressable", True) and not value.sharding.is_fully_replicated

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from polyrhythm.runtime.lowered import Lowered, lowered
 from polyrhythm.runtime.memory import Memory
 from polyrhythm.runtime.processes import is_first
 from polyrhythm.runtime.progress_bar import compiling
+from polyrhythm.runtime.settings import Settings, current
 from polyrhythm.runtime.sharding import check_device, check_mesh, check_precision, mesh_of, sharding_of, spread_dims
 from polyrhythm.runtime.stats import Compilation, Stats
 from polyrhythm.runtime.streaming import Stream
@@ -59,13 +60,11 @@ class Options:
     """What a user may choose besides the program itself."""
 
     backend: str = "jax"
-    check_nan: bool = False
-    progress: bool = True
-    without: tuple[str, ...] = ()
+    set: Settings = field(default_factory=Settings)
     torch_compile: str | None = None
     memory_budget: Budget | None = None
     schedule: Mapping[Dim, Chunk] = field(default_factory=dict)
-    tune: bool = False
+    measured: bool = False  # how many steps run at once
     mesh: Any = None
     shard: Mapping[Any, Any] = field(default_factory=dict)
     precision: str = "float32"
@@ -78,12 +77,8 @@ def compile(
     until: Mapping[Dim, Tensor] | None = None,
     effects: Sequence[Tensor] = (),
     backend: str = "jax",
-    check_nan: bool = False,
-    progress: bool = True,
-    without: Sequence[str] = (),
     memory_budget: Budget | int | str | None = None,
-    schedule: Mapping[Dim, Chunk] | None = None,
-    tune: bool = False,
+    schedule: Mapping[Dim, Chunk] | Literal["measure"] | None = None,
     mesh: Any = None,
     shard: Mapping[Any, Any] | None = None,
     device: Any = None,
@@ -93,21 +88,19 @@ def compile(
 
     `outputs` is a tensor, or a tuple, list or dict of them. `bounds` fixes bounds for good, which lets the compiler
     specialise; others may differ at every call. `until` ends a dim early. `effects` keeps host functions that are
-    wanted only for what they do. `backend` is "jax", "numpy" or "torch". With `check_nan` a run stops at the first
-    NaN or infinity that it makes of finite values, and names the line and the step. `progress=False` shows nothing
-    during long runs. `without` names passes of the compiler to leave out, such as "lift": for measurements only, since
-    every pass keeps the meaning. `backend="torch:inductor"` runs the blocks of a program on torch through
-    `torch.compile` with that compiler of torch's; the first run then takes long. `memory_budget`, as "512MB", is
-    what a run may take: fewer steps run at once, gradients compute values again, or the tensor that needs too much is
-    named; with
-    `pr.Budget("4GB", spill="folder")` tensors that do not fit lie in files. `schedule` says how many
-    steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.chunk(256)`, and is refused where they depend on each
-    other; otherwise the compiler chooses by a cost model. With `tune=True` it measures instead, at the first call with
-    bounds of a size, which then takes longer; what it finds is kept for later processes. `mesh`, a mesh of JAX,
+    wanted only for what they do. `backend` is "jax", "numpy" or "torch"; "torch:inductor" runs
+    the blocks of a program on torch through `torch.compile` with that compiler of torch's; the first run then takes
+    long. `memory_budget`, as "512MB", is what a run may take: fewer steps run at once, gradients compute values again,
+    or the tensor that needs too much is named; with `pr.Budget("4GB", spill="folder")` tensors that do not fit lie in
+    files. `schedule` says how many steps of a dim run at once, `pr.loop()`, `pr.vector()` or `pr.chunk(256)`, and is
+    refused where they depend on each other; otherwise the compiler chooses by a cost model. With `schedule="measure"`
+    it measures instead, at the first call with bounds of a size, which then takes longer; what it finds is kept for
+    later processes. `mesh`, a mesh of JAX,
     runs the program on several devices, and `shard` says what is spread over its axes: dims with independent steps, as
     `{b: "data"}`, and axes of inputs by name, as `{"w": (None, "model")}`. `device` is where it runs instead of the
     first: one of `jax.devices()`, or on torch a device of torch's, as "cuda". `precision` is that of products of
-    float32 on accelerators: "float32", "tensorfloat32", "bfloat16" or "default", which is JAX's.
+    float32 on accelerators: "float32", "tensorfloat32", "bfloat16" or "default", which is JAX's. What is checked and
+    shown while it runs is set by `pr.settings`.
 
     >>> import polyrhythm as pr
     >>> t, T = pr.dim("t")
@@ -120,7 +113,10 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
-    chunks = dict(schedule or {})
+    measured = isinstance(schedule, str)
+    if measured and schedule != "measure":
+        raise DeclarationError(f"there is no schedule {schedule!r}", fix='write schedule="measure", or name dims')
+    chunks = {} if isinstance(schedule, str) else dict(schedule or {})
     backend, _, compiler = backend.partition(":")
     check_mesh(mesh, shard or {}, backend)
     check_precision(precision)
@@ -131,13 +127,11 @@ def compile(
         chunks |= spread_dims(mesh, shard or {}, chunks)
     options = Options(
         backend,
-        check_nan,
-        progress,
-        tuple(without),
+        current(),
         compiler or None,
         Budget.of(memory_budget),
         chunks,
-        tune,
+        measured,
         mesh,
         dict(shard or {}),
         precision,
@@ -171,15 +165,15 @@ class Program:
         self.process: int | None = None  # in which it ran first
         if options.backend not in BACKENDS:
             raise UnsupportedError(f"there is no backend {options.backend!r}", fix=f"use one of {', '.join(BACKENDS)}")
-        if options.torch_compile is not None and (options.backend != "torch" or options.check_nan):
+        if options.torch_compile is not None and (options.backend != "torch" or options.set.check_nan):
             raise UnsupportedError(
                 f"blocks are compiled by {options.torch_compile!r} on the torch backend only, without check_nan",
                 fix=f'use backend="{options.backend}"',
             )
-        if options.tune and options.backend != "jax":
+        if options.measured and options.backend != "jax":
             raise UnsupportedError(
-                f"there is nothing to tune on {options.backend}, which runs one step after the other",
-                fix='use backend="jax", or leave out tune=True',
+                f"there is nothing to measure on {options.backend}, which runs one step after the other",
+                fix='use backend="jax", or leave out schedule="measure"',
             )
         for dim, chunk in options.schedule.items() if options.backend != "jax" else ():
             if chunk != Chunk(1):
@@ -189,13 +183,17 @@ class Program:
                 )
         self.wanted, self.options = wanted, options
         compiled_loops = options.backend == "jax"
+        if compiled_loops:
+            from polyrhythm.compiler.backends.jax.products import build
+
+            build.ahead("skinny.c", "rows.c", "watch.c")
         with gc_paused():
             self.compiled = compile_tensors(
                 wanted.outputs,
                 wanted.effects,
                 wanted.until,
                 wanted.bounds,
-                options.without,
+                options.set.without,
                 compiled_loops,
                 options.schedule,
                 wanted.names,
@@ -206,7 +204,7 @@ class Program:
             loops = replace(self.compiled.loops, sharding=sharding)
             loops = replace(loops, sharding=replace(sharding, aligned=aligned(loops)))
             self.compiled = replace(self.compiled, loops=loops)
-        if options.check_nan and self.compiled.rows is not None:
+        if options.set.check_nan and self.compiled.rows is not None:
             raise UnsupportedError(
                 "check_nan cannot tell what a row makes of finite values from what is computed beyond its end",
                 fix="compile it without check_nan, or run it with pr.evaluate",
@@ -222,7 +220,7 @@ class Program:
         self.params: dict[str, Any] = {n: _frozen(v) for n, v in self.compiled.graph.parameters.items()}
         self._caller = calling.Caller(self, self.compiled, self.backend)
         self._repeated = _repeated(self._caller) if options.backend == "jax" else None
-        self._streamers: dict[Symbol, calling.Caller] = {}
+        self._streamers: dict[tuple[Symbol, bool], calling.Caller] = {}
         self._recomputing: dict[tuple[str, int], calling.Caller | None] = {}
         self.recomputed = ""
         """What the last call that did not fit computed again, in words."""
@@ -317,7 +315,7 @@ class Program:
         fed = any(is_iterator(value) for value in inputs.values())
         hands = not fed and hands_out(self.compiled, dim)
         at_once = hands and self._caller.first_steps(inputs, bounds, dim) >= MANY_STEPS
-        caller = self._caller if at_once else self._variant(dim)
+        caller = self._caller if at_once else self._variant(dim, fed)
         caller = self._piecewise(caller, piecewise.names_of(caller, inputs, bounds, items=True))
         return caller.stream(inputs, bounds, seed, dim, chunk, prefetch, at_once, library)
 
@@ -335,7 +333,7 @@ class Program:
         """Calls of the same program in which gradients compute what varies along a dim again; None if it cannot be."""
         key, options, wanted = (dim, every), self.options, self.wanted
         if key not in self._recomputing:
-            asked = wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.without
+            asked = wanted.outputs, wanted.effects, wanted.until, wanted.bounds, options.set.without
             more = options.backend == "jax", options.schedule, wanted.names, True, {dim: every}
             self._recomputing[key] = None
             if options.mesh is None and options.precision == "float32" and not wanted.until:
@@ -366,16 +364,16 @@ class Program:
             )
         return caller
 
-    def _variant(self, dim: Symbol) -> calling.Caller:
-        """Calls of the program with a dim outermost where there is a choice."""
-        if dim not in self._streamers:
+    def _variant(self, dim: Symbol, fed: bool = False) -> calling.Caller:
+        """Calls of the program with a dim outermost where there is a choice, and perhaps with inputs item by item."""
+        if (dim, fed) not in self._streamers:
             with self.stats.timed("streams"):
-                variant = streamed(self.compiled, dim)
+                variant = streamed(self.compiled, dim, fed)
                 backend = self.backend
                 if variant is not self.compiled:
                     backend = self._made(variant)
-                self._streamers[dim] = calling.Caller(self, variant, backend)
-        return self._streamers[dim]
+                self._streamers[dim, fed] = calling.Caller(self, variant, backend)
+        return self._streamers[dim, fed]
 
     def _made(self, compiled: Compiled) -> Any:
         """The backend of a program, which announces long compilations."""
@@ -383,7 +381,7 @@ class Program:
         if self.options.backend == "jax":
             names = [str(name) for name in self.wanted.names if name]
             backend.executor.compile = compiling(
-                ", ".join(names[:3]) or "a program", self.options.progress and is_first()
+                ", ".join(names[:3]) or "a program", self.options.set.progress and is_first()
             )
         return backend
 
@@ -462,7 +460,7 @@ class Program:
         files += spilling.lines(self.compiled.loops, self.spilled, folder)
         if self.options.backend != "jax":
             return explain(self.compiled, False, level=level, files=files)
-        tuned = self.backend.explained() if self.options.tune else []
+        tuned = self.backend.explained() if self.options.measured else []
         kernels, devices = self.backend.kernels(), self.backend.devices()
         return explain(self.compiled, True, kernels, tuned, level, devices, files)
 
@@ -568,19 +566,19 @@ def make_backend(compiled: Compiled, options: Options, compilations: list[Compil
     if options.backend == "numpy":
         from polyrhythm.compiler.backends.python.numpy import NumpyBackend
 
-        return NumpyBackend(compiled.loops, options.check_nan)
+        return NumpyBackend(compiled.loops, options.set.check_nan)
     if options.backend == "torch":
         needs("torch", "torch", 'backend="torch"')
         from polyrhythm.compiler.backends.torch.backend import TorchBackend
 
-        return TorchBackend(compiled.loops, options.check_nan, options.torch_compile, options.device)
-    if options.tune:
+        return TorchBackend(compiled.loops, options.set.check_nan, options.torch_compile, options.device)
+    if options.measured:
         from polyrhythm.compiler.backends.jax.run.tuning import TunedBackend
 
         return TunedBackend(compiled.executable, compilations)  # type: ignore[arg-type]
     from polyrhythm.compiler.backends.jax.backend import JaxBackend
 
-    return JaxBackend(compiled.executable, compilations)  # type: ignore[arg-type]
+    return JaxBackend(compiled.executable, compilations, compiled.loops)  # type: ignore[arg-type]
 
 
 def machine_of(options: Options) -> Machine:

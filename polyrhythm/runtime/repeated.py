@@ -77,7 +77,7 @@ class Repeated:
         backend, options, loops = caller.backend, caller.program.options, caller.loops
         if type(backend) is not JaxBackend or backend.host or backend.growing is not None:
             return None
-        if options.check_nan or options.mesh is not None or options.memory_budget is not None:
+        if options.set.check_nan or options.mesh is not None or options.memory_budget is not None:
             return None
         returned = set(loops.outputs) & set(loops.inputs.values())
         return None if caller.compiled.rows is not None or returned else Repeated(caller)

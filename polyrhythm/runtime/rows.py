@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.analysis.calls import Ragged
+from polyrhythm.compiler.analysis.calls import Ragged, array_of
 from polyrhythm.compiler.ir.graph import Graph, Node
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ragged import Longest, Rows
@@ -28,6 +28,9 @@ def unpacked(graph: Graph, rows: Rows | None, values: Mapping[str, Any]) -> dict
     """The inputs as arrays; the lengths that ragged ones bring along are those of their dims."""
     found = dict(values)
     for name, value in values.items():
+        if rows is not None and isinstance(value, (list, tuple)) and name in graph.inputs:
+            array, dtype = array_of(name, graph.inputs[name], value), graph.inputs[name].dtype
+            found[name] = array if array.dtype.kind == dtype.kind else array.astype(dtype)
         if not isinstance(value, Ragged) or name not in graph.inputs:
             continue
         found[name] = value.values

@@ -67,7 +67,7 @@ def chosen(loops: LoopProgram, bounds: Mapping[str, int], compiles: bool) -> lis
 def can_use_files(caller: Caller, inputs: Mapping[str, Any], seed: Any) -> bool:
     """Whether a call is one of those that may: a whole run by itself, of rows of one length, as it was compiled."""
     options = caller.program.options
-    plain = not (caller.windows or options.check_nan or options.tune) and caller.compiled.rows is None
+    plain = not (caller.windows or options.set.check_nan or options.measured) and caller.compiled.rows is None
     return plain and not any(is_traced(value) or is_iterator(value) for value in (seed, *inputs.values()))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from polyrhythm.compiler.ir.graph import Graph
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram
-from polyrhythm.compiler.loops.units import Marks, frontier, frontier_marks, needed, stops, units
+from polyrhythm.compiler.loops.units import Marks, frontier, frontier_marks, lookup_of, needed, stops, units
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.runtime.feeding import Items
 
@@ -170,7 +170,7 @@ class Readiness:
             extent = self.extent(number, least)
             certain = max(certain, extent)
             # A bound that may still shrink is somewhere between the two.
-            reached = min(frontier(marks, unit, after, _lookup(values)) for values in (least, most))
+            reached = min(frontier(marks, unit, after, lookup_of(values)) for values in (least, most))
             if reached < extent or extent < self.extent(number, most):
                 final = min(reached, extent) if final is None else min(final, reached, extent)
         return certain if final is None else final, certain
@@ -178,7 +178,7 @@ class Readiness:
     def extent(self, number: int, bounds: Mapping[str, int]) -> int:
         """The number of steps of an output."""
         node = self.graph[self.program.outputs[number]]
-        return max(0, node.dims[self.axes[number]].extent.evaluate(_lookup(bounds)))
+        return max(0, node.dims[self.axes[number]].extent.evaluate(lookup_of(bounds)))
 
     def _survive(self, unit: int, after: int, found: Mapping[str, int]) -> None:
         """What is known of the lengths that stopping conditions decide: a step that did not stop has a next one."""
@@ -189,7 +189,7 @@ class Readiness:
             elif unit == number:
                 loop = self.units[number].loop
                 assert loop is not None
-                counter, values = loop.counter, _lookup(self.bounds)
+                counter, values = loop.counter, lookup_of(self.bounds)
                 if after > loop.first.evaluate(values):
                     length = stop.length.evaluate(lambda s: after - 1 if s is counter else values(s))  # noqa: B023
                     self.alive[name] = max(self.alive[name], min(length + 1, self.bounds[name]))
@@ -232,7 +232,7 @@ def steps(
                 yield handed
                 handed += 1
             if unit < len(every) and feeders:
-                lookup = _lookup(values)
+                lookup = lookup_of(values)
                 iterations = every[unit].iterations(lookup)
                 chunk = chunk_of(unit) or len(iterations)
                 last = min(after + chunk, iterations.stop) - 1
@@ -241,7 +241,3 @@ def steps(
     finally:
         for taken in items:
             taken.close()
-
-
-def _lookup(bounds: Mapping[str, int]) -> Callable[[Symbol], int]:
-    return lambda symbol: bounds[symbol.name]

@@ -28,9 +28,7 @@ def _checked(case: Case) -> Counter[str]:
     tensors = _dims(built.outputs.values())
     for name in sorted(dims & tensors.keys()):
         try:
-            program = pr.compile(
-                built.outputs, until=built.until, mesh=mesh, shard={tensors[name]: "data"}, progress=False
-            )
+            program = pr.compile(built.outputs, until=built.until, mesh=mesh, shard={tensors[name]: "data"})
         except (*REFUSALS, pr.errors.DeclarationError) as refusal:
             counts[type(refusal).__name__] += 1
             continue

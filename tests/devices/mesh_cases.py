@@ -1,5 +1,6 @@
 """Programs on a mesh of all devices: equal to one device, and nothing that is spread is gathered."""
 
+import functools
 import tempfile
 from typing import Any
 from unittest.mock import patch
@@ -474,7 +475,8 @@ def case_probe() -> str:
 def case_check_nan() -> str:
     b, B = pr.dim("b")
     x = pr.input("x", (4,), (b,))
-    program = pr.compile(pr.log(x)[0:B].sum(0), mesh=_mesh("data"), shard={b: "data"}, check_nan=True)
+    with pr.settings(check_nan=True):
+        program = pr.compile(pr.log(x)[0:B].sum(0), mesh=_mesh("data"), shard={b: "data"})
     data = np.abs(_normal(5, 4))
     _close(program(x=data), np.log(data).sum(0))
     data[3, 1] = -1.0
@@ -566,6 +568,13 @@ def case_refusals() -> list[str]:
                 lambda: pr.compile(y, bounds={B: odd}, mesh=mesh, shard={b: "data"}),
             ),
         ]
+    if DEVICES >= 4:
+        image, window = pr.input("image", (1, 1, 8, 8)), pr.input("window", (1, 1, 2, 2))
+        square = jax.make_mesh((2, 2), ("data", "model"), devices=jax.devices()[:4])
+        spread = {"window": (None, None, "model", None)}
+        for used in (window, pr.tanh(window) * 0.5):
+            compile = functools.partial(pr.compile, pr.conv2d(image, used), mesh=square, shard=spread)
+            ways.append((pr.errors.ShardingError, "windows", compile))
     texts = []
     for kind, words, compile in ways:
         with pytest.raises(kind) as found:

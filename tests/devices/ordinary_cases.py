@@ -1,5 +1,6 @@
 """Ordinary programs as a stranger would spread them: each is what the oracle gives, at lengths that do not divide."""
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -227,7 +228,7 @@ PROGRAMS = (
 def _check(make: Callable[[], Made]) -> None:
     outputs, shard, inputs, bounds = make()
     mesh = jax.make_mesh((DEVICES,), ("data",))
-    program = pr.compile(outputs, mesh=mesh, shard=shard, progress=False)
+    program = pr.compile(outputs, mesh=mesh, shard=shard)
     for rows in (DEVICES + 2, 2 * DEVICES, 3, 1):
         given = inputs(rows)
         expected, found = pr.evaluate(outputs, given, bounds=bounds, seed=3), program(**given, bounds=bounds, seed=3)
@@ -249,3 +250,64 @@ def case_ordinary_programs() -> int:
             failed.append(f"{make.__name__}: {type(error).__name__}: {str(error)[:700]}")
     assert not failed, "\n".join(failed)
     return len(PROGRAMS)
+
+
+def case_around_the_edges() -> str:
+    """What is put around or before one tensor along an axis that is spread is different for each of its readers."""
+    b, B = pr.dim("b")
+    x = pr.input("x", (4,), (b,))
+    all = x[0:B]
+    pools = {"highest": pr.max_pool(all.transpose(), 3, 1, 1), "mean": pr.avg_pool(all.transpose(), 3, 1, 1)}
+    running = {"sum": pr.cumsum(all, 0), "product": pr.cumprod(all, 0), "max": pr.cummax(all, 0)}
+    padded = {f"by {fill}": pr.pad(all, [(1, 1), (0, 0)], fill) for fill in (0.0, 1.0, -2.0)}
+    outputs = {**pools, **running, **padded}
+    program = pr.compile(outputs, mesh=jax.make_mesh((DEVICES,), ("data",)), shard={b: "data"})
+    for rows in (3 * DEVICES, DEVICES + 1, 1):
+        given: dict[str, Any] = {"x": RANDOM.integers(-3, 4, (rows, 4)).astype("float32") / 2}
+        found, expected = program(**given), pr.evaluate(outputs, given)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=f"{name} of {rows} rows")
+    return "ok"
+
+
+def case_updates_that_do_not_divide() -> str:
+    """Gradients of windows add an odd number of rows, where another axis of the mesh has the same ones."""
+    x, w = pr.input("x", (8, 8)), pr.input("w", (1, 1, 2, 2))
+    losses = {"convolution": pr.conv2d(x.reshape((1, 8, 8)), w), "pool": pr.max_pool(x, 2, 1)}
+    outputs = {name: pr.grad(pr.tanh(loss).sum(), x) for name, loss in losses.items()}
+    outputs["most"] = pr.zeros((8, 8)).at[1:].max(x.axes[:-1])
+    given: dict[str, Any] = {"x": _normal(8, 8), "w": _normal(1, 1, 2, 2)}
+    expected = pr.evaluate(outputs, given)
+    mesh = jax.make_mesh((2, DEVICES // 2) if DEVICES % 2 == 0 else (DEVICES, 1), ("data", "model"))
+    for spec in (("data", None), (None, "data")) if 8 % mesh.shape["data"] == 0 else ():
+        found = pr.compile(outputs, mesh=mesh, shard={"x": spec})(**given)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=f"{name} {spec}")
+    return "ok"
+
+
+def case_items_and_files() -> str:
+    """Batches that come one by one, or lie in a file, with their rows spread: as a dim, and as an axis of the input."""
+    (b, B), (i, I) = pr.dim("b"), pr.dim("i")
+    rows, whole = pr.input("x", (4,), (i, b)), pr.input("x", (24, 4), (i,))
+    mesh = jax.make_mesh((DEVICES,), ("data",))
+    shards: list[tuple[Any, dict[Any, Any]]] = [(rows[{b: slice(0, B)}], {b: "data"}), (whole, {"x": (None, "data")})]
+    for batch, shard in shards:
+        w = pr.recurrent((4,), (i,))
+        loss = ((batch @ w - 1.0) ** 2).mean()
+        w[0] = 0.0
+        w[i + 1] = w - 0.1 * pr.grad(loss, w)
+        outputs = {"loss": loss, "last": w[I - 1]}
+        program = pr.compile(outputs, mesh=mesh, shard=shard)
+        for count in (24, 5) if b in shard else (24,):
+            data = _normal(9, count, 4)
+            expected = pr.evaluate(outputs, {"x": data})
+            bounds = {I: 9, B: count} if b in shard else {I: 9}
+            with tempfile.TemporaryDirectory() as folder:
+                np.save(f"{folder}/x.npy", data)
+                ways: list[tuple[Any, Any]] = [(iter(data), bounds), (np.load(f"{folder}/x.npy", mmap_mode="r"), None)]
+                for given, known in ways:
+                    found = program(x=given, bounds=known)
+                    for name, value in expected.items():
+                        assert np.allclose(found[name], value, rtol=2e-4, atol=2e-4), (name, count)
+    return "ok"

@@ -70,3 +70,22 @@ def case_growing() -> str:
     found = program(start=_sharded(given, "data"), bounds={T: 1500})
     assert np.allclose(found, expected, rtol=1e-4, atol=1e-5), np.abs(found - expected).max()
     return "ok"
+
+
+def case_device() -> str:
+    """Results stay on the device that was asked for, at lengths that are cut too."""
+    (b, B), (t, T) = pr.dim("b"), pr.dim("t")
+    x, last = pr.input("x", (3,), (b, t)), jax.devices()[3]
+    y = pr.recurrent((3,), (b, t))
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = y + x[b, t + 1]
+    program = pr.compile({"y": y, "sum": y[0:B, T - 1].sum(0)}, device=last)
+    given = np.arange(90, dtype="float32").reshape(5, 6, 3)
+    found = program(x=jax.device_put(given, last))
+    assert {device for array in found.values() for device in array.devices()} == {last}, found["y"].sharding
+    np.testing.assert_allclose(found["y"], given.cumsum(1))
+    np.testing.assert_allclose(program(x=given)["y"], given.cumsum(1))
+    steps = list(program.stream(over=t, x=jax.device_put(given, last)))
+    assert steps[0]["y"].devices() == {last}
+    np.testing.assert_allclose(np.stack([step["y"] for step in steps], 1), given.cumsum(1))
+    return "ok"

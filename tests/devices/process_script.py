@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import jax
 import numpy as np
 
 import polyrhythm as pr
+from polyrhythm import llm
 from polyrhythm.rl import logs
 from polyrhythm.runtime import processes, snapshots
-from tests.devices import mesh_cases
+from tests.devices import mesh_cases, rl_cases
 from tests.devices.mesh_cases import decoding, training
 
 ITERATIONS = 12
@@ -94,13 +96,59 @@ def disagree(folder: Path, kill: int) -> dict[str, Any]:
     return {"texts": texts}
 
 
-def mesh() -> Any:
-    return jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+def interrupt(folder: Path, kill: int) -> dict[str, Any]:
+    """One process is asked to stop: all do at the same iteration, and the next run goes on from there."""
+    outputs, b, _, i, I = training()
+    program = pr.compile(outputs, mesh=mesh(), shard={b: "data", "w1": (None, "data")})
+    looks = iter(range(100))
+    checkpoints = pr.Checkpoints(
+        folder / "stopped",
+        over=i,
+        every=4,
+        stop=lambda: next(looks) == 2 and processes.index() == processes.count() - 1,
+    )
+    try:
+        program(**data(40), bounds={I: ITERATIONS}, checkpoint=checkpoints)
+        raise AssertionError("nothing was interrupted")
+    except KeyboardInterrupt:
+        processes.barrier("interrupted")
+        before = checkpoints.iterations
+    found = program(**data(40), bounds={I: ITERATIONS}, checkpoint=replace(checkpoints, stop=None))
+    return {"before": before, **{name: processes.whole(value).tolist() for name, value in found.items()}}
+
+
+def write(folder: Path, kill: int) -> dict[str, Any]:
+    """A language model over all processes, by sequences and by heads; every process gets all texts."""
+    by_sequence, by_head = (llm.load(folder / "model", mesh=mesh(axis)) for axis in ("data", "model"))
+    texts, drawn = (by_sequence.generate(PROMPTS, 6, temperature=heat, seed=3) for heat in (0.0, 1.0))
+    streamed = [[piece and piece.token for piece in step] for step in by_sequence.stream(PROMPTS, 4)]
+    others = by_head.generate(PROMPTS, 6)
+    tokens = [[text.tokens.tolist() for text in each] for each in (texts, drawn, others)]
+    return {"tokens": tokens, "streamed": streamed, "logits": by_head.logits(PROMPTS[0]).tolist()}
+
+
+def learn(folder: Path, kill: int) -> dict[str, Any]:
+    """PPO with its environments over all processes, and the same program in each process alone."""
+    made = rl_cases._training(mesh(), 4)
+    alone = pr.compile(made.outputs, bounds=made.bounds)(bounds={made.iterations: 2}, seed=1)
+    found = pr.compile(made.outputs, bounds=made.bounds, mesh=made.mesh)(bounds={made.iterations: 2}, seed=1)
+    return {
+        way: [processes.whole(leaf).tolist() for leaf in jax.tree.leaves(results)]
+        for way, results in (("alone", alone), ("together", found))
+    }
+
+
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8], [9]]
+
+
+def mesh(axis: str = "data") -> Any:
+    return jax.make_mesh((jax.device_count(),), (axis,), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 if __name__ == "__main__":
     where, what, kill = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    found = {"train": train, "resume": resume, "decode": decode, "disagree": disagree}[what](where, kill)
+    ways = {"train": train, "resume": resume, "decode": decode, "disagree": disagree}
+    found = {**ways, "interrupt": interrupt, "write": write, "learn": learn}[what](where, kill)
     if processes.is_first():
         (where / f"{what}.json").write_text(json.dumps(found))
     print(f"process {processes.index()} of {processes.count()} is done")

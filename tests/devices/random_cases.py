@@ -42,7 +42,7 @@ def spread(number: int) -> str:
     outputs, inputs, bounds, shard = Maker(number).made(axes)
     expected = pr.evaluate(outputs, inputs, bounds=bounds, seed=number)
     try:
-        program = pr.compile(outputs, mesh=mesh, shard=shard, progress=False)
+        program = pr.compile(outputs, mesh=mesh, shard=shard)
     except REFUSALS as refusal:
         return type(refusal).__name__
     found = program(**inputs, bounds=bounds, seed=number)
@@ -72,7 +72,7 @@ def case_random_programs() -> dict[str, int]:
     def evaluator(outputs: Any, inputs: Any, bounds: Any, until: Any, seed: int) -> Any:
         for dim in dims:
             try:
-                program = pr.compile(outputs, until=until, progress=False, mesh=mesh, shard={dim: "data"})
+                program = pr.compile(outputs, until=until, mesh=mesh, shard={dim: "data"})
             except (*REFUSALS, pr.errors.DeclarationError) as refusal:
                 counts[type(refusal).__name__] += 1
                 continue

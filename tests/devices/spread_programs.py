@@ -160,7 +160,18 @@ def _chosen(m: Maker, y: Any) -> Any:
 
 
 def _scan(m: Maker, y: Any) -> Any:
-    return pr.cumsum(y[{m.t: slice(0, m.T)}], 0).mean(0) * 0.25 + y
+    """Running results of one tensor that begin with different values."""
+    all, ways = y[{m.t: slice(0, m.T)}], (pr.cumsum, pr.cummax, lambda x, axis: pr.cumprod(pr.tanh(x), axis))
+    return sum(way(all, 0).mean(0) for way in m.random.sample(ways, 2)) * 0.25 + y
+
+
+def _edges(m: Maker, y: Any) -> Any:
+    """Different values around one tensor, and pooling, which puts its own."""
+    all = y[{m.t: slice(0, m.T)}]
+    before, after = (pr.pad(all, [(k, 1 - k), (0, 0)], m.random.choice([0.0, 1.0, -2.0])) for k in (0, 1))
+    pool = m.random.choice([pr.max_pool, pr.avg_pool])
+    near = pool(pr.transpose(all), 3, 1, 1).sum(-1) if m.random.random() < 0.5 else 0.0
+    return y + 0.25 * (before * after).sum(0) + 0.25 * near
 
 
 def _sorted(m: Maker, y: Any) -> Any:
@@ -169,5 +180,5 @@ def _sorted(m: Maker, y: Any) -> Any:
 
 STEPS: tuple[Callable[[Maker, Any], Any], ...] = (
     *(_beside, _clamped, _fixed, _turned, _divided, _prefix, _suffix, _window, _whole, _attention),
-    *(_layer, _pieces, _over_time, _random, _position, _chosen, _scan, _sorted),
+    *(_layer, _pieces, _over_time, _random, _position, _chosen, _scan, _edges, _sorted),
 )

@@ -14,6 +14,7 @@ def quick() -> dict[str, Any]:
     return run_cases("tests.devices.quick_cases", 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case.__name__ for case in quick_cases.CASES])
 def test_eight_devices(case: str, quick: dict[str, Any]) -> None:
     _check({case: quick[case]})
@@ -51,6 +52,7 @@ def test_programs_of_the_corpus(devices: int) -> None:
     _check(run_cases("tests.devices.corpus_cases", devices))
 
 
+@pytest.mark.slow
 def test_gradients_are_summed_once_per_step(quick: dict[str, Any]) -> None:
     """All gradients of a step travel in one collective; the text has the first iteration and the others."""
     assert quick["case_optimiser_of_the_library"] == {"all-reduce": 2}

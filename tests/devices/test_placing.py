@@ -20,7 +20,16 @@ def test_program_with_parameters_called_first_inside_jit() -> None:
     assert program(x=ones).tolist() == expected
 
 
-@pytest.mark.parametrize("case", ["case_numpy_then_sharded", "case_odd_lengths_stay", "case_stream", "case_growing"])
+CASES = [
+    "case_numpy_then_sharded",
+    "case_odd_lengths_stay",
+    "case_stream",
+    "case_growing",
+    "case_device",
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_arrays_that_the_user_sharded(case: str, placed: dict[str, object]) -> None:
     assert placed[case] == "ok", placed[case]
 

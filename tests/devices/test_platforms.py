@@ -15,6 +15,7 @@ import polyrhythm as pr
 from polyrhythm import llm, rl
 from polyrhythm.compiler.backends.jax.target import lowering_for
 from polyrhythm.llm.programs import scoring
+from polyrhythm.llm.sampling import sampling
 from tests.devices.mesh_cases import decoding, training
 
 PLATFORMS = ["cuda", "tpu", "rocm"]
@@ -35,7 +36,8 @@ def one_text() -> pr.Program:
     weights = pr.softmax((h @ w)[0 : t + 1] @ h)
     h[0] = start
     h[t + 1] = pr.tanh(weights @ h[0 : t + 1])
-    return pr.compile(h[T - 1], without=("grow",))
+    with pr.settings(without=("grow",)):
+        return pr.compile(h[T - 1])
 
 
 def learner() -> Made:
@@ -63,6 +65,9 @@ MADE: dict[str, Callable[[], Made]] = {
     "agent": agent,
     "language model": language_model,
 }
+HELD = {"decoder": "4x8x64x4xf32", "agent": "9x4x4xf32"}
+"""What some of them keep of all steps, keys and values or what was seen: made once, then changed by slices."""
+
 LARGE = 4096
 """Elements of a state's array from which on it is a buffer."""
 
@@ -88,6 +93,8 @@ def test_accelerators_get_plain_operations(name: str) -> None:
     floats = [line for line in products if "xf32>" in line]
     assert floats, "there is nothing to look at"
     assert all("precision = [HIGHEST, HIGHEST]" in line for line in floats), floats[0]
+    made = {*re.findall(rf"stablehlo\.(\w+) .*-> tensor<{HELD.get(name)}>", text)}
+    assert made == ({"broadcast_in_dim", "dynamic_update_slice"} if name in HELD else set()), made
 
 
 def test_a_batch_of_texts_updates_its_cache_in_place() -> None:
@@ -142,6 +149,28 @@ def test_a_step_copies_no_buffer_and_is_donated() -> None:
             assert set(made) <= {"dynamic_update_slice"}, made
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_language_model_writes_in_place(batch: int) -> None:
+    """A step of writing as an accelerator gets it: keys and values change by slices of donated buffers."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = llm.load(llm.write_random(folder))
+    run = model._run([np.arange(1, 21)] * batch, [200] * batch, sampling(model.config.vocabulary, (), temperature=1.0))
+    assert run is not None
+    program = run.generating.program
+    known = program._caller.known_bounds(run.inputs, run.bounds)
+    given = {name: array if hasattr(array, "shape") else np.float32(array) for name, array in run.inputs.items()}
+    seen = _units(program, given, known, 4)
+    kept = [shape for _, buffers in seen for shape in buffers if shape[-1] == model.config.head_size]
+    assert kept, "no buffer of keys or values"
+    for text, _ in seen:
+        assert "tf.aliasing_output" in text or "jax.buffer_donor" in text
+        assert "callback" not in text
+        assert not re.findall(r"stablehlo.custom_call @(\w+)", text)
+        for shape in {*kept}:
+            made = re.findall(rf"stablehlo\.(\w+)\b.*-> tensor<{'x'.join(map(str, shape))}x", text)
+            assert set(made) <= {"dynamic_update_slice"}, (shape, made)
+
+
 def _units(
     program: pr.Program, given: dict[str, Any], bounds: dict[str, int], steps: int
 ) -> list[tuple[str, set[tuple[int, ...]]]]:
@@ -176,6 +205,21 @@ def test_one_module_for_all_platforms(tmp_path: Any) -> None:
     found, expected = pr.load(tmp_path)(**inputs, bounds={"I": 6}), program(**inputs, bounds={"I": 6})
     for name, value in expected.items():
         assert np.allclose(found[name], value, rtol=1e-5, atol=1e-6), name
+
+
+def test_costs_and_memory_of_what_xla_makes() -> None:
+    b, B = pr.dim("b")
+    program = pr.compile(pr.input("x", (8,), (b,)) @ pr.input("w", (8, 32)))
+    found = program.lowered({B: 64})
+    assert 2 * 64 * 8 * 32 <= found.cost["flops"] <= 2.5 * 64 * 8 * 32
+    assert found.memory.arguments >= 4 * (64 * 8 + 8 * 32)
+    assert found.memory.outputs >= 4 * 64 * 32
+    assert found.memory.peak >= found.memory.arguments + found.memory.outputs
+    assert found.collectives == []
+    with pytest.raises(pr.errors.UnsupportedError, match="another platform"):
+        program.lowered({B: 64}, platform="cuda").compiled
+    with pytest.raises(pr.errors.MissingBoundError):
+        program.lowered()
 
 
 def test_device() -> None:

@@ -168,6 +168,13 @@ BUGS: tuple[Bug, ...] = (
         "ge(column, 0), lt(column + 1, extents[how.gone])",
     ),
     Bug(
+        "states: the state is read at the step of what it was given",
+        "polyrhythm.compiler.passes.states",
+        "tuple(back[symbol] for symbol in state.symbols)",
+        "tuple(0 * back[symbol] + Term.of(own) for symbol, own in zip(state.symbols, value.symbols, strict=True))",
+        lane="gradients",
+    ),
+    Bug(
         "carry: an iteration goes on from its own start",
         "polyrhythm.compiler.passes.carry",
         "at = (*(Term.of(symbol) for symbol in node.symbols[: found.outer]), *point)",
@@ -210,9 +217,9 @@ BUGS: tuple[Bug, ...] = (
     # Blocks, schedule, storage, loops: the checker of every compilation stands in the way.
     Bug(
         "blocks: index values are those of another step",
-        "polyrhythm.compiler.schedule.blocks",
-        "attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}",
-        "attributes = dict(definition.attributes)",
+        "polyrhythm.compiler.ir.graph",
+        "attributes = map_attributes(self.attributes, lambda term: term.substitute(mapping))",
+        "attributes = dict(self.attributes)",
         "numpy",
     ),
     Bug(

@@ -11,6 +11,7 @@ import sys
 import time
 from functools import partial
 
+from tests.compiling import keep_nothing, simple_code
 from tests.drill.bugs import BUGS
 from tests.drill.inject import changed, inject
 
@@ -22,13 +23,27 @@ def main() -> int:
     if bug is not None:
         inject(bug.module, partial(changed, bug))
     # Only now may the package be imported.
+    keep_nothing()
+    simple_code()
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from hypothesis import strategies as st
 
     from tests.compiler.gradients.test_random import check_slopes
     from tests.fuzz.mutate import rightly_refused
-    from tests.fuzz.programs import programs
-    from tests.fuzz.special import aligned, attended, divided, paired, picked, ragged, running, stopped, swept
+    from tests.fuzz.programs import programs, small_programs
+    from tests.fuzz.special import (
+        aligned,
+        attended,
+        crossed,
+        divided,
+        paired,
+        picked,
+        ragged,
+        resumed,
+        running,
+        stopped,
+        swept,
+    )
     from tests.fuzz.subsets import Case, check_gradients, check_subset, subsets
 
     began, tried = time.process_time(), 0
@@ -57,9 +72,14 @@ def main() -> int:
     while time.process_time() - began < limit:
         number += 1
         lane = "float" if seen_in in ("gradients", "slopes") else ("int", "float")[number % 2]
-        drawn = st.one_of(programs(lane), programs(lane), paired(), swept()) if seen_in == "jax" else programs(lane)
-        drawn = st.one_of(drawn, drawn, drawn, aligned(), running()) if seen_in == "passes" else drawn
-        drawn = st.one_of(drawn, drawn, attended(), picked()) if seen_in == "gradients" else drawn
+        drawn = programs(lane)
+        if seen_in in ("numpy", "torch"):
+            drawn = st.one_of(small_programs(lane), drawn)
+        if seen_in == "jax":
+            drawn = st.one_of(small_programs(lane), drawn, paired(), swept())
+        if seen_in == "passes":
+            drawn = st.one_of(drawn, drawn, aligned(), running(), running(), crossed(), resumed())
+        drawn = st.one_of(drawn, drawn, attended(), picked(), running()) if seen_in == "gradients" else drawn
         drawn = st.one_of(drawn, drawn, divided()) if seen_in == "slopes" else drawn
         drawn = st.one_of(ragged(), stopped()) if seen_in == "rows" else drawn
         run = settings(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drill.__main__ import KEPT, PAGE, written
 from tests.drill.bugs import BUGS, Bug
 from tests.drill.inject import changed
 
@@ -26,6 +29,19 @@ def test_fits_the_source(bug: Bug) -> None:
 
 def test_each_has_a_name() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 22
+
+
+def test_the_table_is_that_of_what_was_found() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == written(page, json.loads(KEPT.read_text(encoding="utf-8")))
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_for_other_processes(tmp_path: Path) -> None:
+    environment = {**os.environ, "POLYRHYTHM_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.drill.one", "33", "60"]
+    subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert not (tmp_path / "compiled").exists()
 
 
 @pytest.mark.slow

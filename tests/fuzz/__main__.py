@@ -1,7 +1,10 @@
-"""`python -m tests.fuzz --minutes N [--seed S]`: random programs until the time is over or one fails.
+"""`python -m tests.fuzz --minutes N [--seed S] [--log FILE]`: random programs until the time is over or one fails.
 
-Rounds go through the strategies in turn, each with a seed of its own. The first failure is shrunk, written to
-`build/fuzz/` as a stand-alone script and printed; the exit code is then 1.
+Rounds go through the strategies in turn, each with a seed of its own. Most programs are small: the oracle and NumPy
+run all of them, torch every fourth, JAX every eighth, at two choices of bounds each. What was seen before does not
+count. The first failure is shrunk, written to `build/fuzz/` as a stand-alone script and printed; the exit code is then
+1. XLA makes simple code, and where the seed is a multiple of five what it makes for users. Every round appends its
+counts to the file of `--log`; `--table FILE` adds up what is there.
 """
 
 from __future__ import annotations
@@ -19,25 +22,30 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from tests.compiling import keep_nothing, simple_code
+from tests.fuzz import log
 from tests.fuzz.check import COUNTS, Mismatch, check, drawn
-from tests.fuzz.features import features, table
+from tests.fuzz.features import features
 from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
-from tests.fuzz.programs import programs
+from tests.fuzz.programs import programs, small_programs
 from tests.fuzz.script import definition
 from tests.fuzz.special import (
     aligned,
     attended,
     begun,
+    crossed,
     divided,
     hosted,
     paired,
     picked,
     ragged,
+    resumed,
     running,
     stopped,
     swept,
 )
+from tests.fuzz.spellings import check_spellings
 from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, check_subset, pairs, subsets
 
 FOLDER = Path("build/fuzz")
@@ -56,16 +64,26 @@ class Session:
         self.verdicts: Counter[str] = Counter()
         self.programs = 0
         self.failing: tuple[Any, Exception] | None = None
+        self.found: str | None = None
+        self.seen: set[int] = set()
+
+    def passes_by(self, case: Any) -> bool:
+        """Whether there is nothing to do for a program: the time is over, or it was seen before."""
+        if self.failing is not None:
+            return False  # it is being made smaller
+        known = hash(case) in self.seen
+        self.seen.add(hash(case))
+        return known or self.over()
 
     def over(self) -> bool:
         return time.monotonic() > self.end
 
     def program(self, program: Program) -> None:
         """One program against the brute force."""
-        if self.failing is None and self.over():
+        if self.passes_by(program):
             return
         try:
-            shown = check(program)
+            shown = check(program, twice=True)
         except Exception as error:
             if not rightly_refused(program, error):
                 self.failing = (program, error)
@@ -77,7 +95,7 @@ class Session:
 
     def subset(self, case: Case) -> None:
         """One program without some passes, against the brute force; and its gradients against the oracle."""
-        if self.failing is None and self.over():
+        if self.passes_by(case):
             return
         try:
             check_subset(case)
@@ -91,9 +109,24 @@ class Session:
         self.programs += 1
         self.features["a subset of the passes"] += 1
 
+    def spelled(self, program: Program) -> None:
+        """One program in two spellings."""
+        if self.passes_by(("spelled", program)):
+            return
+        try:
+            check_spellings(program)
+        except Exception as error:
+            if not rightly_refused(program, error):
+                self.failing = (program, error)
+                raise
+            self.features["rightly refused"] += 1
+            return
+        self.programs += 1
+        self.features["two spellings"] += 1
+
     def lengths(self, program: Program) -> None:
         """The gradients of a program whose rows have lengths of their own."""
-        if self.failing is None and self.over():
+        if self.passes_by(("gradients", program)):
             return
         try:
             self.features[f"gradient over lengths {check_lengths(program)}"] += 1
@@ -104,7 +137,7 @@ class Session:
 
     def mutant(self, drawn: tuple[Program, str]) -> None:
         """One program made wrong on purpose."""
-        if self.failing is None and self.over():
+        if self.passes_by(("mutant", drawn[0])):
             return
         try:
             verdict = judge(drawn[0])
@@ -127,6 +160,8 @@ class Session:
         return True
 
     def _report(self, program: Program, error: Exception, number: int) -> None:
+        what = error.what if isinstance(error, Mismatch) else f"{type(error).__name__}: {error}"
+        self.found = next(iter(what.splitlines()), "")
         if isinstance(error, Mismatch):
             text = error.script
         else:
@@ -136,9 +171,18 @@ class Session:
         path = FOLDER / f"failure_{number}.py"
         path.write_text(text, encoding="utf-8")
         print(text)
-        print(
-            f"{error if not isinstance(error, Mismatch) else error.what}\nseed {number}; the script above is in {path}"
-        )
+        print(f"{what}\nseed {number}; the script above is in {path}")
+
+    def counts(self) -> dict[str, dict[str, float]]:
+        """All that was counted so far."""
+        spent = (time.monotonic() - self.began) / 60
+        return {
+            "session": {"programs": self.programs, "minutes": spent},
+            "features": dict(self.features),
+            "compiled": dict(COUNTS),
+            "rules": dict(FIRED),
+            "verdicts": dict(self.verdicts),
+        }
 
     def progress(self) -> None:
         spent = time.monotonic() - self.began
@@ -150,15 +194,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--log", type=Path, help="append what each round counted, as a line of JSON")
+    parser.add_argument("--table", type=Path, metavar="LOG", help="add up what a log holds, and do nothing else")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(log.summary(log.read(arguments.table)))
+        return 0
     start = arguments.seed if arguments.seed is not None else time.time_ns() % 1_000_000_000
     print(f"seed {start}", flush=True)
+    keep_nothing()
+    if start % 5:
+        simple_code()
     session = Session(arguments.minutes)
     lanes: list[tuple[SearchStrategy[Any], Callable[[Any], None], int]] = [
-        (programs("int"), session.program, EACH),
-        (programs("float"), session.program, EACH),
-        (st.tuples(st.one_of(programs("int"), programs("float")), subsets()), session.subset, EACH),
-        (st.tuples(programs("float"), pairs()), session.subset, EACH // 4),
+        (small_programs("int"), session.program, 4 * EACH),
+        (small_programs("float"), session.program, 4 * EACH),
+        (programs("int"), session.program, EACH // 4),
+        (programs("float"), session.program, EACH // 4),
+        (st.tuples(st.one_of(small_programs("int"), small_programs("float")), subsets()), session.subset, EACH // 4),
+        (st.tuples(st.one_of(programs("int"), programs("float")), subsets()), session.subset, EACH // 12),
+        (st.tuples(small_programs("float"), pairs()), session.subset, EACH // 6),
+        (st.one_of(small_programs("int"), small_programs("float")), session.spelled, EACH),
         (mutants(), session.mutant, EACH // 2),
         (ragged(), session.program, EACH // 4),
         (stopped(), session.program, EACH // 4),
@@ -172,19 +228,24 @@ def main() -> int:
         (st.tuples(attended(), subsets()), session.subset, EACH // 4),
         (st.tuples(st.one_of(picked(), divided()), subsets()), session.subset, EACH // 4),
         (running(), session.program, EACH // 4),
+        (st.one_of(crossed(), resumed()), session.program, EACH // 4),
     ]
-    number = start
-    while not session.over():
+    number, of = start, log.commit()
+    before: log.Counts = {}
+    failed = False
+    while not failed and not session.over():
         for strategy, work, examples in lanes:
             number += 1
-            if not session.over() and not session.round(strategy, work, examples, number):
-                return 1
+            failed = not session.over() and not session.round(strategy, work, examples, number)
+            if failed:
+                break
+        counts = session.counts()
+        if arguments.log:
+            log.append(arguments.log, start, of, counts, before, session.found)
+        before = counts
         session.progress()
-    print(table(session.features, session.programs - session.verdicts.total()))
-    print("compiled: " + ", ".join(f"{k} {v}" for k, v in sorted(COUNTS.items())))
-    print("rules of passes: " + ", ".join(f"{k} {v}" for k, v in FIRED.most_common()))
-    print("programs made wrong on purpose: " + ", ".join(f"{k} {v}" for k, v in session.verdicts.most_common()))
-    return 0
+    print(log.summary([{"seed": start, "commit": of, **session.counts()}]))
+    return int(failed)
 
 
 if __name__ == "__main__":

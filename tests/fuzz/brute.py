@@ -211,7 +211,7 @@ class Brute:
         stacked = [np.stack([x.v for x in values]) if values else np.zeros((0, *shape))]
         stacked.append(np.stack([x.scale for x in values]) if values else np.zeros((0, *shape)))
         v, e = (a.reshape(*lengths, *shape) for a in stacked)
-        return Val(v, dtype, e) if dtype == "float32" else exact(v, dtype)
+        return strong(Val(v, dtype, e)) if dtype in ("float", "float32") else exact(v, dtype)
 
     def steps(self, entry: Slice, source: Expr, dim: str, env: Env) -> list[int]:
         if entry.start is None or entry.stop is None:

@@ -82,7 +82,7 @@ def check(number: int, backends: tuple[str, ...] = BACKENDS, **how: Any) -> None
     wide, wider = drawn(number, "float64")
     expected, exact = pr.evaluate(outputs, arrays), pr.evaluate(wide, wider)
     for backend in backends:
-        found = pr.compile(outputs, backend=backend, progress=False, **how)(**arrays)
+        found = pr.compile(outputs, backend=backend, **how)(**arrays)
         for name, value in expected.items():
             stable = np.isclose(value, exact[name], rtol=1e-4, atol=1e-4, equal_nan=True)
             have = np.asarray(found[name])

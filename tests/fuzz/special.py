@@ -307,16 +307,74 @@ def swept(draw: Callable[[Any], Any]) -> Program:
 
 
 @st.composite
+def crossed(draw: Callable[[Any], Any]) -> Program:
+    """A table whose cells are made of neighbours in both dims, each walked up or down, with other edges."""
+    draws = Draws(draw)
+    up, right = draws.chance(50), draws.chance(50)
+    N = Sym("n")
+    inputs = (InputDecl("x", (), (Span("n"), Span("t")), "float32"),)
+
+    def near(rows: int, columns: int) -> Expr:
+        row, column = add(N, rows if up else -rows), add(T, columns if right else -columns)
+        value: Expr = Read(Name("y"), (row, column))
+        for inside in (Compare(">=", row, Int(0)), Compare("<", row, Sym("N"))):
+            value = Choose(inside, value, Literal(0.5), ())
+        for inside in (Compare(">=", column, Int(0)), Compare("<", column, Sym("T"))):
+            value = Choose(inside, value, Literal(0.25), ())
+        return value
+
+    made: Expr = Apply("tanh", (Apply("+", (near(1, 0), near(0, 1))),))
+    for _ in range(draws.number(0, 2)):
+        other = near(*draws.pick([(1, 1), (1, -1), (2, 1), (0, 2)]))
+        made = Apply(draws.pick(["+", "*", "maximum"]), (made, other))
+    made = Apply("tanh", (Apply("+", (made, Name("x"))),))
+    y = RecurrentDecl("y", (), (Span("n"), Span("t")), "float32", (Piece((N, T), made),))
+    bounds = (("N", draws.pick([3, 1, 2, 5])), ("T", draws.pick([4, 1, 2, 6])))
+    outputs = (("y", Name("y")),)
+    return Program((DimDecl("n"), DimDecl("t")), inputs, (y,), (), outputs, bounds, draws.number(0, 3))
+
+
+@st.composite
+def resumed(draw: Callable[[Any], Any]) -> Program:
+    """Iterations that begin where the one before has ended, or somewhere on its way."""
+    draws = Draws(draw)
+    i = Sym("i")
+    at: Index = draws.pick([Sym("T"), Arith("//", Sym("T"), Int(2))])
+    end = Read(Name("y"), (i, at))
+    inputs = (InputDecl("x", (), (Span("i"), Span("t")), "int32"),)
+    step = Apply("%", (Apply("+", (Apply("*", (Name("y"), Literal(3))), Name("x"))), Literal(11)))
+    pieces = (
+        Piece((Int(0), Int(0)), Literal(draws.number(0, 3))),
+        Piece((add(i, 1), Int(0)), Apply("+", (end, Literal(1))) if draws.chance(30) else end),
+        Piece((i, add(T, 1)), step),
+    )
+    y = RecurrentDecl("y", (), (Span("i"), Span("t", 1)), "int32", pieces)
+    outputs = (("ends", end), ("last", Read(Name("y"), (i, Sym("T")))))
+    bounds = (("I", draws.pick([3, 1, 2, 4])), ("T", draws.pick([4, 0, 1, 3])))
+    return Program((DimDecl("i"), DimDecl("t")), inputs, (y,), (), outputs, bounds, draws.number(0, 3))
+
+
+@st.composite
 def attended(draw: Callable[[Any], Any]) -> Program:
-    """Rows of weights for the steps before, after, or all, and what they sum up: with gradients, values of pairs."""
+    """Rows of weights for the steps before, after, or all, and what they sum up: with gradients, values of pairs.
+
+    Steps may come back to front, and two ranges of them side by side; in place of a sum there may be a product.
+    """
     draws = Draws(draw)
     inputs = (InputDecl("x", (), (Span("t"),), "float32"), InputDecl("z", (), (Span("t"),), "float32"))
-    seen = draws.pick([Slice(Int(0), add(T, 1)), Slice(T, Sym("T")), Slice(), Slice(Int(0), T)])
+    ranges = [Slice(Int(0), add(T, 1)), Slice(T, Sym("T")), Slice(), Slice(Int(0), T)]
+    seen = [draws.pick(ranges) for _ in range(2 if draws.chance(30) else 1)]
+
+    def steps(name: str) -> Expr:
+        """What is seen of an input."""
+        parts: list[Expr] = [Read(Name(name), (part,)) for part in seen]
+        parts = [Apply("flip", (part,), (0,)) if draws.chance(20) else part for part in parts]
+        return parts[0] if len(parts) == 1 else Apply("concat", tuple(parts), (0,))
 
     def row(depth: int) -> Expr:
         """A value for each step that is seen."""
         if depth == 0:
-            return Apply(draws.pick(["*", "-"]), (Read(Name(draws.pick(["x", "z"])), (seen,)), Name("x")))
+            return Apply(draws.pick(["*", "-"]), (steps(draws.pick(["x", "z"])), Name("x")))
         kind = draws.number(0, 2)
         if kind == 0:
             return Apply(draws.pick(["tanh", "sigmoid", "square"]), (row(depth - 1),))
@@ -324,8 +382,9 @@ def attended(draw: Callable[[Any], Any]) -> Program:
             return Apply(draws.pick(["+", "*"]), (row(depth - 1), row(depth - 1)))
         return Apply("softmax", (row(depth - 1),), (0,))
 
-    values = Apply("*", (row(draws.number(1, 2)), Read(Name("z"), (seen,))))
-    outputs: tuple[tuple[str, Expr], ...] = (("y", Apply("sum", (values,), (0,))),)
+    values = Apply("*", (row(draws.number(1, 2)), steps("z")))
+    whole = draws.pick(["sum", "sum", "sum", "prod"])
+    outputs: tuple[tuple[str, Expr], ...] = (("y", Apply(whole, (values,), (0,))),)
     return Program((DimDecl("t"),), inputs, (), (), outputs, (("T", draws.pick([4, 1, 2, 3])),), draws.number(0, 3))
 
 
@@ -369,15 +428,29 @@ def aligned(draw: Callable[[Any], Any]) -> Program:
 
 @st.composite
 def running(draw: Callable[[Any], Any]) -> Program:
-    """What steps so far, or from here on, have together: where the greatest of few values is, sums about a centre."""
+    """What steps so far, before, or from here on, have together.
+
+    Where the greatest of few values is, the greatest itself where all are below zero, sums about a centre, sums of
+    elements over what the reader has, and what a recurrence is in all but its first or last steps.
+    """
     draws = Draws(draw)
+    if draws.chance(30):
+        return _total(draws)
     whole = draws.chance(50)
     dtype = "int32" if whole else "float32"
     inputs = [InputDecl("x", (), (Span("t"),), dtype)]
     seen = Read(Name("x"), (draws.pick([Slice(Int(0), add(T, 1)), Slice(T, Sym("T"))]),))
-    if whole:
-        few = Apply("%", (seen, Literal(3)))  # many are equal
+    few = Apply("%", (seen, Literal(3)))  # many are equal
+    if whole and draws.chance(50):
         found: Expr = Apply(draws.pick(["argmax", "argmin"]), (few,), (0,))
+    elif whole:
+        part = draws.pick([Slice(Int(0), T), Slice(add(T, 1), Sym("T")), Slice(Int(0), add(T, 1))])
+        below = Apply("-", (Apply("%", (Read(Name("x"), (part,)), Literal(3))), Literal(5)))
+        found = Apply(draws.pick(["max", "min", "prod", "sum"]), (below,), (0,))
+    elif draws.chance(30):
+        inputs += [InputDecl("z", (), (Span("t"),), dtype)]
+        own = Apply("+", (Apply("*", (Name("z"), Name("z"))), Literal(1)))
+        found = Apply("sum", (Apply(draws.pick(["/", "*"]), (seen, own)),), (0,))
     else:
         centre = draws.pick([Apply("mean", (seen,), (0,)), Apply("max", (seen,), (0,)), Name("z"), Name("x")])
         inputs += [InputDecl("z", (), (Span("t"),), dtype)] if centre == Name("z") else []
@@ -387,6 +460,22 @@ def running(draw: Callable[[Any], Any]) -> Program:
     outputs: tuple[tuple[str, Expr], ...] = (("y", found),)
     bounds = (("T", draws.pick([4, 1, 2, 3, 9])),)
     return Program((DimDecl("t"),), tuple(inputs), (), (), outputs, bounds, draws.number(0, 3))
+
+
+def _total(draws: Draws) -> Program:
+    """A reduction of most steps of a recurrence, of which there may be too few."""
+    forwards, left_out = draws.chance(60), Int(draws.pick([1, 2, 3]))
+    last = Arith("-", Sym("T"), Int(1))
+    begin, further = (Int(0), add(T, 1)) if forwards else (last, Arith("-", T, Int(1)))
+    other = draws.pick([Name("x"), Literal(0.5)])
+    step = Apply("tanh", (Apply(draws.pick(["*", "*", "+", "-"]), (Name("y"), other)),))
+    pieces = (Piece((begin,), Read(Name("x"), (begin,))), Piece((further,), step))
+    y = RecurrentDecl("y", (), (Span("t"),), "float32", pieces)
+    part = Slice(left_out, Sym("T")) if draws.chance(60) else Slice(Int(0), Arith("-", Sym("T"), left_out))
+    total = Apply(draws.pick(["sum", "max", "min", "prod"]), (Read(Name("y"), (part,)),), (0,))
+    inputs = (InputDecl("x", (), (Span("t"),), "float32"),)
+    bounds = (("T", draws.pick([4, 1, 2, 3, 9])),)
+    return Program((DimDecl("t"),), inputs, (y,), (), (("total", total),), bounds, draws.number(0, 3))
 
 
 @st.composite

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import polyrhythm as pr
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.verify import GrammarError, verify
 from polyrhythm.compiler.passes import NAMES, optimised
 from polyrhythm.compiler.trace import trace
 from polyrhythm.oracle import run
-from tests.fuzz.check import Evaluator, Mismatch, check, compiled, oracle
+from tests.compiler.ir.verify import GrammarError, verify
+from tests.fuzz.check import Compiled, Evaluator, Mismatch, check, oracle
 from tests.fuzz.program import (
     Apply,
     Arith,
@@ -207,7 +207,7 @@ def check_gradients(case: Case) -> str:
     bounds = {variables[name]: size for name, size in program.bounds}
     changed = _passed(program, graph, without)
     before = run(graph, inputs, bounds)
-    compiled_too = compiled("numpy", 1, without)(wanted, inputs, bounds, None, 0)
+    compiled_too = Compiled("numpy", 1, without)(wanted, inputs, bounds, None, 0)
     for found in (run(changed, inputs, bounds), *([] if compiled_too is None else [compiled_too])):
         for number, (one, other) in enumerate(zip(before, found, strict=True)):
             a, b = np.asarray(one), np.asarray(other)
@@ -229,7 +229,7 @@ def check_lengths(program: Program) -> str:
     until = variables["until"] or None
     expected = oracle(wanted, inputs, bounds, until, 0)
     for backend, share in (("numpy", 1), ("torch", 2), ("jax", 4)):
-        found = compiled(backend, share)(wanted, inputs, bounds, until, 0)
+        found = Compiled(backend, share)(wanted, inputs, bounds, until, 0)
         if found is None:
             continue
         for name, one in expected.items():
@@ -249,7 +249,10 @@ def check_subset(case: Case, shares: tuple[int, int, int] = (3, 8, 12)) -> bool:
     program, without = case
     program = sliding(twins(repeated(program)))
     backends = zip(("numpy", "torch", "jax"), shares, strict=True)
-    evaluators = [passed(program, without), *(compiled(name, share, without) for name, share in backends)]
+    evaluators: list[Evaluator] = [
+        passed(program, without),
+        *(Compiled(name, share, without) for name, share in backends),
+    ]
     try:
         return check(program, evaluators)
     except Mismatch as error:
@@ -280,7 +283,7 @@ def _passed(program: Program, graph: Graph, without: Collection[str]) -> Graph:
             verify(changed)
         except Exception as error:
             what = f"after {name}: {error}"
-            raise Mismatch(program, what, f"# {what}") from error
+            raise Mismatch(program, what, f"# {what}\n{definition(program)}") from error
 
     # Some passes are for backends that compile loops only.
     changed, notes = optimised(graph, without, legal, compiled_loops=len(graph.nodes) % 2 == 0)

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
+from tests.fuzz.brute import Brute
 from tests.fuzz.mutate import KINDS, MUTATIONS, judge, mutants
-from tests.fuzz.program import Program
+from tests.fuzz.program import Apply, Arith, DimDecl, Int, Let, Literal, Name, Program, Read, Slice, Sym, Value
 
 
 @pytest.mark.parametrize("kind", MUTATIONS)
@@ -25,3 +26,12 @@ def test_programs_made_wrong(kind: str) -> None:
     print(kind, dict(verdicts))
     assert verdicts.total() >= 10
     assert any(verdicts[name] for name in (*KINDS, "valid from some bounds on")), verdicts
+
+
+def test_ranges_of_products_with_python_numbers_are_floats() -> None:
+    i = Sym("i")
+    quarters = Let("h", Apply("*", (Value(i), Literal(0.25))))
+    sums = Apply("sum", (Read(Name("h"), (Slice(Int(0), Arith("+", i, Int(1))),)),), (0,))
+    program = Program((DimDecl("i"),), lets=(quarters,), outputs=(("o", sums),), bounds=(("I", 3),))
+    values = [float(Brute(program, {}, {"I": 3}).at(sums, {"i": step}).v) for step in range(3)]
+    assert values == [0.0, 0.25, 0.75]

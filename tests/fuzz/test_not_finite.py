@@ -51,3 +51,19 @@ def test_gradients_of_extremes_are_those_of_jax(last: float, weight: float, back
     for name, function in by_hand.items():
         np.testing.assert_array_equal(defined[name], jax.grad(function)(row), err_msg=name)
         np.testing.assert_array_equal(found[name], defined[name], err_msg=name)
+
+
+@pytest.mark.parametrize("backend", not_finite.BACKENDS)
+def test_softmax_of_infinite_numbers(backend: str) -> None:
+    """Of one infinite number only its own place is NaN; torch would have it everywhere."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (3,), (t,))
+    y = pr.recurrent((3,), (t,))
+    y[0] = pr.softmax(x[0])
+    y[t + 1] = pr.softmax(x[t + 1] + 0.0 * y)
+    inf, nan = np.inf, np.nan
+    rows = np.array([[1, 2, 3], [inf, 1, 2], [-inf, 1, 2], [-inf, -inf, -inf], [inf, inf, 0], [1, nan, 2]], "float32")
+    outputs = {"alone": pr.softmax(x)[0:T], "whole": pr.softmax(x[0:T], 0), "state": y[0:T]}
+    found = pr.compile(outputs, backend=backend)(x=rows)
+    for name, value in pr.evaluate(outputs, {"x": rows}).items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)

@@ -13,8 +13,9 @@ from hypothesis.strategies import SearchStrategy
 from tests.fuzz.check import COUNTS, check, drawn
 from tests.fuzz.features import features, table
 from tests.fuzz.program import Program
-from tests.fuzz.programs import programs
+from tests.fuzz.programs import programs, small_programs
 from tests.fuzz.special import aligned, begun, hosted, paired, ragged, running, stopped, swept
+from tests.fuzz.spellings import check_spellings
 
 # Features that at least so many of 160 programs of a lane have; the numbers are about half of what is usual.
 OFTEN = {
@@ -141,6 +142,12 @@ def test_random_programs(lane: str) -> None:
     print(f"compiled and run: {ran}")
     assert ran["numpy"] >= 16
     assert min(ran.values()) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", ["int", "float"])
+def test_two_spellings(lane: str) -> None:
+    drawn(small_programs(lane), check_spellings, 30, 4)
 
 
 @pytest.mark.parametrize(

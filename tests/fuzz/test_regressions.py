@@ -83,7 +83,7 @@ def test_a_range_that_is_always_empty_is_no_first_step_of_a_ring(backend: str) -
     y[t + 1] = y
     late[0] = pr.constant(1, "int32")
     late[t + 1] = y
-    np.testing.assert_array_equal(pr.compile(late, backend=backend, progress=False)(bounds={T: 4}), [1, 0, 0, 0])
+    np.testing.assert_array_equal(pr.compile(late, backend=backend)(bounds={T: 4}), [1, 0, 0, 0])
 
 
 def test_axes_beyond_the_bound() -> None:
@@ -98,7 +98,7 @@ def test_axes_beyond_the_bound() -> None:
 def test_a_factor_that_gives_a_product_its_shape() -> None:
     """Minus one is an array here: what it multiplies is not the product's negative, but has no axis."""
     joined = pr.concat([pr.constant([-1], "int32") * 2, pr.constant([0], "int32")], 0)
-    np.testing.assert_array_equal(pr.compile(joined, backend="numpy", progress=False)(), [-2, 0])
+    np.testing.assert_array_equal(pr.compile(joined, backend="numpy")(), [-2, 0])
 
 
 def test_the_last_of_steps_that_are_counted_by_a_lane() -> None:
@@ -107,7 +107,7 @@ def test_the_last_of_steps_that_are_counted_by_a_lane() -> None:
     x = pr.input("x", (), (t,))
     turned = pr.tanh(x[0:t]).flip(0).sum(0)
     given = {"x": np.arange(4, dtype=np.float32)}
-    found = pr.compile(turned, progress=False)(x=given["x"])
+    found = pr.compile(turned)(x=given["x"])
     np.testing.assert_allclose(found, pr.evaluate(turned, given), rtol=1e-6)
 
 
@@ -122,7 +122,7 @@ def test_an_empty_range_along_one_dim_and_a_step_of_another(backend: str) -> Non
     y[0, (I - 1) - i] = pr.value(I - i)
     y[t + 1, I] = before[{i: slice(I, pr.min(I, I + 1)), t: t}].sum(0) + y[t, I]
     y[t + 1, (I - 1) - i] = y[t, (I - 1) - i]
-    found = pr.compile(y, backend=backend, progress=False)(bounds={T: 3, I: 2})
+    found = pr.compile(y, backend=backend)(bounds={T: 3, I: 2})
     np.testing.assert_array_equal(np.asarray(found), [[1, 2, 3]] * 3)
 
 
@@ -136,7 +136,7 @@ def test_definitions_that_read_each_other_at_another_pace(backend: str) -> None:
     twice = pr.where(2 * odd + 1 < T, y[2 * odd + 1], 1)
     y[odd] = pr.minimum(twice, pr.where(odd + 1 < T, y[odd + 1], 3)) + pr.where(following > odd, y[following], 1)
     y[2 * t] = pr.where(2 * t < T - 1, y[T - 1] // 2, 2)
-    program = pr.compile(y, backend=backend, progress=False)
+    program = pr.compile(y, backend=backend)
     for steps in range(9):
         expected = [0] * steps
         for at in reversed(range(steps)):
@@ -164,7 +164,7 @@ def heap() -> tuple[pr.Tensor, list[int]]:
 def test_a_read_at_half_the_steps_from_both_halves() -> None:
     y, expected = heap()
     for backend in ("numpy", "torch", "jax"):
-        program = pr.compile(y, backend=backend, progress=False)
+        program = pr.compile(y, backend=backend)
         for steps in range(9):
             np.testing.assert_array_equal(program(bounds={"I": steps}), expected[:steps])
 
@@ -177,7 +177,7 @@ def test_a_constant_step_that_reads_up_to_the_last(backend: str) -> None:
     y[1] = 2 + pr.where(I >= 4, y[2:4].sum(0) * y[pr.min(I - 1, 3)], 1)
     y[(i < I - 2) & ~(i == 1)] = pr.where(i + 1 < I, y[i + 1 : pr.min(I, i + 4)].sum(0), 1)
     y[pr.otherwise] = pr.where(i + 2 <= I, y[i + 1 : i + 2].sum(0), 1) + 1
-    program = pr.compile(y, backend=backend, progress=False)
+    program = pr.compile(y, backend=backend)
     for steps in range(2, 9):
         found = [0] * steps
         for at in reversed(range(steps)):
@@ -198,8 +198,31 @@ def test_the_gradient_of_a_step_that_all_others_read(backend: str) -> None:
     y[t > 1] = pr.tanh(x + pr.where(t < T - 1, y[T - 1], 1.0))
     y[~(t > 1)] = pr.tanh(x + pr.where(t + 3 < T, y[t + 3], 1.0))
     loss = y * y
-    value, program = pr.compile(loss, backend="numpy"), pr.compile(pr.grad(loss, x), backend=backend, progress=False)
+    value, program = pr.compile(loss, backend="numpy"), pr.compile(pr.grad(loss, x), backend=backend)
     for steps in range(1, 8):
         given, small = np.linspace(-1, 1, steps), 1e-6
         moved = [(value(x=given + small * e) - value(x=given - small * e)).sum() for e in np.eye(steps)]
         np.testing.assert_allclose(program(x=given), np.array(moved) / (2 * small), rtol=1e-5, atol=1e-7)
+
+
+def test_products_of_ranges_that_a_loop_inside_shortens() -> None:
+    t, T = pr.dim("t")
+    i, I = pr.dim("i")
+    s, S = pr.dim("s")
+    x = pr.input("x", (), (s, i))
+    h = x + pr.value(t) * 0.5
+    inside = (t >= i) & (t >= 1) & (t - 1 < S) & (i >= t)
+    later = h[{t: t - i, s: t - 1, i: slice(i, I)}]
+    y = pr.where(inside, later @ h[{t: T - 1 - t, s: i - t, i: slice(i, I)}], 1.0)
+    given, bounds = np.arange(9, dtype="float32").reshape(3, 3), {T: 5, I: 3, S: 3}
+    found = pr.compile(y, backend="jax")(x=given, bounds=bounds)
+    np.testing.assert_allclose(found, pr.evaluate(y, {"x": given}, bounds), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_contractions_over_no_elements(backend: str) -> None:
+    """What JAX reserves for a step's part of a longer table is divided by its size, which may be nothing."""
+    t, T = pr.dim("t")
+    table, x = pr.input("table", (0,), ((t, T + 1),)), pr.input("x", (2,), (t,))
+    program = pr.compile(pr.einsum("a,b->b", table, x), backend=backend)
+    np.testing.assert_array_equal(program(table=np.zeros((9, 0)), x=np.ones((8, 2))), np.zeros((8, 2)))

@@ -12,10 +12,10 @@ import torch
 
 import polyrhythm as pr
 from polyrhythm.compiler.front_end import completed
-from polyrhythm.compiler.ir.parse import ParseError, parse
 from polyrhythm.compiler.ir.text import functions, show
-from polyrhythm.compiler.ir.verify import verify
 from polyrhythm.compiler.trace import trace
+from tests.compiler.ir.parse import ParseError, parse
+from tests.compiler.ir.verify import verify
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=3).astype(np.float32)

@@ -8,8 +8,9 @@ import pytest
 import polyrhythm as pr
 from polyrhythm import errors
 from polyrhythm.compiler.front_end import completed
-from polyrhythm.compiler.ir import parse, text
+from polyrhythm.compiler.ir import text
 from polyrhythm.compiler.trace import trace
+from tests.compiler.ir import parse
 
 BACKENDS = ("numpy", "torch", "jax")
 

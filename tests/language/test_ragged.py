@@ -10,9 +10,10 @@ import pytest
 import polyrhythm as pr
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.check import checked
-from polyrhythm.compiler.ir import parse, text
-from polyrhythm.compiler.ir.verify import verify
+from polyrhythm.compiler.ir import text
 from polyrhythm.compiler.trace import trace
+from tests.compiler.ir import parse
+from tests.compiler.ir.verify import verify
 
 b, B = pr.dim("b")
 t, T = pr.dim("t")

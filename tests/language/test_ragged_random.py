@@ -22,9 +22,9 @@ import polyrhythm as pr
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.check import checked
 from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.verify import verify
 from polyrhythm.compiler.trace import trace
 from polyrhythm.oracle import run
+from tests.compiler.ir.verify import verify
 
 LIMIT = 3
 Names = dict[str, Any]

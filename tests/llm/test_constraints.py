@@ -44,6 +44,16 @@ def test_random_models_write_json_of_a_schema(model: llm.Model) -> None:
     assert "".join(piece.text for piece in pieces) == model.generate("some words", 60, json_schema=compact).text
 
 
+def test_several_texts_on_jax_are_those_of_each_alone(tmp_path: Path) -> None:
+    """What may follow is given between two steps, so no step may choose before the last choice has been seen."""
+    model = llm.load(llm.write_random(tmp_path, num_hidden_layers=1))
+    compact = json.dumps({**SCHEMA, "x-guidance": {"whitespace_flexible": False}})
+    prompts = ["a", "some other words", "b"]
+    for found, prompt in zip(model.generate(prompts, 40, json_schema=compact), prompts, strict=True):
+        check(found)
+        assert found.text == model.generate(prompt, 40, json_schema=compact).text
+
+
 @pytest.mark.parametrize("options", [{"repetition_penalty": 1.3}, {"frequency_penalty": 0.5, "presence_penalty": 0.1}])
 def test_penalties_leave_the_schema_alone(model: llm.Model, options: Any) -> None:
     """With a prompt that is read at once: what may follow must not be asked for before a token is there."""

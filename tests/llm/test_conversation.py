@@ -134,6 +134,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
             model.conversation(**options)
     with pytest.raises(PromptError, match="0 new tokens"):
         model.conversation().send("x", 0)
+    for message in (None, 3, {"content": "x"}):
+        with pytest.raises(PromptError, match="without a role"):
+            model.conversation().send(message)  # type: ignore[arg-type]
     short = loaded(tmp_path / "b", "gpt2", n_positions=32)
     talk = short.conversation()
     talk.send("hello", 8)

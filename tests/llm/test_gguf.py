@@ -15,6 +15,7 @@ import transformers
 from polyrhythm import llm
 from polyrhythm.errors import UnsupportedError
 from polyrhythm.llm.errors import ModelDamagedError, ModelMismatchError, ModelMissingError
+from polyrhythm.llm.gguf_file import GGUFFile
 from polyrhythm.llm.gguf_tokenizer import tokenizer_of
 from tests.llm.gguf_files import permuted, smollm2, write_gguf
 
@@ -84,6 +85,29 @@ def test_other_architectures(family: str, config: Any, keys: Any, tmp_path: Path
     for option in options:  # a file has its numbers in float32
         found, expected = getattr(model.config, option), getattr(whole.config, option)
         assert found == (pytest.approx(expected, rel=1e-6) if isinstance(expected, float) else expected)
+
+
+def test_lists_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "lists.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    lists: dict[str, list[Any]] = {
+        "words": ["a", "", "größer", "\u4e2d" * 300],
+        "numbers": [1, -2, 3],
+        "floats": [0.5, -1e30],
+        "truths": [True, False, True],
+        "one": ["x"],
+    }
+    for name, value in lists.items():
+        writer.add_array(f"llama.{name}", value)
+    writer.add_string("llama.last", "end")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = GGUFFile(path).metadata
+    assert found == {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items()}
+    assert found["llama.words"] == lists["words"]
+    assert (found["llama.truths"], found["llama.last"]) == (lists["truths"], "end")
 
 
 @pytest.mark.parametrize("size", [0, 20, 2000, 100_000])

@@ -224,6 +224,7 @@ def test_what_may_begin_a_stop_string_is_held_back() -> None:
         ({"logit_bias": {1: float("inf")}}, "a bias of inf"),
         ({"stop": ""}, "a text ended by ''"),
         ({"stop": [1]}, "a text ended by"),
+        ({"stop": 3}, "a text ended by 3"),
         ({"stop_token_ids": [260]}, "a stop token 260"),
         ({"stop_token_ids": ["a"]}, "a stop token 'a'"),
         ({"stop_token_ids": 5}, "stop tokens 5"),

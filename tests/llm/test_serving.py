@@ -373,7 +373,7 @@ def test_families_that_have_slots(tmp_path: Path, family: str, known: bool) -> N
     for step in range(12):
         if step == 3:
             assert slots.begin(late)
-        for request, piece in slots.step():
+        for request, _, piece in slots.step():
             request.deliver(piece.token)
     assert heard[5] == model.generate([5], 9).tokens.tolist()
     assert heard[9] == model.generate([9, 3, 4], 6).tokens.tolist()

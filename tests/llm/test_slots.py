@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,18 @@ from polyrhythm.llm.serving.programs import reading
 from polyrhythm.llm.serving.requests import Request
 from polyrhythm.llm.serving.slots import Prefixes, Slots
 
+Load = Callable[..., llm.Model]
 
-def loaded(folder: Path, family: str = "llama", backend: str = "numpy") -> llm.Model:
-    return llm.load(llm.write_random(folder, family, eos_token_id=None), backend=backend)
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """A model of a family on a backend; tests share it, and so what it has compiled."""
+
+    @lru_cache
+    def load(family: str = "llama", backend: str = "numpy") -> llm.Model:
+        return llm.load(llm.write_random(tmp_path_factory.mktemp(family), family, eos_token_id=None), backend=backend)
+
+    return load
 
 
 def answered(
@@ -32,7 +41,7 @@ def answered(
     while left or slots.requests:
         while left and slots.begin(left[0]):
             left.pop(0)
-        for request, piece in slots.step():
+        for request, _, piece in slots.step():
             found[numbers[id(request)]].append(piece.token)
     return list(found.values()), requests
 
@@ -50,15 +59,15 @@ def answered(
         pytest.param("gemma2", "jax", marks=pytest.mark.slow),
     ],
 )
-def test_prompts_of_all_lengths_and_shared_beginnings(tmp_path: Path, family: str, backend: str) -> None:
+def test_prompts_of_all_lengths_and_shared_beginnings(loaded: Load, family: str, backend: str) -> None:
     """Each text is what it is alone, whether its prompt entered by steps, in chunks, or partly from an earlier one."""
-    model, rng = loaded(tmp_path, family, backend), np.random.default_rng(1)
+    model, rng = loaded(family, backend), np.random.default_rng(1)
     system = rng.integers(0, 256, 40).tolist()
     lengths = [(3, 30), (5, 20), (25, 10), (70, 20), (18, 30), (2, 5), (60, 20)]
     asked = [(rng.integers(0, 256, length).tolist(), count) for length, count in lengths]
     asked += [([*system, *rng.integers(0, 256, length).tolist()], 9) for length in (3, 20, 5)]
     found, requests = answered(Slots(model, 3, 96), asked)
-    assert found == [model.generate(*each).tokens.tolist() for each in asked]
+    assert found == [loaded(family).generate(*each).tokens.tolist() for each in asked]
     assert [request.reused for request in requests] == [0] * 8 + [40, 40]
 
 
@@ -82,24 +91,51 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_texts_of_any_options_share_the_slots(tmp_path: Path, backend: str) -> None:
+def test_texts_of_any_options_share_the_slots(loaded: Load, backend: str) -> None:
     """Draws follow the seed of their request, penalties its own tokens; beside it run greedy ones."""
-    model, rng = loaded(tmp_path, "llama", backend), np.random.default_rng(4)
-    alone = model if backend == "numpy" else llm.load(tmp_path, backend="numpy")
+    model, rng = loaded("llama", backend), np.random.default_rng(4)
     asked = [(rng.integers(1, 256, rng.integers(2, 30)).tolist(), 24) for _ in OPTIONS]
     found, requests = answered(Slots(model, 5, 96), asked, OPTIONS)
     for own, tokens, (prompt, count) in zip(OPTIONS, found, asked, strict=True):
-        assert tokens == alone.generate(prompt, count, **own).tokens.tolist(), own
-    assert sum(request.drawing is None for request in requests) == 1
+        assert tokens == loaded().generate(prompt, count, **own).tokens.tolist(), own
+    assert sum(request.drawings is None for request in requests) == 1
 
 
-def test_log_probabilities_in_a_slot_are_those_of_a_text_alone(tmp_path: Path) -> None:
-    model = loaded(tmp_path)
+@pytest.mark.parametrize(
+    ("length", "backend"),
+    [(4, "numpy"), (30, "numpy"), pytest.param(4, "jax", marks=pytest.mark.slow), (30, "jax")],
+)
+def test_samples_of_a_prompt_are_those_of_generate(loaded: Load, backend: str, length: int) -> None:
+    """Each has a slot of its own and the draws of its row; a long prompt is read once for all of them."""
+    model, prompt = loaded("llama", backend), np.random.default_rng(2).integers(1, 256, length).tolist()
+    options: Any = {"temperature": 1.2, "seed": 6, "n": 3}
+    slots, beside = Slots(model, 4, 96), Request([5], 60, {}, lambda item: None)
+    assert slots.begin(beside)
+    for _ in range(40):
+        slots.step()
+    request, found = Request(prompt, 8, options, lambda item: None), [[], [], []]  # type: ignore[var-annotated]
+    assert slots.takes(request)
+    assert not slots.takes(Request(prompt, 8, {**options, "n": 5}, lambda item: None))
+    assert slots.begin(request)
+    assert not slots.begin(Request(prompt, 8, options, lambda item: None)), "there is one slot for three samples"
+    reads = 0
+    while request in slots.requests:
+        reads += sum(text is not None and text.waits for text in slots._texts[:2])
+        for own, sample, piece in slots.step():
+            if own is request:
+                found[sample].append(piece.token)
+    assert found == [one.tokens.tolist() for one in model.generate(prompt, 8, **options)]
+    assert len(set(map(tuple, found))) == 3
+    assert reads == (length > 16)
+
+
+def test_log_probabilities_in_a_slot_are_those_of_a_text_alone(loaded: Load) -> None:
+    model = loaded()
     slots, pieces = Slots(model, 2, 64), []
     options: Any = {"temperature": 1.0, "seed": 3, "logprobs": 4, "repetition_penalty": 1.3}
     assert slots.begin(Request([1, 2, 3], 9, options, lambda item: None))
     while slots.requests:
-        pieces += [piece for _, piece in slots.step()]
+        pieces += [piece for *_, piece in slots.step()]
     expected = model.generate([1, 2, 3], 9, **options).logprobs or ()
     assert len(pieces) == len(expected) == 9
     for piece, wanted in zip(pieces, expected, strict=True):
@@ -109,24 +145,24 @@ def test_log_probabilities_in_a_slot_are_those_of_a_text_alone(tmp_path: Path) -
         assert [token for token, _ in piece.logprob.top] == [token for token, _ in wanted.top]
 
 
-def test_texts_go_on_while_a_prompt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_go_on_while_a_prompt_is_read(loaded: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 8)
-    model = loaded(tmp_path)
+    model = loaded()
     slots = Slots(model, 2, 128)
     short, long = Request([5], 100, {}, lambda item: None), Request(list(range(50)), 4, {}, lambda item: None)
     assert slots.begin(short)
     for _ in range(60):
         slots.step()
     assert slots.begin(long)
-    order = [request for _ in range(12) for request, _ in slots.step()]
+    order = [request for _ in range(12) for request, *_ in slots.step()]
     # Seven chunks, the last of which the prompt's last token follows at once.
     assert order.index(long) == 6 + 1
     assert order.count(short) == 12
     assert order.count(long) == 4
 
 
-def test_a_prompt_in_parts_stores_what_it_stores_whole(tmp_path: Path) -> None:
-    model, text = loaded(tmp_path, "gemma3_text"), np.random.default_rng(0).integers(0, 256, 50).tolist()
+def test_a_prompt_in_parts_stores_what_it_stores_whole(loaded: Load) -> None:
+    model, text = loaded("gemma3_text"), np.random.default_rng(0).integers(0, 256, 50).tolist()
     program = reading(model.config, 64, "numpy")
     whole, parts = program(text, program.nothing(), model.weights), program.nothing()
     for length in (7, 30, 31, 50):

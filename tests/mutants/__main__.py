@@ -37,8 +37,7 @@ PROGRAMS = "tests/runtime/test_programs.py"
 RANDOM = ("tests/fuzz/test_passes.py", "tests/fuzz/test_programs.py")
 
 HOSTED = tuple(
-    f"polyrhythm.compiler.backends.jax.run.{n}"
-    for n in ("packing", "host_driver", "host_calls", "host_regions", "stepping")
+    f"polyrhythm.compiler.backends.jax.run.{n}" for n in ("packing", "host_driver", "host_regions", "stepping")
 )
 """The modules for programs that call host functions, or go step by step."""
 

@@ -69,6 +69,13 @@ def test_as_in_torch(name: str) -> None:
     np.testing.assert_allclose(slope, torch.autograd.grad(expected.sum(), logits)[0].numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_nan_among_the_scores_is_not_hidden() -> None:
+    scores, nan = pr.constant([1.0, 2.0]), pr.constant([1.0, float("nan")])
+    for loss in (nn.kl_divergence, nn.cross_entropy, nn.binary_cross_entropy, nn.huber):
+        for pair in ((scores, nan), (nan, scores)):
+            assert np.isnan(pr.evaluate(pr.sum(loss(*pair)))), loss
+
+
 def test_everywhere() -> None:
     losses = {
         "labels": lambda x: nn.cross_entropy(x, pr.argmax(x, -1)),

@@ -86,7 +86,7 @@ def test_like_gymnasium(name: str, environment: Any) -> None:
     }
     if discrete:
         outputs["terminated"] = done.terminated[0:T]
-    found = pr.compile(outputs, backend="numpy", progress=False)(
+    found = pr.compile(outputs, backend="numpy")(
         fresh=expected["fresh"],
         action=expected["action"].astype("int32" if discrete else "float64"),
         first=expected["state"][0],
@@ -121,7 +121,7 @@ def test_single_steps_in_float32(name: str, environment: Any) -> None:
     action = pr.input("action", (ENVS,) if discrete else (ENVS, 1), (t,), "int32" if discrete else "float32")
     state = {"physics": physics, "age": pr.zeros((ENVS,), "int32")}
     done = environments.advance(environment, state, action, {"physics": physics})
-    found = pr.compile({"following": done.following, "reward": done.reward}, backend="numpy", progress=False)(
+    found = pr.compile({"following": done.following, "reward": done.reward}, backend="numpy")(
         physics=expected["state"].astype("float32"), action=expected["action"].astype(action.dtype), bounds={T: STEPS}
     )
     for key, values in found.items():

@@ -117,10 +117,11 @@ def test_training_goes_on_from_a_file(tmp_path: Path) -> None:
         GRPO(small(tmp_path), settings, trained=lambda name: "norm" in name).restore(tmp_path / "grpo.safetensors")
 
 
-@pytest.mark.parametrize("settings", [Settings(group=1), Settings(temperature=0.0)])
-def test_answers_that_cannot_differ_are_refused(tmp_path: Path, settings: Settings) -> None:
+def test_answers_that_cannot_differ_are_refused(tmp_path: Path) -> None:
     with pytest.raises(pr.errors.DeclarationError, match="no advantage"):
-        GRPO(small(tmp_path), settings)
+        GRPO(small(tmp_path), Settings(group=1))
+    with pytest.raises(pr.errors.DeclarationError, match="temperature is 0"):
+        Settings(temperature=0.0)
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def ran(mode: AutoresetMode, backend: str = "numpy") -> dict[str, np.ndarray]:
     steps = source(mode).run(i, t, lambda seen: (seen.axes[:, 0] > 0).cast("int32"))
     names = ("observation", "following", "reward", "terminated", "truncated", "valid")
     outputs = {n: getattr(steps, n)[i, 0:T] for n in names if getattr(steps, n) is not None}
-    found = pr.compile(outputs, backend=backend, progress=False)(bounds={I: ITERATIONS, T: STEPS})
+    found = pr.compile(outputs, backend=backend)(bounds={I: ITERATIONS, T: STEPS})
     return {name: a.reshape(ITERATIONS * STEPS, ENVS, *a.shape[3:]) for name, a in found.items()}
 
 
@@ -101,7 +101,7 @@ def test_steps_that_only_reset_count_for_nothing(make: Any) -> None:
     steps = 4 if make is rl.ppo else 1
     kinds = {rl.reinforce: rl.ReinforceSettings, rl.a2c: rl.A2CSettings, rl.ppo: rl.PPOSettings}
     training = make(lone, model, kinds[make](steps=steps))
-    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy")
     found = program(bounds={training.iterations: 4})["weights"]
     assert all(np.isfinite(w).all() for w in found.values())
 
@@ -143,6 +143,7 @@ OBSERVED: list[Any] = [
     SPACES.Discrete(4, start=2),
     SPACES.MultiDiscrete([2, 3]),
     SPACES.MultiBinary(3),
+    SPACES.Box(0, 1, (3,), np.bool_),
     SPACES.Box(0, 255, (6, 6, 3), np.uint8),
     SPACES.Dict(image=SPACES.Box(0, 255, (3, 6, 6), np.uint8), gear=SPACES.Discrete(3)),
     SPACES.Tuple([SPACES.Box(-1, 1, (2,)), SPACES.Dict(a=SPACES.Discrete(2))]),
@@ -163,7 +164,7 @@ def test_agents_act_in_every_space(number: int) -> None:
     both = rl.Gym(SyncVectorEnv([lambda: Anything(*spaces)] * 2, autoreset_mode=mode))
     model = rl.ActorCritic(both.observations, both.actions, (4,), np.random.default_rng(0))
     training = rl.a2c(both, model, rl.A2CSettings(steps=4))
-    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy")
     found = program(bounds={training.iterations: 3})
     assert found["episodes"].sum() == (8 if mode is not AutoresetMode.NEXT_STEP else 6)
     assert all(np.isfinite(w).all() for w in found["weights"].values())
@@ -207,6 +208,25 @@ def test_a_single_environment_is_a_vector_of_one() -> None:
     assert one.reset()[0].shape == (1, 4)
     with pytest.raises(pr.errors.DeclarationError, match="make_vec"):
         rl.Gym("CartPole-v1")
+
+
+@pytest.mark.parametrize("reward", [np.nan, np.inf, None])
+def test_rewards_that_are_no_numbers_are_refused(reward: Any) -> None:
+    class Broken(Count):
+        """Its third reward is no number."""
+
+        def step(self, action: Any) -> Any:
+            seen, usual, *rest = super().step(action)
+            return seen, reward if self.age == 3 else usual, *rest
+
+    both = rl.Gym(SyncVectorEnv([lambda: Count(9), lambda: Broken(9)]))
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    steps = both.run(i, t, lambda seen: (seen.axes[:, 0] > 0).cast("int32"))
+    program = pr.compile(steps.reward, backend="numpy")
+    assert program(bounds={I: 1, T: 2}).shape == (1, 2, 2)
+    with pytest.raises(pr.errors.HostError, match="environment 1 gave the reward"):
+        program(bounds={I: 1, T: 3})
 
 
 class Forgetful(gymnasium.utils.EzPickle, Count):

@@ -304,7 +304,21 @@ def test_a_few_iterations(kind: str) -> None:
         "impala": lambda: rl.impala(carts, rl.ActorCritic(*discrete), rl.ImpalaSettings(steps=4, lag=2)),
     }
     training = made[kind]()
-    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy")
     first, later = (program(bounds={training.iterations: n})["weights"] for n in (2, 8))
     assert all(np.isfinite(weight).all() for weight in later.values())
     assert any((later[name] != weight).any() for name, weight in first.items())
+
+
+def test_nothing_is_learnt_before_there_are_transitions_of_n_steps() -> None:
+    carts = rl.Arrays(rl.CartPole(), 2)
+    network = rl.QNetwork(carts.observations, carts.actions, (4,), np.random.default_rng(0))
+    small: dict[str, Any] = {"steps": 2, "n_step": 5, "batch_size": 4, "learning_starts": 0}
+    training = rl.dqn(carts, network, rl.DQNSettings(buffer_size=12, **small))
+    program = pr.compile(training.outputs["weights"], bounds=training.bounds, backend="numpy")
+    two, three = (program(bounds={training.iterations: n}) for n in (2, 3))
+    for name, first in network.weights().items():
+        assert np.array_equal(two[name], first)
+    assert any((three[name] != two[name]).any() for name in two)
+    with pytest.raises(pr.errors.DeclarationError, match="make the buffer 12 or larger"):
+        rl.dqn(carts, network, rl.DQNSettings(buffer_size=8, **small))

@@ -135,6 +135,18 @@ def test_an_environment_of_gymnax_compiled_in() -> None:
     assert (abs(np.asarray(seen)[:, 1:][ended]) <= 0.05).all()
 
 
+def test_functions_may_return_plain_numbers() -> None:
+    import jax.numpy as jnp
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        return state, jnp.zeros((1,)), 1.0, False
+
+    still = rl.Functional(lambda key: (jnp.zeros(()), jnp.zeros((1,))), step, rl.Discrete(2), limit=3)
+    _, reward, terminated = still.step(still.reset(3), pr.ones((3,), "int32"))
+    found = pr.evaluate((reward, terminated))
+    assert [part.tolist() for part in found] == [[1.0] * 3, [False] * 3]
+
+
 class Line:
     """As Brax writes environments: a state with obs, reward and done; from -1 to 1 one walks on a line."""
 
@@ -203,6 +215,31 @@ def test_normalised_like_gymnasium(what: str) -> None:
     np.testing.assert_allclose(ours, np.array(wanted[what]), rtol=1e-4, atol=1e-4)
     assert found["raw"].min() < -1
     assert set(found["end"]) == {"observation_mean", "observation_variance", "return_mean", "return_variance"}
+
+
+class Together(gymnasium.Env[np.ndarray, Any]):
+    """A step ends when all environments are in one."""
+
+    observation_space: Any = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space: Any = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, all_here: threading.Barrier) -> None:
+        self.all_here = all_here
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.all_here.wait(timeout=60)
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def test_threads_step_side_by_side() -> None:
+    all_here = threading.Barrier(8)
+    many = rl.threaded([lambda: Together(all_here)] * 8)
+    many.reset(seed=0)
+    assert many.step(np.zeros(8, int))[1].sum() == 8.0
+    many.close()
 
 
 def test_threads_give_what_one_thread_gives() -> None:

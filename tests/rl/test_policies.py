@@ -158,6 +158,36 @@ def test_observations_of_every_space(space: Any, shared: bool) -> None:
     assert len(set(value.round(6).tolist())) > 1
 
 
+def test_parts_of_a_dict_are_found_by_their_names() -> None:
+    seen = rl.Encoder({"left": rl.Box((1,)), "right": rl.Box((1,))})
+    given = {"right": pr.constant([2.0]), "left": pr.constant([1.0])}
+    assert pr.evaluate(seen(given)).tolist() == [1.0, 2.0]
+
+
+CARTS = rl.Arrays(rl.CartPole(), 2)
+
+
+@pytest.mark.parametrize(
+    ("train", "source", "model", "message"),
+    [
+        (rl.ppo, rl.CartPole(), rl.ActorCritic((4,), rl.Discrete(2)), "CartPole is not several environments"),
+        (rl.a2c, CARTS, rl.QNetwork((4,), rl.Discrete(2)), "QNetwork, has no get_value"),
+        (rl.dqn, CARTS, rl.ActorCritic((4,), rl.Discrete(2)), "ActorCritic, has no values"),
+        (rl.ppo, CARTS, rl.ActorCritic((4,), rl.Discrete(3)), "acts in Discrete.n=3., but the environments in Disc"),
+        (rl.td3, CARTS, rl.DeterministicActorCritic((4,), rl.Box((1,), -1, 1)), "acts in Box"),
+    ],
+)
+def test_what_does_not_fit_is_refused(train: Any, source: Any, model: Any, message: str) -> None:
+    with pytest.raises(pr.errors.DeclarationError, match=message):
+        train(source, model)
+
+
+@pytest.mark.parametrize("space", [{}, rl.Box((0,))], ids=str)
+def test_there_is_something_to_see(space: Any) -> None:
+    with pytest.raises(pr.errors.DeclarationError, match="nothing to see"):
+        rl.ActorCritic(space, rl.Discrete(2), (4,))
+
+
 def test_images_of_either_layout_are_the_same_and_scaled() -> None:
     """uint8 pixels last or first: the convolutions see numbers from 0 to 1, channels first."""
     random = np.random.default_rng(0)
@@ -171,6 +201,20 @@ def test_images_of_either_layout_are_the_same_and_scaled() -> None:
     x = torch.relu(torch.nn.functional.conv2d(x, w["images.0.layers.0.weight"], w["images.0.layers.0.bias"]))
     x = torch.relu(x.flatten(1) @ w["images.0.project.weight"].T + w["images.0.project.bias"])
     np.testing.assert_allclose(a, x.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_grey_images_have_one_channel_and_boards_no_pixels() -> None:
+    """Without an axis of channels pixels are an image all the same; uint8 that ends below 255 is taken as it is."""
+    random = np.random.default_rng(0)
+    pixels, bits = (pr.constant(random.integers(0, n, (2, 12, 12)).astype(np.uint8)) for n in (255, 2))
+    grey, one = (
+        rl.Encoder(rl.Box(shape, 0, 255, "uint8"), np.random.default_rng(0)) for shape in ((12, 12), (1, 12, 12))
+    )
+    np.testing.assert_array_equal(pr.evaluate(grey(pixels)), pr.evaluate(one(pixels.reshape((2, 1, 12, 12)))))
+    board = rl.Encoder(rl.Box((1, 12, 12), 0, 1, "uint8"), np.random.default_rng(0))
+    floats = rl.Encoder(rl.Box((1, 12, 12), 0, 1), np.random.default_rng(0))
+    bits = bits.reshape((2, 1, 12, 12))
+    np.testing.assert_array_equal(pr.evaluate(board(bits)), pr.evaluate(floats(bits.cast("float32"))))
 
 
 def test_distributions_like_torch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,54 @@ def test_a_run_is_what_the_oracle_makes_of_it() -> None:
     training = rl.ppo(lamps, model, Settings(steps=4, epochs=2, minibatches=2, learning_rate=0.05, anneal_lr=2))
     bounds = training.bounds | {training.iterations: 2}
     expected = pr.evaluate(training.outputs, {}, bounds=bounds)
-    found = pr.compile(training.outputs, bounds=training.bounds, progress=False)(bounds={training.iterations: 2})
+    found = pr.compile(training.outputs, bounds=training.bounds)(bounds={training.iterations: 2})
     for name, w in expected.pop("weights").items():
         assert (w != model.weights()[name]).any()
         np.testing.assert_allclose(found["weights"][name], w, rtol=1e-4, atol=1e-5, err_msg=name)
     for name, figure in expected.items():
         np.testing.assert_allclose(found[name], figure, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_updates_stop_where_the_policy_has_moved_too_far() -> None:
+    """For every limit: the weights are those of as many updates as stay below it, and no later one is made."""
+    lamps = rl.Arrays(rl.Synthetic((2,), length=3), 2)
+    model = rl.ActorCritic(lamps.observations, lamps.actions, (3,), np.random.default_rng(0))
+    limit = pr.input("limit", ())
+    choices: dict[str, Any] = {"steps": 4, "epochs": 5, "minibatches": 1, "learning_rate": 0.1}
+    free = rl.ppo(lamps, model, Settings(**choices))
+    (updates,) = [bound for bound, count in free.bounds.items() if count == 5]
+    steps = {bound: count for bound, count in free.bounds.items() if bound is not updates}
+    every = pr.compile(free.outputs, steps, backend="numpy")
+    runs = [every(bounds={free.iterations: 1, updates: count}) for count in range(1, 6)]
+    # Figures are means over updates, so the distance before each update is a difference of two of them.
+    sums = [(count + 1) * float(run["approx_kl"][0]) for count, run in enumerate(runs)]
+    far = [after - before for before, after in zip([0.0, *sums], sums, strict=False)]
+    assert far[0] == pytest.approx(0.0, abs=1e-6)
+    assert all(later > sooner for sooner, later in pairwise(far))
+    held = rl.ppo(lamps, model, Settings(**choices, target_kl=limit))  # type: ignore[arg-type]
+    program = pr.compile(held.outputs, held.bounds, backend="numpy")
+    for made in range(1, 5):
+        between = np.float32((far[made - 1] + far[made]) / 2 / 1.5)
+        found = program(limit=between, bounds={held.iterations: 1})
+        for name, weight in runs[made - 1]["weights"].items():
+            np.testing.assert_allclose(found["weights"][name], weight, rtol=1e-5, atol=1e-6, err_msg=f"{made} {name}")
+
+
+def test_agents_begin_as_is_usual() -> None:
+    """Orthogonal weights of the usual sizes, no biases, and a spread of one that the observation does not change."""
+    actions = rl.Box((3,), -1, 1)
+    for memory in (None, "lstm", "gru"):
+        weights = rl.ActorCritic((5,), actions, (16, 8), np.random.default_rng(0), memory=memory).weights()
+        gains = {"policy": 0.01, "value": 1.0, "memory": 1.0}
+        for name, w in weights.items():
+            if w.ndim == 1:
+                assert not w.any(), name
+                continue
+            last = memory or name.split(".")[-2] == "2"
+            gain = gains.get(name.split(".")[0], 2**0.5) if last else 2**0.5
+            small = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+            np.testing.assert_allclose(small, gain**2 * np.eye(len(small)), atol=1e-5, err_msg=name)
 
 
 def test_minibatches_have_one_size() -> None:
@@ -156,7 +199,7 @@ def test_learns_to_balance() -> None:
     carts = rl.Arrays(rl.CartPole(), 8)
     model = rl.ActorCritic(carts.observations, carts.actions, (64, 64), np.random.default_rng(0))
     training = rl.ppo(carts, model, Settings(steps=128, learning_rate=1e-3))
-    program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds)
     score = program(bounds={training.iterations: 40})["return"]
     assert score[:3].mean() < 40
     assert score[-5:].mean() > 100

@@ -24,7 +24,7 @@ PYTHON = 150_000  # bytes of Python's own objects, which come and go
 def training(n: int | None) -> tuple[pr.Program, Any]:
     lamps = rl.Arrays(rl.Synthetic((SIZE,), length=5), ENVS)
     made = rl.reinforce(lamps, rl.ActorCritic(lamps.observations, lamps.actions, ()), rl.ReinforceSettings(n=n))
-    return pr.compile(made.outputs, backend="numpy", progress=False), made
+    return pr.compile(made.outputs, backend="numpy"), made
 
 
 def kept(n: int | None, *lengths: int) -> list[int]:
@@ -104,7 +104,7 @@ def test_gradients_do_not_pass_through_the_environment() -> None:
         swings = rl.Arrays(environment, 2)
         model = rl.ActorCritic(swings.observations, swings.actions, (3,), np.random.default_rng(0))
         made = rl.reinforce(swings, model, rl.ReinforceSettings(steps=5, n=1, learning_rate=0.05))
-        program = pr.compile(made.outputs, bounds=made.bounds, backend="numpy", progress=False)
+        program = pr.compile(made.outputs, bounds=made.bounds, backend="numpy")
         found: dict[str, np.ndarray] = program(bounds={made.iterations: 3})["weights"]
         return found
 
@@ -118,7 +118,7 @@ def test_actions_of_gymnasium_may_be_real_numbers() -> None:
     swings = rl.Gym(made, seed=1)
     model = rl.ActorCritic(swings.observations, swings.actions, (3,), np.random.default_rng(0))
     training = rl.reinforce(swings, model, rl.ReinforceSettings(steps=4, n=1, learning_rate=0.05))
-    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds, backend="numpy")
     found = program(bounds={training.iterations: 2})["weights"]
     assert all(np.isfinite(w).all() for w in found.values())
     assert any((found[name] != w).any() for name, w in model.weights().items())
@@ -133,12 +133,13 @@ def test_learns_to_balance(algorithm: str) -> None:
         training, iterations = rl.reinforce(carts, model, rl.ReinforceSettings(steps=128, learning_rate=1e-2)), 60
     else:
         training, iterations = rl.a2c(carts, model, rl.A2CSettings(steps=16, learning_rate=3e-3)), 400
-    program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds)
     result = program(bounds={training.iterations: iterations})
     ended = result["return"][result["episodes"] > 0]
     assert ended[-8:].mean() > 2.0 * ended[:4].mean()
 
 
+@pytest.mark.slow
 def test_bytes_follow_from_what_the_returns_look_ahead() -> None:
     """Observations of 768 numbers: a rollout with Monte Carlo, a few steps with TD, however many there are."""
     images = rl.Arrays(rl.Synthetic((768,), 100, 4), 2)

@@ -39,7 +39,7 @@ class Stopped(Exception):
     ("algorithm", "compiled", "backend", "kind"),
     [
         ("reinforce", False, "numpy", "json"),
-        ("ppo", False, "jax", "csv"),
+        pytest.param("ppo", False, "jax", "csv", marks=pytest.mark.slow),
         pytest.param("reinforce", True, "numpy", "csv", marks=pytest.mark.slow),
         pytest.param("ppo", True, "jax", "json", marks=pytest.mark.slow),
     ],
@@ -101,6 +101,7 @@ def test_command(tmp_path: Path, length: list[str]) -> None:
         (["dreamer"], "no algorithm 'dreamer'"),
         (["ppo", "--env", "Nothing-v0"], "no environment 'Nothing-v0'"),
         (["ppo", "--env", "LunarLander-v3", "--compiled"], "no array environment"),
+        (["ppo", "--env", "cartpole", "--compiled"], "use 'CartPole-v1'"),
         (["ppo", "--env", "nowhere:Nothing-v0"], "no environment 'nowhere:Nothing-v0'"),
         (["ppo", "--compiled", "--num-envs", "3", "--num-steps", "5"], "5 steps of 3 environments"),
         (["ppo", "--compiled", "--log", "nowhere/run.csv"], "no folder 'nowhere'"),
@@ -109,16 +110,26 @@ def test_command(tmp_path: Path, length: list[str]) -> None:
         (["ppo", "--compiled", "--gamma", "1.5"], "gamma is 1.5"),
         (["ppo", "--compiled", "--epochs", "two"], "epochs is 'two'"),
         (["ppo", "--compiled", "--clip-rnage", "0.1"], "no setting '--clip-rnage'"),
+        (["ppo", "--compiled", "--clip-rnage", "0.1"], "did you mean --clip-range?"),
         (["ppo", "--compiled", "--gamma"], "--gamma has no value"),
         (["dqn", "--compiled", "--env", "Pendulum-v1"], "one choice of several"),
         (["sac", "--compiled", "--memory", "lstm"], "does not know memory"),
         (["a2c", "--compiled", "--memory", "lstm"], "train it by rl.ppo"),
         (["ppo", "--env", "Catch"], "add --compiled"),
         (["ppo", "--num-seeds", "2"], "compiled environments"),
+        (["ppo", "--gamma", "0.9,0.99"], "compiled environments"),
+        (["ppo", "--compiled", "--gamma", "0.9,2"], "gamma is 2.0"),
+        (["ppo", "--compiled", "--epochs", "1,2"], "epochs has several values, 1,2, but decides what is compiled"),
+        (["ppo", "--compiled", "--num-seeds", "2", "--evaluate-every", "5"], "which has no --evaluate-every"),
         (["ppo", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["ppo", "--compiled", "--hidden", "64,x"], "'64,x' is not a list of sizes"),
         (["dqn", "--compiled", "--v-max", "1"], "the model of dqn does not know v_max"),
         (["ppo", "--compiled", "--shared", "perhaps"], "shared is 'perhaps', not true or false"),
+        (["ppo", "--compiled", "--iterations", "2", "--total-steps", "99"], "say the same"),
+        (["ppo", "--compiled", "--num-steps", "8", "--steps", "16"], "say the same"),
+        (["ppo", "--compiled", "--gamma", "0.9,0.90"], "gamma has a value twice"),
+        (["c51", "--compiled", "--v-min", "5", "--v-max", "5"], "from a least to a greatest, not (5.0, 5.0)"),
+        (["ppo", "--compiled", "--output", "README.md"], "README.md: File exists"),
     ],
 )
 def test_what_does_not_exist_is_named(arguments: list[str], message: str) -> None:
@@ -158,8 +169,40 @@ def test_settings_come_from_presets_then_a_file_then_the_command_line(tmp_path: 
     again.write_text(run("train", "ppo", "--config", str(config), "--print-config"))
     assert shown("ppo", "--config", str(again)) == shown("ppo", "--config", str(config))
     assert shown("c51", "--compiled", "--v-min", "-500", "--atoms", "21")["v_min"] == -500.0
-    config.write_text("seed = -1\n")
-    assert "seed is -1" in CliRunner().invoke(app, ["train", "ppo", "--compiled", "--config", str(config)]).stderr
+    config.write_text("hidden = 8\niterations = 3\nsteps = 16\n")
+    assert shown("ppo", "--config", str(config))["hidden"] == "8"
+    longer = shown("ppo", "--config", str(config), "--total-steps", "2048", "--num-steps", "32")
+    assert (longer["iterations"], longer["steps"]) == (8, 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed = -1", "seed is -1"),
+        ("seed = 1.5", "seed is 1.5, not an integer"),
+        ("gamma = true", "gamma is True, not a number"),
+        ("env = 3", "env is 3, not a text"),
+        ('algorithm = "dqn"', "is not of ppo"),
+        ("iterations = 3\ntotal_steps = 100", "say the same"),
+    ],
+)
+def test_files_that_make_no_sense_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text(text)
+    result = CliRunner().invoke(app, ["train", "ppo", "--compiled", "--config", str(config)])
+    assert (result.exit_code, message in result.stderr) == (1, True), result.stderr
+
+
+def test_logs_that_are_none_are_not_drawn(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    for text, name, message in (
+        ("iteration,return\n1,x\n", "a.svg", "is not a log of figures"),
+        ("iteration,loss\n1,2\n", "a.svg", "has no figure 'return'"),
+        ("iteration,return\n1,2\n", "a.xyz", "is not a picture by its name"),
+    ):
+        log.write_text(text)
+        result = CliRunner().invoke(app, ["plot", str(log), "--output", str(tmp_path / name)])
+        assert (result.exit_code, message in result.stderr) == (1, True), result.stderr
 
 
 def test_every_algorithm_has_its_settings_on_the_command_line() -> None:
@@ -192,7 +235,8 @@ def test_a_run_is_a_folder(tmp_path: Path) -> None:
     config.write_text('env = "CartPole-v1"\ncompiled = true\nhidden = "4"\nnum-envs = 2\ngamma = 0.9\nsteps = 32\n')
     options = ["--config", str(config), "--iterations", "4", "--learning-rate", "0.02", "--backend", "numpy"]
     options += ["--evaluate-every", "2", "--evaluate-episodes", "3", "--tensorboard", str(board)]
-    run("train", "reinforce", *options, "--output", str(folder))
+    run("train", "reinforce", *options, "--output", str(folder), "--log", str(tmp_path / "own.csv"))
+    assert (tmp_path / "own.csv").read_bytes() == (folder / "log.csv").read_bytes()
     facts = tomllib.loads((folder / "run.toml").read_text())
     assert facts["gamma"] == 0.9
     assert facts["learning_rate"] == 0.02
@@ -212,12 +256,24 @@ def test_a_run_is_a_folder(tmp_path: Path) -> None:
     np.testing.assert_allclose([value for _, value in found], [value for _, value in returns], rtol=1e-6)
     run("plot", f"a={folder}", f"a={folder}/log.csv", "--output", str(tmp_path / "curves.svg"))
     assert "<svg" in (tmp_path / "curves.svg").read_text()
+    result = CliRunner().invoke(app, ["train", "reinforce", *options, "--gamma", "0.8", "--output", str(folder)])
+    assert "gamma is 0.9 there and 0.8 here" in result.stderr
+    assert tomllib.loads((folder / "run.toml").read_text()) == facts
     film = tmp_path / "film.gif"
     said = run("play", str(folder), "--video", str(film))
     with PIL.Image.open(film) as images:
         assert 1 < images.n_frames <= float(said.split()[1])  # type: ignore[attr-defined]
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path)])
     assert "no trained run" in result.stderr
+    kept = (folder / "run.toml").read_text()
+    for text, said in (
+        ("garbage", "cannot be read"),
+        ('algorithm = "ppo"\n', "does not say the env of its run"),
+        (kept.replace("compiled = true", "compiled = 2"), "compiled is 2, not true or false"),
+    ):
+        (folder / "run.toml").write_text(text)
+        result = CliRunner().invoke(app, ["evaluate", str(folder)])
+        assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
 
 
 def test_several_seeds_are_what_each_gives_alone(tmp_path: Path) -> None:
@@ -229,6 +285,26 @@ def test_several_seeds_are_what_each_gives_alone(tmp_path: Path) -> None:
         alone = train("reinforce", carts, 6, hidden=(4,), seed=seed, steps=16, learning_rate=float(rates[k]))
         np.testing.assert_allclose(both["return"][k], alone["return"], rtol=1e-4)
     assert (both["return"][1] != both["return"][2]).any()
+
+
+def test_several_values_of_a_setting_are_what_each_gives_alone(tmp_path: Path) -> None:
+    """From the command line: with each of the same seeds, and a log of its own."""
+    config, size = (
+        tmp_path / "mine.toml",
+        ["--num-envs", "2", "--num-steps", "16", "--iterations", "6", "--hidden", "4"],
+    )
+    shared = ["train", "reinforce", "--compiled", *size, "--seed", "3"]
+    options = ["--num-seeds", "2", "--learning-rate", "0.01,3.0", "--gamma", "0.5,0.9"]
+    config.write_text(run(*shared, *options, "--print-config"))
+    assert tomllib.loads(config.read_text())["learning_rate"] == [0.01, 3.0]
+    run("train", "reinforce", "--config", str(config), "--num-seeds", "2", "--log", str(tmp_path / "log.csv"))
+    assert len(list(tmp_path.glob("log*.csv"))) == 4
+    run(*shared, "--learning-rate", "3.0", "--gamma", "0.5", "--seed", "4", "--log", str(tmp_path / "alone.csv"))
+    alone = list(csv.DictReader((tmp_path / "alone.csv").read_text().splitlines()))
+    both = list(csv.DictReader((tmp_path / "log-learning_rate=3,gamma=0.5.csv").read_text().splitlines()))
+    assert [row["seed"] for row in both] == ["0"] * 6 + ["1"] * 6
+    found, wanted = ([float(row["return"] or 0) for row in rows] for rows in (both[6:], alone))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_an_interrupted_run_is_saved_and_goes_on(tmp_path: Path) -> None:
@@ -286,6 +362,8 @@ def test_control_c_saves_and_ends_within_a_second(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert time.perf_counter() - began < 1.0
     assert not (tmp_path / "parts" / "weights.safetensors").exists()
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "parts")])
+    assert "train it to its end by the same command" in result.stderr
     subprocess.run([*command, str(tmp_path / "parts")], check=True, capture_output=True, timeout=300)
     for name in ("log.csv", "weights.safetensors"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -30,7 +30,7 @@ def run(training: rl.Training) -> tuple[dict[str, np.ndarray], dict[str, np.ndar
     last = next(bound for bound in training.bounds if str(bound) == str(pr.dim("t")[1]))
     names = ("observation", "action", "following", "reward", "terminated", "truncated")
     steps = {name: getattr(training.steps, name)[{t: slice(0, last)}] for name in names}
-    program = pr.compile((steps, training.weights), bounds=training.bounds, backend="numpy", progress=False)
+    program = pr.compile((steps, training.weights), bounds=training.bounds, backend="numpy")
     found: Any = program(bounds={training.iterations: ITERATIONS}, seed=SEED)
     return found
 
@@ -135,7 +135,7 @@ def drawn(make: Callable[[pr.Dim, pr.Dim], Any]) -> Any:
     """What a run of that seed draws, over iterations and updates."""
     i, I = pr.dim("i")
     u, U = pr.dim("u")
-    return pr.compile(make(i, u), backend="numpy", progress=False)(bounds={I: ITERATIONS, U: UPDATES}, seed=SEED)
+    return pr.compile(make(i, u), backend="numpy")(bounds={I: ITERATIONS, U: UPDATES}, seed=SEED)
 
 
 def rows(n: int = 1) -> np.ndarray:

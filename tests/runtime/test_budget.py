@@ -98,7 +98,7 @@ WHOLE: dict[str, Callable[[pr.Program, np.ndarray], Any]] = {
 
 @pytest.mark.parametrize("path", WHOLE)
 def test_what_is_computed_counts_in_a_budget(path: str) -> None:
-    program = pr.compile(kernel_sums(), schedule={t: pr.vector()}, memory_budget="10MB", progress=False)
+    program = pr.compile(kernel_sums(), schedule={t: pr.vector()}, memory_budget="10MB")
     with pytest.raises(MemoryBudgetError, match="the budget is 10,485,760") as raised:
         WHOLE[path](program, np.ones((2000, 8), "float32"))
     assert "return pr.exp(x[0 : t + 1] - x).sum(0)" in str(raised.value)
@@ -109,11 +109,11 @@ def test_what_is_computed_between_host_calls_counts_in_a_budget() -> None:
     x = pr.input("x", (2000,), (t,))
     spread = pr.sort(x.axes[:, None] - x.axes[None, :], 0).axes[0]
     seen = pr.host(lambda found: found, [spread], shape=(2000,))
-    program = pr.compile(seen.sum(0), memory_budget="1MB", progress=False)
+    program = pr.compile(seen.sum(0), memory_budget="1MB")
     assert program.memory.peak({T: 3}) > 16e6
     with pytest.raises(MemoryBudgetError, match="the budget is 1,048,576; what argsort makes"):
         program(x=np.ones((3, 2000), "float32"))
-    assert pr.compile(seen.sum(0), memory_budget="40MB", progress=False)(x=np.ones((3, 2000), "float32")).shape == (3,)
+    assert pr.compile(seen.sum(0), memory_budget="40MB")(x=np.ones((3, 2000), "float32")).shape == (3,)
 
 
 @pytest.mark.parametrize("width", [3, 2000])
@@ -122,7 +122,7 @@ def test_the_plan_of_a_program_with_host_functions_covers_its_regions(width: int
     y = pr.recurrent((width,), (t,))
     y[0] = x[0]
     y[t + 1] = pr.host(lambda found: found, [pr.tanh(y) + x[t + 1]], shape=(width,))
-    program = pr.compile(y, progress=False)
+    program = pr.compile(y)
     plan = program.memory.peak({T: 64})
     regions = len(program.stats.compilations)
     program(x=np.ones((64, width), "float32"))
@@ -139,7 +139,7 @@ def test_a_plan_without_a_bound_says_which() -> None:
 
 @pytest.mark.parametrize("path", WHOLE)
 def test_a_budget_is_held_by_fewer_steps_at_once(path: str) -> None:
-    program = pr.compile(kernel_sums(), memory_budget="10MB", progress=False)
+    program = pr.compile(kernel_sums(), memory_budget="10MB")
     x = np.random.default_rng(0).normal(size=(2000, 8)).astype("float32")
     found = np.asarray(WHOLE[path](program, x))
     expected = np.stack([np.exp(x[: n + 1] - x[n]).sum(0) for n in range(len(x))])

@@ -62,7 +62,7 @@ def test_inputs_are_not_copied_by_numpy() -> None:
     seen: list[Any] = []
     program = pr.compile(x * 2, backend="numpy")
     start = program.backend.start
-    program.backend.start = lambda inputs, *rest: seen.append(inputs["x"]) or start(inputs, *rest)  # type: ignore[func-returns-value]
+    program.backend.start = lambda inputs, *rest, **how: seen.append(inputs["x"]) or start(inputs, *rest, **how)  # type: ignore[func-returns-value]
     values = VALUES.copy()
     program(x=values)
     assert np.shares_memory(seen[0], values)

@@ -72,7 +72,7 @@ def test_ppo(made: list[int]) -> None:
     model = rl.ActorCritic(source.observations, source.actions, (64, 64), np.random.default_rng(0))
     training = rl.ppo(source, model, rl.PPOSettings(steps=250))
     started = time.process_time()
-    pr.compile(training.outputs, bounds=training.bounds, backend="numpy", progress=False)
+    pr.compile(training.outputs, bounds=training.bounds, backend="numpy")
     assert time.process_time() - started < PPO_SECONDS
     assert made[0] < PPO_SETS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -91,6 +92,27 @@ def test_an_interrupt_ends_a_loop_inside_of_a_few_iterations() -> None:
     with interrupted(0.4) as times:
         program(bounds={I: 3, T: LENGTH})
     assert times[1] - times[0] < 1.0
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_heard_inside_of_one_operation() -> None:
+    """Which is in no pieces: the call returns, the operation goes on, and others run beside it."""
+
+    def busy(count: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, count, lambda _, x: jax.numpy.sin(x) + 1, jax.numpy.float32(1))
+
+    program = pr.compile(pr.jax_function(busy, [pr.input("count", (), (), "int32")]))
+    expected = program(count=np.int32(10))
+    started = time.monotonic()
+    program(count=np.int32(1_000_000))
+    each = (time.monotonic() - started) / 1_000_000
+    with interrupted(0.4) as times:
+        program(count=np.int32(min(2**30, int(6 / each))))  # six seconds
+    assert times[1] - times[0] < 1.0
+    assert program(count=np.int32(10)) == expected
+    for thread in threading.enumerate():  # the operation holds its slot
+        if thread.name == "polyrhythm-run":
+            thread.join()
 
 
 def test_a_run_reports_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,31 +217,55 @@ def test_an_error_of_the_compiler_is_raised() -> None:
         progress_bar.compiling("x")(Wrong(), {})
 
 
-def test_an_interrupted_process_ends(tmp_path: Path) -> None:
-    script = tmp_path / "long.py"
-    script.write_text(
-        "import polyrhythm as pr\n"
-        "t, T = pr.dim('t')\n"
-        "h = pr.recurrent((64,), (t,))\n"
-        "h[0] = 1.0\n"
-        "h[t + 1] = pr.sin(h)\n"
-        "program = pr.compile(h[T - 1])\n"
-        "program(bounds={T: 10})\n"
-        "print('begun', flush=True)\n"
-        f"program(bounds={{T: {LENGTH}}})\n",
-        encoding="utf-8",
-    )
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, str(script)], stdout=pipe, stderr=pipe, text=True)
+LONG = f"""
+import polyrhythm as pr
+t, T = pr.dim("t")
+h = pr.recurrent((64,), (t,))
+h[0] = 1.0
+h[t + 1] = pr.sin(h)
+program = pr.compile(h[T - 1])
+before = program(bounds={{T: 10}}).tolist()
+print("begun", flush=True)
+try:
+    program(bounds={{T: {LENGTH}}})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    assert program(bounds={{T: 10}}).tolist() == before
+    raise
+"""
+FOUR = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param({}, id="watched"),
+        pytest.param(FOUR, id="four devices", marks=pytest.mark.slow),
+        pytest.param({"CC": "no-such-compiler", "POLYRHYTHM_CACHE": ""}, id="no C compiler", marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_process_ends(machine: dict[str, str], tmp_path: Path) -> None:
+    """The call within a second, with a program that can be used again; then the interpreter, without the run."""
+    (tmp_path / "long.py").write_text(LONG, encoding="utf-8")
+    command, pipe = [sys.executable, str(tmp_path / "long.py")], subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **machine})
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     time.sleep(0.5)
     sent = time.monotonic()
     process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - sent < 1.0
     _, said = process.communicate(timeout=10)
-    assert time.monotonic() - sent < 2.0  # the interpreter ends too
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode == -signal.SIGINT
+
+
+def test_what_is_not_watched_has_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter waits for a run with a slot, and one that is not in pieces would never hear of an interrupt."""
+    monkeypatch.setattr(watch, "available", lambda: False)
+    with watch.watched(lambda unit, following: None):
+        assert watch.current().number == 0
 
 
 @pytest.mark.slow

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.children import output_of
 
 HEAD = """
 import json, sys
@@ -65,15 +65,11 @@ def run(cache: Path | str, body: str, factor: float = 2, before: str = "") -> tu
     """Whether the compiler was at work, the results, and what the program says of itself."""
     script = cache / "script.py" if isinstance(cache, Path) else Path("script.py")
     text = before + HEAD + body.replace("FACTOR", str(factor)) + TAIL
-    environment = {**os.environ, "POLYRHYTHM_CACHE": str(cache)}
     if isinstance(cache, Path):
         script.write_text(text)
-        command = [sys.executable, str(script)]
-    else:
-        command = [sys.executable, "-c", text]
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    ordered, found, explained = json.loads(made.stdout)
+    name = str(script) if isinstance(cache, Path) else "<string>"
+    printed = output_of(text, environment={"POLYRHYTHM_CACHE": str(cache)}, name=name)
+    ordered, found, explained = json.loads(printed)
     return ordered, found, explained
 
 
@@ -81,32 +77,52 @@ def untimed(explained: str) -> list[str]:
     return [line for line in explained.splitlines() if " ms" not in line]
 
 
-@pytest.mark.parametrize("body", [LAYERS, CONSTANT])
-def test_a_second_process_orders_nothing(tmp_path: Path, body: str) -> None:
-    ordered, expected, explained = run(tmp_path, body)
+Filled = tuple[Path, bool, Any, str]
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """The cache of a process that found nothing there, and what `run` says of it."""
+    folder = tmp_path_factory.mktemp("cache")
+    return folder, *run(folder, LAYERS)
+
+
+@pytest.fixture(scope="module")
+def constant(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    folder = tmp_path_factory.mktemp("cache")
+    return folder, *run(folder, CONSTANT)
+
+
+@pytest.mark.parametrize("body", ["layers", "constant"])
+def test_a_second_process_orders_nothing(body: str, request: pytest.FixtureRequest) -> None:
+    folder, ordered, expected, explained = request.getfixturevalue(body)
     assert ordered
-    again, found, same = run(tmp_path, body)
+    again, found, same = run(folder, {"layers": LAYERS, "constant": CONSTANT}[body])
     assert not again
     assert found == expected
     assert untimed(same) == untimed(explained)
-    assert run("", body)[0]
 
 
-def test_a_program_that_has_moved_is_the_same_and_has_the_lines_of_today(tmp_path: Path) -> None:
-    _, expected, explained = run(tmp_path, CONSTANT)
-    ordered, found, moved = run(tmp_path, CONSTANT, before="# a line\n" * 7)
+def test_without_a_cache_nothing_is_found() -> None:
+    assert run("", CONSTANT)[0]
+
+
+def test_a_program_that_has_moved_is_the_same_and_has_the_lines_of_today(constant: Filled) -> None:
+    folder, _, expected, explained = constant
+    ordered, found, moved = run(folder, CONSTANT, before="# a line\n" * 7)
     assert not ordered
     assert found == expected
-    line = next(n for n, text in enumerate((tmp_path / "script.py").read_text().splitlines(), 1) if "y[t + 1]" in text)
+    line = next(n for n, text in enumerate((folder / "script.py").read_text().splitlines(), 1) if "y[t + 1]" in text)
     assert f"script.py:{line}" in moved
     assert f"script.py:{line - 7}" in explained
 
 
-def test_other_values_of_constants_are_another_program_those_of_parameters_are_not(tmp_path: Path) -> None:
-    run(tmp_path, CONSTANT)
-    assert run(tmp_path, CONSTANT, factor=3)[0]
-    _, first, _ = run(tmp_path, LAYERS)
-    ordered, second, _ = run(tmp_path, LAYERS, factor=3)
+def test_other_values_of_constants_are_another_program_those_of_parameters_are_not(
+    constant: Filled, layers: Filled
+) -> None:
+    assert run(constant[0], CONSTANT, factor=3)[0]
+    folder, _, first, _ = layers
+    ordered, second, _ = run(folder, LAYERS, factor=3)
     assert not ordered
     assert first != second, "the values are those of the second program"
 
@@ -118,19 +134,20 @@ def test_what_holds_a_function_is_compiled_anew(tmp_path: Path) -> None:
         assert found[0][0] == factor
 
 
-def test_files_that_are_damaged_or_that_others_may_have_written_are_not_opened(tmp_path: Path) -> None:
-    _, expected, _ = run(tmp_path, LAYERS)
-    files = [path for path in (tmp_path / "compiled").iterdir() if not path.suffix]
+def test_files_that_are_damaged_or_that_others_may_have_written_are_not_opened(layers: Filled, tmp_path: Path) -> None:
+    folder, _, expected, _ = layers
+    cache = shutil.copytree(folder, tmp_path / "cache")
+    files = [path for path in (cache / "compiled").iterdir() if not path.suffix]
     assert len(files) == 2  # the program, and its loops written out
     for path in files:
         path.chmod(0o666)
-    assert run(tmp_path, LAYERS)[0]
+    assert run(cache, LAYERS)[0]
     mark = tmp_path / "mark"
     for path in files:
         path.chmod(0o600)
         path.write_bytes(f"cbuiltins\nopen\n(V{mark}\nVw\ntR.".encode())  # a pickle that writes a file
-    ordered, found, _ = run(tmp_path, LAYERS)
+    ordered, found, _ = run(cache, LAYERS)
     assert ordered
     assert found == expected
     assert not mark.exists()
-    assert not run(tmp_path, LAYERS)[0]
+    assert not run(cache, LAYERS)[0]

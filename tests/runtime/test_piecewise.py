@@ -108,7 +108,7 @@ def test_items_and_files_give_what_arrays_give(name: str, tmp_path: Path) -> Non
     outputs, i, bound = MADE[name]()
     data = _data()
     expected = pr.evaluate(outputs, {"x": data})
-    program = pr.compile(outputs, progress=False)
+    program = pr.compile(outputs)
     _same(program(x=iter(data), bounds={bound: STEPS}), expected)
     largest = [size for key, size in _held(program)]
     assert bool(largest) == (name in HELD)
@@ -138,7 +138,7 @@ def test_an_item_is_taken_just_before_it_is_read() -> None:
             yield item
 
     seen = []
-    for _ in pr.compile(outputs, progress=False).stream(over=i, x=items(), bounds={bound: STEPS}):
+    for _ in pr.compile(outputs).stream(over=i, x=items(), bounds={bound: STEPS}):
         seen.append(len(taken))
     assert seen[:3] == [1, 2, 3]
     assert seen[-1] == STEPS
@@ -146,7 +146,7 @@ def test_an_item_is_taken_just_before_it_is_read() -> None:
 
 def test_too_few_items_and_other_shapes() -> None:
     outputs, _, bound = training()
-    program = pr.compile(outputs, progress=False)
+    program = pr.compile(outputs)
     with pytest.raises(pr.errors.InputShapeError, match="ended after 9 items"):
         program(x=iter(_data()[:9]), bounds={bound: STEPS})
     with pytest.raises(pr.errors.InputShapeError, match="has shape"):
@@ -156,7 +156,7 @@ def test_too_few_items_and_other_shapes() -> None:
 def test_without_a_bound_the_items_are_counted() -> None:
     outputs, _, _ = training()
     data = _data()
-    program = pr.compile(outputs, progress=False)
+    program = pr.compile(outputs)
     _same(program(x=iter(data)), pr.evaluate(outputs, {"x": data}))
     assert not program._windowed
 
@@ -164,7 +164,7 @@ def test_without_a_bound_the_items_are_counted() -> None:
 def test_no_items() -> None:
     """The lengths of an empty input come from the bounds."""
     (i, I), (b, B) = pr.dim("i"), pr.dim("b")
-    program = pr.compile(pr.input("x", (2,), (i, b)) * 2, progress=False)
+    program = pr.compile(pr.input("x", (2,), (i, b)) * 2)
     assert program(x=iter(()), bounds={I: 0, B: 3}).shape == (0, 3, 2)
 
 
@@ -173,10 +173,10 @@ def test_a_file_and_checkpoints(tmp_path: Path) -> None:
     data = _data()
     given, expected = _file(tmp_path, data), pr.evaluate(outputs, {"x": data})
     checkpoints = pr.Checkpoints(tmp_path / "checkpoints", over=i, every=4, keep=100)
-    _same(pr.compile(outputs, progress=False)(x=given, checkpoint=checkpoints), expected)
+    _same(pr.compile(outputs)(x=given, checkpoint=checkpoints), expected)
     for number in checkpoints.iterations[2:]:
         (tmp_path / "checkpoints" / f"iteration-{number:09}.safetensors").unlink()
-    _same(pr.compile(outputs, progress=False)(x=given, checkpoint=checkpoints), expected)
+    _same(pr.compile(outputs)(x=given, checkpoint=checkpoints), expected)
 
 
 def test_a_budget_holds_for_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_a_budget_holds_for_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyP
     w = pr.recurrent((256,), (i,))
     w[0] = pr.zeros((256,))
     w[i + 1] = 0.9 * w + pr.tanh(x @ w).mean(0)
-    program = pr.compile(w[I - 1], memory_budget="4MB", progress=False)
+    program = pr.compile(w[I - 1], memory_budget="4MB")
     data = np.random.default_rng(0).normal(size=(64, 256, 256)).astype("float32")
     with pytest.raises(pr.errors.MemoryBudgetError):
         program(x=data)
@@ -207,7 +207,7 @@ w = pr.recurrent((1024,), (i,))
 loss = ((x @ w - 1.0) ** 2).mean()
 w[0] = pr.zeros((1024,))
 w[i + 1] = w - 0.001 * pr.grad(loss, w)
-program = pr.compile({"loss": loss, "last": w[I - 1]}, progress=False)
+program = pr.compile({"loss": loss, "last": w[I - 1]})
 
 def items(count):
     for number in range(count):
@@ -226,7 +226,7 @@ def watch():
 
 thread = threading.Thread(target=watch)
 thread.start()
-program(x=given(512), bounds={I: 512})
+program(x=given(1024), bounds={I: 1024})
 going[0] = False
 thread.join()
 print(most[0] - before)
@@ -235,11 +235,11 @@ print(most[0] - before)
 
 @pytest.mark.parametrize("kind", ["items", "file"])
 def test_what_is_resident_does_not_grow_with_the_data(kind: str, tmp_path: Path) -> None:
-    """256 MB of data; windows of 16 MB, of which XLA and the host may have one each, and a last one."""
+    """512 MB of data; windows of 16 MB, of which XLA and the host may have one each, and a last one."""
     path = tmp_path / "data"
     with path.open("wb") as file:
-        file.truncate(512 * 128 * 1024 * 4)  # zeros that take no room on the disk
+        file.truncate(1024 * 128 * 1024 * 4)  # zeros that take no room on the disk
     command = [sys.executable, "-c", LARGE, kind, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) < 128, f"{done.stdout} MB"
+    assert int(done.stdout) < 160, f"{done.stdout} MB"

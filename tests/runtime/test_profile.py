@@ -28,7 +28,8 @@ def program(backend: str, progress: bool = True) -> tuple[pr.Program, pr.Bound]:
     small = pr.recurrent((), (t,))
     small[0] = 0.0
     small[t + 1] = small + 1
-    return pr.compile({"h": h[T - 1], "small": small[T - 1]}, backend=backend, progress=progress), T
+    with pr.settings(progress=progress):
+        return pr.compile({"h": h[T - 1], "small": small[T - 1]}, backend=backend), T
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("torch", marks=pytest.mark.slow), "jax"])
@@ -109,7 +110,7 @@ def test_what_is_not_profiled_costs_no_more(steps: int, monkeypatch: pytest.Monk
     with monkeypatch.context() as bare:
         bare.setattr(jax, "named_scope", lambda name: nullcontext())
         bare.setattr(watch, "available", lambda: False)
-        made[False] = program("jax", progress=False)
+        made[False] = program("jax")
         made[False][0](w=w, bounds={made[False][1]: steps})
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(100 if steps < 100 else 12):

@@ -63,7 +63,7 @@ def test_a_run_that_ends_before_a_size_is_refused(backend: str) -> None:
     y = pr.recurrent((), (t,), "int32")
     y[t < P] = x
     y[t >= P] = y[t - 1] + 1
-    program = pr.compile(y, until={t: y == 2}, backend=backend, progress=False)
+    program = pr.compile(y, until={t: y == 2}, backend=backend)
     given = np.array([1, 2, 3, 4], "int32")
     np.testing.assert_array_equal(program(x=given, bounds={P: 2}), [1, 2])
     with pytest.raises(pr.errors.BoundsError, match="ended with T = 2, but P is 3"):

@@ -364,3 +364,22 @@ def test_no_step_is_wider_than_the_longest_row() -> None:
     """An array padded to 5,000 steps costs what its longest row does."""
     program = pr.compile(recurrence(), backend="numpy")
     assert program(**given([3, 1], 5000)).values.shape == (2, 3, 2)
+
+
+@pytest.mark.parametrize("backend", ["oracle", "numpy"])
+def test_rows_given_as_lists(backend: str) -> None:
+    """Whole numbers in a list are no type of their own; rows of different lengths in one are told what to use."""
+    b, _ = pr.dim("b")
+    lengths = pr.input("lengths", (), (b,), "int32")
+    s, S = pr.dim("s", extent=lengths)
+    total = pr.input("x", (), (b, s))[b, 0:S].sum(0)
+    program = pr.compile(total, backend="numpy") if backend == "numpy" else None
+
+    def call(rows: Any) -> Any:
+        given = {"lengths": [1, 3], "x": rows}
+        return pr.evaluate(total, given) if program is None else program(lengths=given["lengths"], x=rows)
+
+    np.testing.assert_array_equal(call([[1, 0, 0], [1, 2, 3]]), [1.0, 6.0])
+    np.testing.assert_array_equal(call(pr.Ragged.of([np.ones(1, "f4"), np.ones(3, "f4")])), [1.0, 3.0])
+    with pytest.raises(pr.errors.InputShapeError, match=r"pr\.Ragged\.of\(rows\)"):
+        call([[1], [1, 2, 3]])

@@ -583,7 +583,7 @@ def test_models_over_rows(case: Callable[[], Model], backend: str) -> None:
     model = case()
     outputs = {"loss": model.loss, "slopes": pr.grad(model.loss, model.leaves)}
     whole = more(values())
-    program = pr.compile(outputs, backend=backend, until=model.until, progress=False)
+    program = pr.compile(outputs, backend=backend, until=model.until)
     given = {name: whole[name] for name in trace([model.loss], (), model.until).inputs}
     loss, slopes = model.by_loops(whole), wanted(model, whole)
     if backend == "numpy":

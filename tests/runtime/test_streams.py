@@ -56,7 +56,13 @@ def test_streams_of_other_backends(case: Case, backend: str) -> None:
     check_stream(case, backend)
 
 
-def check_stream(case: Case, backend: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_streams_that_are_fed_item_by_item(case: Case) -> None:
+    check_stream(case, "numpy", fed=True)
+
+
+def check_stream(case: Case, backend: str, fed: bool = False) -> None:
     built = case.built
     dims = dict.fromkeys(dim for output in built.outputs.values() for dim in output.dims)
     program = pr.compile(built.outputs, until=built.until, effects=built.effects, backend=backend)
@@ -65,7 +71,15 @@ def check_stream(case: Case, backend: str) -> None:
         for dim in dims:
             if built.log is not None:
                 built.log.clear()
-            steps, result = assembled(program, dim, inputs, bounds=case.call_bounds(bounds))
+            given = inputs
+            if fed:
+                nodes = program.compiled.graph.inputs
+                symbol = program._caller.dim(dim)
+                along = [
+                    n for n, x in inputs.items() if isinstance(x, np.ndarray) and nodes[n].symbols[:1] == (symbol,)
+                ]
+                given = {name: iter(array) if name in along else array for name, array in inputs.items()}
+            steps, result = assembled(program, dim, given, bounds=bounds if fed else case.call_bounds(bounds))
             case.check(result, inputs, bounds)
             for key, output in built.outputs.items():
                 axis = output.symbols.index(dim.symbol) if dim.symbol in output.symbols else None
@@ -99,6 +113,45 @@ def test_a_step_comes_before_later_inputs_are_taken(backend: str) -> None:
         assert float(step["y"]) == sum(range(number + 1))
         assert len(taken) == number + 1
     np.testing.assert_array_equal(stream.result["y"], np.cumsum(np.arange(6.0)))
+
+
+def read_out(h: pr.Tensor) -> pr.Tensor:
+    return pr.exp(h) * 3.0
+
+
+def with_an_older_item(h: pr.Tensor) -> pr.Tensor:
+    return h + x[pr.max(0, t - 4)]
+
+
+def by_the_step(h: pr.Tensor) -> pr.Tensor:
+    return pr.where(t % 2 == 0, h * 2.0, h)
+
+
+def of_all_so_far(h: pr.Tensor) -> pr.Tensor:
+    return h[0 : t + 1].sum(0) + pr.window(h, t, 3).max(0)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("made", [read_out, with_an_older_item, by_the_step, of_all_so_far])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_made_of_a_state_comes_before_the_item_of_the_next(backend: str, made: Any, strided: bool) -> None:
+    """The state of the next step is computed after what this step hands out, for it takes an item more."""
+    taken = 0
+
+    def items() -> Iterator[Any]:
+        nonlocal taken
+        for number in range(7):
+            taken += 1
+            yield np.float32(number)
+
+    h = pr.recurrent((), (t,))
+    h[0] = pr.tanh(x[0])
+    h[t + 1] = pr.tanh(0.5 * h + (pr.where((t + 1) % 3 == 0, x[t + 1], 0.0) if strided else x[t + 1]))
+    out = made(h)
+    wanted = pr.evaluate(out, {"x": np.arange(7, dtype="float32")})
+    for number, step in enumerate(pr.compile({"y": out}, backend=backend).stream(over=t, bounds={T: 7}, x=items())):
+        np.testing.assert_allclose(step["y"], wanted[number], rtol=1e-5)
+        assert taken <= number + 1
 
 
 def test_an_input_may_depend_on_earlier_steps() -> None:
@@ -209,6 +262,20 @@ def test_a_table_with_one_more_point_has_one_more_step() -> None:
 
 def test_no_steps() -> None:
     assert list(pr.compile(x * 2, backend="numpy").stream(over=t, x=np.zeros(0, np.float32))) == []
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_a_step_is_computed_once_its_item_is_there(backend: str) -> None:
+    given: list[float] = []
+
+    def items() -> Iterator[np.float32]:
+        for number in (1.0, 2.0, 3.0):
+            given.append(number)
+            yield np.float32(number)
+
+    found = [float(y) for y in pr.compile(x * 2, backend=backend).stream(over=t, bounds={T: 3}, x=items())]
+    assert found == [2.0, 4.0, 6.0]
+    assert given == [1.0, 2.0, 3.0]
 
 
 def test_the_iterator_ends_early() -> None:
@@ -332,12 +399,12 @@ def test_what_is_given_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         "w": random.normal(size=(4, 5)).astype("float32"),
         "prompt": random.integers(0, 5, steps).astype("int32"),
     }
-    program = pr.compile(token, progress=False)
+    program = pr.compile(token)
     calls: list[range] = []
     advance = Stepper._advance
 
     def counted(*given: Any) -> bool:
-        calls.append(given[5])
+        calls.append(given[3])
         return advance(*given)
 
     monkeypatch.setattr(Stepper, "_advance", counted)

@@ -158,11 +158,12 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
                 fix=f"give it: {{{name!r}: array}}",
                 also=_declaration(node),
             )
-        arrays[name] = _array(name, node, value)
+        arrays[name] = array_of(name, node, value)
     return arrays
 
 
-def _array(name: str, node: Node, value: Any) -> np.ndarray:
+def array_of(name: str, node: Node, value: Any) -> np.ndarray:
+    """What is given for an input as an array of its dtype; an error says why it is none."""
     try:
         array = np.asarray(value.values if isinstance(value, Ragged) else value)
     except (ValueError, TypeError) as error:

@@ -30,7 +30,6 @@ from polyrhythm.compiler.ir.conditions import (
     eq,
     ge,
     le,
-    lt,
     negation,
     within,
 )
@@ -47,11 +46,10 @@ from polyrhythm.compiler.ir.graph import (
     operand_type,
     same_rows,
 )
-from polyrhythm.compiler.ir.reads import positioned, roots
+from polyrhythm.compiler.ir.reads import after_successors, positioned, roots
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.errors import (
-    EmptyAxisError,
     GapError,
     OutOfRangeError,
     OverlapError,
@@ -258,20 +256,11 @@ class _Checker:
 
     def _readers_first(self) -> list[str]:
         """Nodes so that every plain node comes after all that read it."""
-        finished: list[str] = []
-        seen: set[str] = set()
-        for root in self.graph:
-            stack = [(root, False)]
-            while stack:
-                node, complete = stack.pop()
-                if complete:
-                    finished.append(node.name)
-                elif node.name not in seen:
-                    seen.add(node.name)
-                    stack.append((node, True))
-                    sources = (self.graph[source] for source in node.sources)
-                    stack.extend((source, False) for source in sources if source.name not in self.roots)
-        return finished[::-1]
+
+        def reads(name: str) -> list[str]:
+            return [source for source in reversed(self.graph[name].sources) if source not in self.roots]
+
+        return after_successors(reads, self.graph.nodes)[::-1]
 
     def _image(self, access: Access, node: Node, source: Node, here: Points) -> Points:
         """The points of `source` that an access reads; many nodes read alike."""
@@ -323,45 +312,19 @@ class _Checker:
     def _claims(self, node: Node, definition: Definition) -> Iterator[_Claim]:
         for length in node.shape:
             if not length.is_constant:
+                factors = [m for m, _ in length.monomials if len(m) > 1 and all(isinstance(f, Symbol) for f in m)]
                 yield _Claim(
                     ge(length, 0),
                     (),
-                    conjunction(),
+                    conjunction(*(ge(Term(0, ((factor, 1),)), 0) for factor in factors)),
                     ShapeError,
                     f"an axis of {described(node)} has length {length}, which may be negative",
                     f"limit it: pr.max(0, {length})",
                 )
-        yield from self._op_claims(definition)
-
-    def _op_claims(self, definition: Definition) -> Iterator[_Claim]:
-        attributes = definition.attributes
-        if definition.op not in ("argreduce", "slice"):
-            return
-        access = definition.operands[0]
-        shape = operand_type(access, self.nodes[access.source]).shape
-        if definition.op == "argreduce":
-            yield _Claim(
-                ge(shape[attributes["axis"]], 1),
-                (),
-                conjunction(),
-                EmptyAxisError,
-                f"arg{attributes['which']} over an axis of length {shape[attributes['axis']]}, which may be empty",
-                "take it only where the axis has an element, "
-                f"as in pr.where(condition, x.arg{attributes['which']}(0), 0)",
-            )
-        else:
-            keys = ("starts", "lengths", "steps")
-            for n, start, length, step in zip(shape, *(attributes[k] for k in keys), strict=True):
-                last = start + (length - 1) * step
-                fits = conjunction(ge(start, 0), lt(start, n), ge(last, 0), lt(last, n))
-                yield _Claim(
-                    disjunction(le(length, 0), fits),
-                    (),
-                    conjunction(),
-                    OutOfRangeError,
-                    f"positions {start} to {last} may lie outside an axis of length {n}",
-                    "keep the position inside the axis, for example with pr.min and pr.max",
-                )
+        if definition.record.claims is not None:
+            kinds = tuple(operand_type(access, self.nodes[access.source]) for access in definition.operands)
+            for claim in definition.record.claims(kinds, definition.attributes):
+                yield _Claim(claim.condition, (), TRUE, claim.error, claim.what, claim.fix)
 
     def _prove(self, node: Node, definition: Definition, here: Points, claim: _Claim) -> None:
         if proves(conjunction(node.rectangle, self.facts, definition.domain, claim.known), claim.condition):
@@ -376,10 +339,10 @@ class _Checker:
             running = (points(ge(Term.of(stopped), 1), (stopped,)) for stopped in self.stopped)
             witness = reduce(and_, running, bad).smallest() or bad.smallest()
             assert witness is not None
-            about = definition.symbols.union(node.symbols, claim.condition.symbols)
+            dims = (*node.dims, *(claim.source.dims if claim.source is not None else ()))
+            about = definition.symbols.union(node.symbols, claim.condition.symbols, *(d.extent.symbols for d in dims))
             outcome = None
             if claim.source is not None:
-                about = about.union(*(dim.extent.symbols for dim in claim.source.dims))
                 name = claim.source.name if is_named(claim.source) else "step "
                 steps = ", ".join(str(step.evaluate(witness.__getitem__)) for step in claim.steps)
                 outcome = f"it reads {name}[{steps}]"

@@ -6,11 +6,10 @@ opposite directions has to be stored for all steps; what depends on one directio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from polyrhythm.compiler.ir.graph import Access, Graph, Node, Range
+from polyrhythm.compiler.ir.graph import Access, Graph, Range
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
@@ -32,7 +31,7 @@ class Along:
     def reads(self) -> dict[str, list[Access]]:
         """What each node reads, apart from what an outer loop carries."""
         return {
-            node.name: [a for a in reads_of(node) if not _carried(self.graph, a, self.symbol)] for node in self.graph
+            node.name: [a for a in node.accesses if not _carried(self.graph, a, self.symbol)] for node in self.graph
         }
 
     @cached_property
@@ -91,10 +90,6 @@ class Along:
         """The direction opposite to that of a recurrence, and of all before it: in that, its last step comes first."""
         behind = self.behind[name] if name in self.circles else NONE
         return frozenset(-way for way in behind) if len(behind) == 1 and 0 not in behind else NONE
-
-
-def reads_of(node: Node) -> Iterator[Access]:
-    return (access for definition in node.definitions for access in definition.operands)
 
 
 def _carried(graph: Graph, access: Access, symbol: Symbol) -> bool:

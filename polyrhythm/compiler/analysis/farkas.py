@@ -11,19 +11,19 @@ whatever settles all the reads settles those left. If rankings exist that togeth
 taking such a one at each level finds some.
 
 The programs are solved in floating point, and the ranks are integers. Nobody trusts them: a ranking counts only after
-`ranks.left_open` has proved it exactly.
+`Component.left_open` has proved it exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import Any, Generic
 
 import numpy as np
 
-from polyrhythm.compiler.analysis.ranks import Dims, Need, Vertex, rankings
+from polyrhythm.compiler.analysis.ranks import Component, Dims, Need, Vertex
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import conjunction, eq
 from polyrhythm.compiler.ir.sets import Row, points
@@ -36,23 +36,16 @@ LARGEST = 720
 """The largest denominator of a coefficient."""
 
 
-def all_rankings(
-    component: Sequence[Vertex],
-    own: Sequence[Need[Vertex]],
-    dims: Dims[Vertex],
-    is_definition: Callable[[Vertex], bool],
-) -> Iterator[dict[Vertex, Term]]:
+def all_rankings(component: Component[Vertex]) -> Iterator[dict[Vertex, Term]]:
     """Rankings along each dim, which each statement may follow by a dim of its own; then along any combination."""
-    for symbol in dict.fromkeys(symbol for vertex in component for symbol in dims[vertex]):
-        yield from rankings(component, own, dims, symbol, is_definition, by_others=True)
-    yield from farkas_rankings(component, own, dims)
+    for symbol in component.symbols:
+        yield from component.rankings(symbol, by_others=True)
+    yield from farkas_rankings(component)
 
 
-def farkas_rankings(
-    component: Sequence[Vertex], own: Sequence[Need[Vertex]], dims: Dims[Vertex]
-) -> Iterator[dict[Vertex, Term]]:
+def farkas_rankings(component: Component[Vertex]) -> Iterator[dict[Vertex, Term]]:
     """Rankings over any of the dims that settle as much as can be: the whole of some reads first, then parts."""
-    problem = _Problem(component, own, dims)
+    problem = _Problem(component)
     found = problem.most_positive()
     if found is None:
         return
@@ -69,12 +62,13 @@ class _Problem(Generic[Vertex]):
     A coefficient belongs to a statement and a dim or a bound; or it is its constant (None).
     """
 
-    def __init__(self, component: Sequence[Vertex], own: Sequence[Need[Vertex]], dims: Dims[Vertex]) -> None:
-        bounds = ordered({s for need in own for s in need.condition.symbols if s.kind != "dim"})
+    def __init__(self, component: Component[Vertex]) -> None:
+        dims = component.dims
+        bounds = ordered({s for need in component.needs for s in need.condition.symbols if s.kind != "dim"})
         bounds = tuple(s for s in bounds if s.serial != serials.ELSEWHERE)
-        self.component = component
+        self.members = component.members
         self.unknowns: dict[tuple[Vertex, Symbol | None], int] = {}
-        for vertex in component:
+        for vertex in component.members:
             fitting = (bound for bound in bounds if set(bound.over) <= set(dims[vertex]))
             for symbol in (*dims[vertex], *fitting, None):
                 self.unknowns[vertex, symbol] = len(self.unknowns)
@@ -82,7 +76,7 @@ class _Problem(Generic[Vertex]):
         self.constants: set[int] = set()  # those of "one is positive": the read is settled everywhere
         self.entries: list[tuple[int, int, float]] = []  # of the equations: row, variable, coefficient
         self.sides: list[float] = []
-        for need in own:
+        for need in component.needs:
             self._read(need, [s for v, s in self.unknowns if v == need.reader], dims)
 
     def _read(self, need: Need[Vertex], own: Sequence[Symbol | None], dims: Dims[Vertex]) -> None:
@@ -140,7 +134,7 @@ class _Problem(Generic[Vertex]):
             return None
         values = [Fraction(x).limit_denominator(LARGEST) for x in found[:count] - found[count + multipliers :]]
         scale = lcm(*(value.denominator for value in values))
-        ranks = dict.fromkeys(self.component, Term(0))
+        ranks = dict.fromkeys(self.members, Term(0))
         for (vertex, symbol), value in zip(self.unknowns, values, strict=True):
             ranks[vertex] = ranks[vertex] + (Term(1) if symbol is None else Term.of(symbol)) * int(value * scale)
         return ranks

@@ -19,10 +19,12 @@ def is_named(node: Node) -> bool:
 def described(node: Node) -> str:
     """The node as a user knows it.
 
-    >>> from polyrhythm.compiler.ir.graph import everywhere
+    >>> from polyrhythm.compiler.ir.conditions import TRUE
+    >>> from polyrhythm.compiler.ir.graph import Definition
     >>> from polyrhythm.compiler.ir.types import TensorType
     >>> import numpy as np
-    >>> described(Node("x_2", (), TensorType((), np.dtype("float32")), (everywhere("input", (), name="x"),), label="x"))
+    >>> given = Definition(TRUE, "input", (), {"name": "x"})
+    >>> described(Node("x_2", (), TensorType((), np.dtype("float32")), (given,), label="x"))
     'x'
     """
     if node.label is not None:

@@ -13,7 +13,7 @@ recursion is well-founded (`well_founded.py`). The cost is a few minima over int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Compare, Condition, conjunction, eq, ge, parts_of
 from polyrhythm.compiler.ir.reads import components
-from polyrhythm.compiler.ir.sets import facts, least, solutions
+from polyrhythm.compiler.ir.sets import least, solutions, with_facts
 from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, dims_of
 
 Vertex = TypeVar("Vertex", bound=Hashable)
@@ -47,57 +47,148 @@ Dims = Mapping[Vertex, Sequence[Symbol]]
 """The dims of each statement that no loop has taken yet."""
 
 
-def depth(
-    needs: Sequence[Need[Vertex]], dims: Dims[Vertex], is_definition: Callable[[Vertex], bool] = lambda vertex: False
-) -> int | None:
-    """The least number of nested loops that carry something; None where no order was found."""
-    successors: dict[Vertex, list[Vertex]] = {vertex: [] for vertex in dims}
-    for need in needs:
-        successors[need.reader].append(need.source)
-    deepest = 0
-    for component in components(successors):
-        inside = set(component)
-        own = [need for need in needs if need.reader in inside and need.source in inside]
-        if own:
-            found = depths(component, own, dims, is_definition)
-            if not found:
-                return None
-            deepest = max(deepest, min(found.values()))
-    return deepest
+@dataclass(frozen=True)
+class Component(Generic[Vertex]):
+    """Statements, their reads of each other, and the dims of each that no loop has taken yet.
 
+    Those in `definitions` say what a recurrent tensor is, and may be paced by its index.
+    """
 
-def depths(
-    component: Sequence[Vertex],
-    own: Sequence[Need[Vertex]],
-    dims: Dims[Vertex],
-    is_definition: Callable[[Vertex], bool] = lambda vertex: False,
-) -> dict[Symbol, int]:
-    """For each dim that may be the outermost loop of a component, the depth it leads to."""
-    found: dict[Symbol, int] = {}
-    for symbol in dict.fromkeys(symbol for vertex in component for symbol in dims[vertex]):
-        for ranks in rankings(component, own, dims, symbol, is_definition):
-            deeper = depth_by(component, own, dims, symbol, ranks, is_definition)
+    members: Sequence[Vertex]
+    needs: Sequence[Need[Vertex]]
+    dims: Dims[Vertex]
+    definitions: Collection[Vertex] = ()
+
+    @property
+    def symbols(self) -> Iterable[Symbol]:
+        """All dims that are left."""
+        return dict.fromkeys(symbol for vertex in self.members for symbol in self.dims[vertex])
+
+    def circles(self) -> Iterator[Component[Vertex]]:
+        """The strongly connected parts in which something is read."""
+        successors: dict[Vertex, list[Vertex]] = {vertex: [] for vertex in self.members}
+        for need in self.needs:
+            successors[need.reader].append(need.source)
+        parts = components(successors)
+        place = {vertex: number for number, part in enumerate(parts) for vertex in part}
+        inside: list[list[Need[Vertex]]] = [[] for _ in parts]
+        for need in self.needs:
+            if place[need.reader] == place[need.source]:
+                inside[place[need.reader]].append(need)
+        for part, own in zip(parts, inside, strict=True):
+            if own:
+                yield replace(self, members=part, needs=own)
+
+    def depth(self) -> int | None:
+        """The least number of nested loops that carry something; None where no order was found."""
+        found = [min(circle.depths().values(), default=None) for circle in self.circles()]
+        return None if None in found else max((least for least in found if least is not None), default=0)
+
+    def depths(self) -> dict[Symbol, int]:
+        """For each dim that may be the outermost loop, the depth it leads to."""
+        found: dict[Symbol, int] = {}
+        for symbol in self.symbols:
+            by = (self.depth_by(symbol, ranks) for ranks in self.rankings(symbol))
+            deeper = next((depth for depth in by if depth is not None), None)
             if deeper is not None:
                 found[symbol] = deeper
-                break
-    return found
+        return found
 
+    def depth_by(self, symbol: Symbol, ranks: Mapping[Vertex, Term]) -> int | None:
+        """The depth that a loop along a dim by some ranks leads to; None where what it leaves open has no order."""
+        inner = self.left_open(ranks)
+        if inner is None:
+            return None
+        left = {v: [s for s in self.dims[v] if s is not symbol] for v in self.members}
+        deeper = replace(self, needs=inner[1], dims=left).depth()
+        return None if deeper is None else inner[0] + deeper
 
-def depth_by(
-    component: Sequence[Vertex],
-    own: Sequence[Need[Vertex]],
-    dims: Dims[Vertex],
-    symbol: Symbol,
-    ranks: Mapping[Vertex, Term],
-    is_definition: Callable[[Vertex], bool],
-) -> int | None:
-    """The depth that a loop along a dim by some ranks leads to; None where what it leaves open has no order."""
-    inner = left_open(component, own, ranks)
-    if inner is None:
-        return None
-    left = {v: [s for s in dims[v] if s is not symbol] for v in component}
-    deeper = depth(inner[1], left, is_definition)
-    return None if deeper is None else inner[0] + deeper
+    def rankings(self, symbol: Symbol, by_others: bool = False) -> Iterator[dict[Vertex, Term]]:
+        """Rank functions along a dim that the reads suggest, forwards and backwards; whether they fit is not yet known.
+
+        With `by_others`, what lacks the dim may rank by a dim of its own that it reads it at, as `f(c[k])` does in a
+        table over spans.
+        """
+        along = [vertex for vertex in self.members if symbol in self.dims[vertex]]
+        if not along:
+            return
+        if not self.needs and len(self.members) == 1:
+            yield {self.members[0]: symbol.term}
+            yield {self.members[0]: -symbol.term}
+            return
+        members = set(along)
+        moving = [need for need in self.needs if need.reader in members and need.source in members]
+        steady = [need for need in moving if keeps_pace(need.steps[symbol], symbol)]
+        # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
+        mostly = [n for n in moving if n.source not in self.definitions or keeps_pace(n.steps[symbol], symbol)]
+        nested: tuple[list[Need[Vertex]], ...] = (moving, mostly, steady, [])  # each a part of the last
+        parts = [*{len(reads): (reads, along[:1]) for reads in nested}.values()]
+        # Definitions that read each other at several paces: each ranks by its steps, what it is made of along with it.
+        definitions = [vertex for vertex in along if vertex in self.definitions]
+        parts += [([n for n in moving if n.source not in self.definitions], definitions)] if definitions else []
+        tried: list[dict[Vertex, Term]] = []
+        followed = [follow_ranks(along, reads, symbol, tied) for reads, tied in parts]
+        # What lacks the dim ranks where it reads, maybe counted from the end; where it is read; or at the first step.
+        ways: list[tuple[Sequence[Need[Vertex]], Sequence[Need[Vertex]], bool]]
+        own = self.needs
+        ways = [(own, (), False), (own, own, False), ((), (), False)]
+        ways += [(own, (), True), (own, own, True)] if by_others else []
+        for reading, read, varying in ways:
+            by = self.dims if varying else None
+            for ranks in (self._standing(ranks, reading, read, by) for ranks in followed):
+                if ranks not in tried:
+                    tried.append(ranks)
+                    yield ranks
+                    yield {vertex: -rank for vertex, rank in ranks.items()}
+
+    def left_open(self, ranks: Mapping[Vertex, Term]) -> tuple[bool, list[Need[Vertex]]] | None:
+        """Whether a loop by these ranks carries something, and what it leaves to inner loops; None if it cannot be."""
+        distances = []
+        for need in self.needs:
+            distance = ranks[need.reader] - ranks[need.source].substitute(need.steps)
+            smallest = least(distance, need.condition)
+            if smallest is None:
+                return None
+            distances.append((need, distance, smallest))
+        shifts = least_shifts(self.members, ((need.source, need.reader, smallest) for need, _, smallest in distances))
+        if shifts is None:
+            return None
+        carried, rest = False, []
+        for need, distance, smallest in distances:
+            moved = shifts[need.reader] - shifts[need.source]
+            apart = distance + moved
+            same = conjunction(need.condition, eq(apart, 0))
+            if smallest + moved >= 1 or (not apart.is_constant and solutions(same).is_empty):
+                carried = True
+                continue
+            rest.append(need if apart.is_constant else replace(need, condition=same))
+            if not apart.is_constant and not carried:
+                carried = not solutions(conjunction(need.condition, ge(apart, 1))).is_empty
+        return carried, rest
+
+    def _standing(
+        self,
+        ranks: Mapping[Vertex, Term],
+        reading: Sequence[Need[Vertex]],
+        read: Sequence[Need[Vertex]],
+        by: Dims[Vertex] | None,
+    ) -> dict[Vertex, Term]:
+        """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
+
+        Theirs is the rank of what they read, or else of the one step that reads them; the shifts settle the rest. It
+        is the same at all their points, unless it may vary `by` dims of theirs.
+        """
+        ranks = dict(ranks)
+        known = -1
+        while known < len(ranks):
+            known = len(ranks)
+            for need in reading:
+                if need.reader not in ranks and need.source in ranks:
+                    _give(ranks, need.reader, ranks[need.source].substitute(need.steps), by[need.reader] if by else ())
+            for need in read if known == len(ranks) else ():
+                if need.source not in ranks and need.reader in ranks:
+                    _give(ranks, need.source, ranks[need.reader].substitute(_fixed(need.condition)), ())
+        return {statement: ranks.get(statement, Term(0)) for statement in self.members}
 
 
 @lru_cache(1 << 12)
@@ -111,112 +202,13 @@ def most_steps(domain: Condition, symbol: Symbol) -> int | None:
     (3, None)
     """
     other = Symbol(symbol.name, "dim", serial=serials.ANOTHER)
-    both = conjunction(domain, domain.substitute({symbol: Term.of(other)}))
-    both = conjunction(both, facts(both.symbols))
+    both = with_facts(conjunction(domain, domain.substitute({symbol: Term.of(other)})))
     if symbol not in domain.symbols:
         return None
     if solutions(both).is_empty:
         return 0
     span = least(Term.of(other) - Term.of(symbol), both)
     return None if span is None else 1 - span
-
-
-def rankings(
-    component: Sequence[Vertex],
-    own: Sequence[Need[Vertex]],
-    dims: Dims[Vertex],
-    symbol: Symbol,
-    is_definition: Callable[[Vertex], bool],
-    by_others: bool = False,
-) -> Iterator[dict[Vertex, Term]]:
-    """Rank functions along a dim that the reads suggest, forwards and backwards; whether they fit is not yet known.
-
-    With `by_others`, what lacks the dim may rank by a dim of its own that it reads it at, as `f(c[k])` does in a table
-    over spans.
-    """
-    along = [vertex for vertex in component if symbol in dims[vertex]]
-    if not along:
-        return
-    if not own and len(component) == 1:
-        yield {component[0]: symbol.term}
-        yield {component[0]: -symbol.term}
-        return
-    members = set(along)
-    moving = [need for need in own if need.reader in members and need.source in members]
-    steady = [need for need in moving if keeps_pace(need.steps[symbol], symbol)]
-    # A definition such as `y[2 * t] = ...` reads its right side at half the pace: that ranks at twice the rate.
-    mostly = [n for n in moving if not is_definition(n.source) or keeps_pace(n.steps[symbol], symbol)]
-    nested: tuple[list[Need[Vertex]], ...] = (moving, mostly, steady, [])  # each a part of the last
-    parts = [*{len(reads): (reads, along[:1]) for reads in nested}.values()]
-    # Definitions that read each other at several paces: each ranks by its steps, and what it is made of along with it.
-    definitions = [vertex for vertex in along if is_definition(vertex)]
-    parts += [([n for n in moving if not is_definition(n.source)], definitions)] if definitions else []
-    tried: list[dict[Vertex, Term]] = []
-    followed = [follow_ranks(along, reads, symbol, tied) for reads, tied in parts]
-    # What lacks the dim ranks where it reads, maybe counted from the end; or where it is read; or at the first step.
-    ways: list[tuple[Sequence[Need[Vertex]], Sequence[Need[Vertex]], bool]]
-    ways = [(own, (), False), (own, own, False), ((), (), False)]
-    ways += [(own, (), True), (own, own, True)] if by_others else []
-    for reading, read, varying in ways:
-        by = dims if varying else None
-        for ranks in (standing_ranks(ranks, component, reading, read, by) for ranks in followed):
-            if ranks not in tried:
-                tried.append(ranks)
-                yield ranks
-                yield {vertex: -rank for vertex, rank in ranks.items()}
-
-
-def left_open(
-    component: Sequence[Vertex], own: Sequence[Need[Vertex]], ranks: Mapping[Vertex, Term]
-) -> tuple[bool, list[Need[Vertex]]] | None:
-    """Whether a loop by these ranks carries something, and what it leaves to inner loops; None if it cannot be."""
-    distances = []
-    for need in own:
-        distance = ranks[need.reader] - ranks[need.source].substitute(need.steps)
-        smallest = least(distance, need.condition)
-        if smallest is None:
-            return None
-        distances.append((need, distance, smallest))
-    shifts = least_shifts(component, ((need.source, need.reader, smallest) for need, _, smallest in distances))
-    if shifts is None:
-        return None
-    carried, rest = False, []
-    for need, distance, smallest in distances:
-        moved = shifts[need.reader] - shifts[need.source]
-        apart = distance + moved
-        same = conjunction(need.condition, eq(apart, 0))
-        if smallest + moved >= 1 or (not apart.is_constant and solutions(same).is_empty):
-            carried = True
-            continue
-        rest.append(need if apart.is_constant else replace(need, condition=same))
-        if not apart.is_constant and not carried:
-            carried = not solutions(conjunction(need.condition, ge(apart, 1))).is_empty
-    return carried, rest
-
-
-def standing_ranks(
-    ranks: Mapping[Vertex, Term],
-    component: Sequence[Vertex],
-    reading: Sequence[Need[Vertex]],
-    read: Sequence[Need[Vertex]],
-    by: Dims[Vertex] | None = None,
-) -> dict[Vertex, Term]:
-    """Ranks for the statements that lack the dim too, as the right side of `y[3] = y[2] * 2` does.
-
-    Theirs is the rank of what they read, or else of the one step that reads them; the shifts settle the rest. It is the
-    same at all their points, unless it may vary `by` dims of theirs.
-    """
-    ranks = dict(ranks)
-    known = -1
-    while known < len(ranks):
-        known = len(ranks)
-        for need in reading:
-            if need.reader not in ranks and need.source in ranks:
-                _give(ranks, need.reader, ranks[need.source].substitute(need.steps), by[need.reader] if by else ())
-        for need in read if known == len(ranks) else ():
-            if need.source not in ranks and need.reader in ranks:
-                _give(ranks, need.source, ranks[need.reader].substitute(_fixed(need.condition)), ())
-    return {statement: ranks.get(statement, Term(0)) for statement in component}
 
 
 def _give(ranks: dict[Vertex, Term], vertex: Vertex, rank: Term, dims: Sequence[Symbol]) -> None:

@@ -10,17 +10,18 @@ Where no ranking is found, the points at small bounds are searched for an actual
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from polyrhythm.compiler.analysis.farkas import all_rankings
 from polyrhythm.compiler.analysis.naming import described
-from polyrhythm.compiler.analysis.ranks import Need, left_open
+from polyrhythm.compiler.analysis.ranks import Component, Need
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import conjunction, le
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, lengths_elsewhere, same_rows
-from polyrhythm.compiler.ir.reads import components, positioned
-from polyrhythm.compiler.ir.sets import facts, points, solutions
+from polyrhythm.compiler.ir.reads import circles, positioned
+from polyrhythm.compiler.ir.sets import facts, points, solutions, with_facts
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.errors import CycleError, ProgressError
 from polyrhythm.source import Source
@@ -31,11 +32,18 @@ Statement = tuple[str, int]
 
 def check_progress(graph: Graph) -> None:
     """Raise a CycleError if a value may depend on itself."""
-    for component in components(graph.reads):
-        if len(component) > 1 or component[0] in graph.reads[component[0]]:
-            edges = reads_within(graph, set(component))
-            if not _well_founded(graph, edges):
-                _complain(graph, component, edges)
+    for names in circles(graph.reads):
+        found = recurrence(graph, names)
+        if not _is_well_founded(graph, found):
+            _complain(graph, names, found.needs)
+
+
+def recurrence(graph: Graph, names: Collection[str]) -> Component[Statement]:
+    """The definitions of some nodes and their reads of each other."""
+    needs = reads_within(graph, set(names))
+    members = list(dict.fromkeys(end for need in needs for end in (need.reader, need.source)))
+    dims = {statement: graph[statement[0]].symbols for statement in members}
+    return Component(members, needs, dims, [statement for statement in members if graph[statement[0]].recurrent])
 
 
 def reads_within(graph: Graph, names: set[str]) -> list[Need[Statement]]:
@@ -68,46 +76,19 @@ def _reads_of(
             facts(frozenset(s for e in elsewhere.values() for s in e.symbols)),
         ]
     for other, met in enumerate(source.definitions):
-        condition = conjunction(*known, met.domain.substitute(steps))
-        condition = conjunction(condition, facts(condition.symbols))
+        condition = with_facts(conjunction(*known, met.domain.substitute(steps)))
         if not solutions(condition).is_empty:
             yield Need((node.name, number), (source.name, other), condition, steps)
 
 
-def _well_founded(graph: Graph, reads: Sequence[Need[Statement]]) -> bool:
-    """Whether rankings settle all reads."""
-    successors: dict[Statement, list[Statement]] = {}
-    for read in reads:
-        successors.setdefault(read.reader, []).append(read.source)
-        successors.setdefault(read.source, [])
-    found = components(successors)
-    place = {statement: number for number, component in enumerate(found) for statement in component}
-    inside: list[list[Need[Statement]]] = [[] for _ in found]
-    for read in reads:
-        if place[read.reader] == place[read.source]:
-            inside[place[read.reader]].append(read)
-    for component, edges in zip(found, inside, strict=True):
-        if edges and not any(_settled(graph, component, edges, ranks) for ranks in _rankings(graph, component, edges)):
-            return False
-    return True
+def _is_well_founded(graph: Graph, whole: Component[Statement]) -> bool:
+    """Whether rankings settle all reads: each of a circle, together with rankings of what it leaves open."""
 
+    def settled(circle: Component[Statement], ranks: Mapping[Statement, Term]) -> bool:
+        left = circle.left_open(ranks) if all(_is_rank(graph[s[0]], ranks[s]) for s in circle.members) else None
+        return left is not None and left[0] and _is_well_founded(graph, replace(circle, needs=left[1]))
 
-def _settled(
-    graph: Graph, component: Sequence[Statement], edges: Sequence[Need[Statement]], ranks: Mapping[Statement, Term]
-) -> bool:
-    """Whether a ranking settles all reads of a component, together with rankings of what it leaves open."""
-    left = left_open(component, edges, ranks)
-    return left is not None and left[0] and _well_founded(graph, left[1])
-
-
-def _rankings(
-    graph: Graph, component: Sequence[Statement], edges: Sequence[Need[Statement]]
-) -> Iterator[dict[Statement, Term]]:
-    """Candidate rank functions."""
-    dims = {statement: graph[statement[0]].symbols for statement in component}
-    for ranks in all_rankings(component, edges, dims, lambda statement: graph[statement[0]].recurrent):
-        if all(_is_rank(graph[name], ranks[name, number]) for name, number in component):
-            yield ranks
+    return all(any(settled(circle, ranks) for ranks in all_rankings(circle)) for circle in whole.circles())
 
 
 def _is_rank(node: Node, rank: Term) -> bool:
@@ -176,11 +157,10 @@ def _concrete_cycle(
             if all(chosen[row] == length for row, length in lengths.items()):
                 successors.setdefault(place, []).append(read)
                 successors.setdefault(read, [])
-        for component in components(successors):
-            if len(component) > 1 or component[0] in successors[component[0]]:
-                # Only recurrent tensors close a cycle, and they are what the user knows by name.
-                start = next(place for place in reversed(component) if graph[place[0]].recurrent)
-                return _shortest_cycle(successors, start, set(component)), chosen
+        for component in circles(successors):
+            # Only recurrent tensors close a cycle, and they are what the user knows by name.
+            start = next(place for place in reversed(component) if graph[place[0]].recurrent)
+            return _shortest_cycle(successors, start, set(component)), chosen
     return [], {}
 
 

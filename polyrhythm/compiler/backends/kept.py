@@ -22,16 +22,17 @@ from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from polyrhythm.compiler.backends.native import folder, is_ours, keep
+from polyrhythm.compiler.backends.native import folder, keep, opened
 from polyrhythm.compiler.ir.terms import Interned
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.source import Source
 
 Made = TypeVar("Made")
+Write: TypeAlias = Callable[[Made], bytes | None]
 
 LEAST = 0.1
 """What took fewer seconds is not kept."""
@@ -147,16 +148,34 @@ def recalled(
     known = digest((what, given, machine())) if place is not None else None
     if place is None or known is None:
         return make()
-    path, lines = place / "compiled" / known[0], known[1]
+    name, lines = known
+
+    def write(made: Made) -> bytes | None:
+        stored = kept(made)
+        return None if stored is None else _written(stored, lines)
+
+    def read(content: bytes) -> Made:
+        return _Reader(io.BytesIO(content), list(lines)).load()  # type: ignore[no-any-return]
+
+    return kept_or_made(place / "compiled" / name, make, write, read, LEAST)[0]
+
+
+def kept_or_made(
+    path: Path | None, make: Callable[[], Made], write: Write[Made], read: Callable[[bytes], Made], least: float
+) -> tuple[Made, bool]:
+    """What a file of the cache holds, or else what is made, kept if that took so many seconds; and which of both."""
+    if path is None:
+        return make(), False
     with suppress(Exception):  # whatever is wrong with a file of a cache, it is made anew
-        if path.exists() and is_ours(path):
-            return _Reader(io.BytesIO(path.read_bytes()), list(lines)).load()  # type: ignore[no-any-return]
+        if (content := opened(path)) is not None:
+            return read(content), True
     began = time.perf_counter()
     made = make()
-    if time.perf_counter() - began >= LEAST and (stored := kept(made)) is not None:
-        with suppress(OSError, pickle.PicklingError, AttributeError, TypeError, RecursionError):
-            keep(_written(stored, lines), path)
-    return made
+    # A folder that cannot be written, or what cannot be, is no reason to fail.
+    with suppress(OSError, pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError):
+        if time.perf_counter() - began >= least and (content := write(made)) is not None:
+            keep(content, path)
+    return made, False
 
 
 @lru_cache(1)

@@ -80,6 +80,12 @@ def _opened(compiler: Sequence[str], source: Path, header: bytes) -> ctypes.CDLL
         return library
 
 
+def give_back() -> None:
+    """Return memory that was freed to the system, where the C library can: XLA frees hundreds of megabytes late."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def is_ours(path: Path) -> bool:
     """Whether a kept file is whole, and only this user can have written it."""
     about = path.stat()
@@ -87,6 +93,11 @@ def is_ours(path: Path) -> bool:
     if writable or (hasattr(os, "geteuid") and about.st_uid != os.geteuid()):
         return False
     return _digest_of(path).read_text(encoding="ascii", errors="replace") == _digest(path.read_bytes())
+
+
+def opened(path: Path) -> bytes | None:
+    """What a file of the cache holds; None where there is none that is ours and whole."""
+    return path.read_bytes() if path.exists() and is_ours(path) else None
 
 
 def keep(content: bytes, path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from polyrhythm.compiler.gradients.cases import by_cases, with_quotients
+from polyrhythm.compiler.gradients.cases import with_quotients
 from polyrhythm.compiler.ir.conditions import (
     TRUE,
     Condition,
@@ -56,6 +56,7 @@ def turned_around(
     owners = {o for s in conjunction(reader.points, definition.domain).symbols for o in s.over} - {*source.symbols}
     primed = {symbol: symbol if symbol in owners else graph.fresh_dim(symbol) for symbol in reader.symbols}
     fresh = {old: Term.of(new) for old, new in primed.items()}
+    # What is read, in terms of the unknown point of the reader: at single steps equations, over ranges inequalities.
     conditions = [reader.points.substitute(fresh), definition.domain.substitute(fresh)]
     equations: list[tuple[Term, Term]] = []
     ranges: list[tuple[Term, Range]] = []
@@ -69,6 +70,7 @@ def turned_around(
     own = [NodeDim(primed[d.symbol], d.extent.substitute(fresh)) for d in reader.dims if d.symbol not in rows]
     equations, quotients, limits = with_quotients(equations, own, conjunction(*conditions), graph.fresh_dim)
     conditions += limits
+    # One unknown after the other.
     unknown = {*primed.values(), *(d.symbol for d in quotients)}
     solved: dict[Symbol, Term] = {}
     for unit in (True, False):  # a coefficient of one first: it needs no divisibility
@@ -85,6 +87,7 @@ def turned_around(
                 equations.remove((read, wanted))
                 break
     conditions += [eq(read, wanted) for read, wanted in equations]
+    # Where along each range the point lies, and which dims of the reader no equation has told.
     positions = []
     for wanted, run in ranges:
         along = wanted - run.start if run.step > 0 else run.start - wanted
@@ -129,24 +132,6 @@ def _quotients_known(equations: Sequence[tuple[Term, Term]], unknown: set[Symbol
 
 
 def pulled(
-    graph: Growing,
-    source: Node,
-    reader: Node,
-    definition: Definition,
-    access: Access,
-    contribution: str,
-    rows: Mapping[Symbol, bool],
-) -> list[str]:
-    """What one read contributes to the gradient at each point, as nodes over the source's dims: one for each case."""
-    found = []
-    for case, read in by_cases(access):
-        limited = replace(definition, domain=conjunction(definition.domain, case))
-        part = _pulled(graph, source, reader, limited, read, contribution, rows)
-        found += [] if part is None else [part]
-    return found
-
-
-def _pulled(
     graph: Growing,
     source: Node,
     reader: Node,
@@ -274,7 +259,8 @@ def _added_up(
     step = Term.of(dim.symbol)
     # Upwards, the entry at s is the sum of the parts before it; downwards, of its own and those after it.
     start, end = (Term(0), dim.extent) if upwards else (dim.extent, Term(0))
-    name = graph.add(f"{prefix}_sum", (NodeDim(dim.symbol, dim.extent + 1), *others), node.type, (), at, True)
+    dims = (NodeDim(dim.symbol, dim.extent + 1), *others)
+    name = graph.put(f"{prefix}_sum", dims, node.type, at=at, recurrent=True).name
     space = Space(graph, (dim, *others), TRUE, at, prefix)
     known = step if upwards else step + 1
     added = space.read(Access(name, (known, *current))) + space.read(Access(part, (*current, step)))
@@ -286,7 +272,7 @@ def _added_up(
     )
     graph.nodes[name] = replace(graph.nodes[name], definitions=definitions, domain=where)
     whole = Definition(TRUE, "copy", (Access(name, (end, *current)),), {}, at)
-    return graph.add(f"{prefix}_whole", others, node.type, [whole], at)
+    return graph.put(f"{prefix}_whole", others, node.type, whole, at=at).name
 
 
 def _part(space: Space, contribution: str, reader: Node, touch: Touch) -> Value:
@@ -311,7 +297,7 @@ def _or_zero(space: Space, part: Value, condition: Condition) -> str:
     if condition is not TRUE:
         zero = space.constant(0, part.dtype).access
         pieces.append(copy_of(zero, space.graph.nodes[zero.source], part.shape, negation(condition), space.at))
-    return space.graph.add(f"{space.prefix}_at", space.dims, part.type, pieces, space.at)
+    return space.graph.put(f"{space.prefix}_at", space.dims, part.type, *pieces, at=space.at).name
 
 
 def _range(touched: Points, dim: NodeDim, given: tuple[Symbol, ...]) -> Range:

@@ -5,6 +5,19 @@ value at a point sums the contributions of all that read that point (`adjoint.py
 comes from the derivative in its record. Since definitions are differentiated piece by piece, backpropagation through
 time, windows, strides and the rest are nothing special: the result is an ordinary graph, whose recurrences run the
 other way.
+
+Derivatives that the user gave (`custom_vjp`): the backward of a function is a part of the graph that nobody reads.
+
+It is written in terms of a node that stands for the gradient of the result. Wherever a gradient is taken, the part is
+copied with the actual gradient in its place. In the end it is dropped, and what is left of the function is its result.
+
+Computing values again for the gradient: copies of definitions, from which gradients read instead.
+
+A copy of a tensor has the same dims and definitions but reads copies in turn, as far as the region of its checkpoint
+goes. Where rows are computed again, a read that leaves the row finds a value that was kept: an operation `keep` copies
+it, so that of the tensor itself nothing else need live on. A copy that reads nothing but what comes in from outside the
+region reads it through `keep` too; otherwise it would equal the original, and whoever looks for equal values would
+merge the two.
 """
 
 from __future__ import annotations
@@ -13,17 +26,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.gradients.adjoint import pulled, zero_node
-from polyrhythm.compiler.gradients.custom_vjp import ruled, without_rules
-from polyrhythm.compiler.gradients.regions import Region
-from polyrhythm.compiler.gradients.rematerialise import Again
+from polyrhythm.compiler.gradients.cases import by_cases
+from polyrhythm.compiler.gradients.regions import Region, backward_nodes
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, negation
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, copy_of, operand_type
 from polyrhythm.compiler.ir.ops.record import Gradients
-from polyrhythm.compiler.ir.reads import components
-from polyrhythm.compiler.ir.sets import facts, solutions
+from polyrhythm.compiler.ir.reads import after_successors, components, reached, readers
+from polyrhythm.compiler.ir.sets import is_possible
 from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.compiler.ir.values import Growing, Space, Step
+from polyrhythm.compiler.ir.values import Growing, Space, Step, Value
 from polyrhythm.errors import GradientError
 from polyrhythm.source import Source
 
@@ -94,14 +106,11 @@ def _asked(node: Node) -> _Asked | None:
 def _active(graph: Graph, asked: _Asked) -> set[str]:
     """The nodes through which the leaves reach the loss: floats that depend on them, not by their own definitions."""
     readers = _between(graph, asked)
-    active: set[str] = set()
-    waiting = [leaf for leaf in asked.leaves if leaf in readers]
-    while waiting:
-        name = waiting.pop()
-        if name not in active and dtypes.is_inexact(graph[name].dtype):
-            active.add(name)
-            waiting.extend(readers[name])
-    return active
+
+    def inexact(names: Iterable[str]) -> list[str]:
+        return [name for name in names if dtypes.is_inexact(graph[name].dtype)]
+
+    return reached(lambda name: inexact(readers[name]), inexact(leaf for leaf in asked.leaves if leaf in readers))
 
 
 def _between(graph: Graph, asked: _Asked) -> dict[str, set[str]]:
@@ -134,8 +143,7 @@ def _expanded(graph: Graph, asked: _Asked, piecewise: bool, regions: Sequence[Re
     for node in graph:
         if _asked(node) == asked:
             gradient = gradients[node.definitions[0].attributes["wrt"]]
-            steps = tuple(Term.of(symbol) for symbol in node.symbols)
-            copy = copy_of(Access(gradient, steps), growing.nodes[gradient], node.shape, TRUE, node.at)
+            copy = copy_of(Access(gradient, node.current), growing.nodes[gradient], node.shape, TRUE, node.at)
             growing.nodes[node.name] = replace(node, definitions=(copy,))
     nodes = growing.nodes
     _relax(nodes, set(gradients.values()) | (set(nodes) - set(graph.nodes)))
@@ -172,18 +180,7 @@ def _in_order(nodes: Mapping[str, Node], graph: Graph) -> dict[str, Node]:
     starts = [*graph.outputs, *graph.effects, *graph.until.values(), *(a.source for a in graph.lengths.values())]
     # An input stays one even where no gradient depends on it: the caller should not have to know.
     starts += [node.name for node in graph.inputs.values()]
-    done: dict[str, Node] = {}
-    seen: set[str] = set()
-    stack = [(root, False) for root in reversed(starts)]
-    while stack:
-        name, complete = stack.pop()
-        if complete:
-            done[name] = nodes[name]
-        elif name not in seen:
-            seen.add(name)
-            stack.append((name, True))
-            stack.extend((other, False) for other in reversed(_needs(nodes[name])))
-    return done
+    return {name: nodes[name] for name in after_successors(lambda name: _needs(nodes[name]), starts)}
 
 
 def _needs(node: Node) -> list[str]:
@@ -238,10 +235,8 @@ class _Backward:
             return self.gradients
         for name in sorted(self.active):
             node = self.graph[name]
-            hint = f"d_{name}"
-            made = self.growing.add(hint, node.dims, node.type, (), node.at, recurrent=True)
-            self.growing.nodes[made] = replace(self.growing.nodes[made], domain=self._domain(node))
-            self.gradients[name] = made
+            how = {"at": node.at, "recurrent": True, "domain": self._domain(node)}
+            self.gradients[name] = self.growing.put(f"d_{name}", node.dims, node.type, **how).name
         parts: dict[str, list[str]] = {name: [] for name in sorted(self.active)}
         for name in parts:
             if name not in self.asked.leaves:
@@ -268,12 +263,14 @@ class _Backward:
                     continue
                 source = self.graph[access.source]
                 made = contribution.settled().access.source
-                parts[source.name] += pulled(self.growing, source, node, definition, access, made, self.rows)
+                for case, read in by_cases(access):
+                    limited = replace(definition, domain=conjunction(definition.domain, case))
+                    part = pulled(self.growing, source, node, limited, read, made, self.rows)
+                    parts[source.name] += [] if part is None else [part]
 
     def _define(self, node: Node, parts: Sequence[str]) -> None:
         """The gradient of a node is the sum of its parts; that of the loss begins with one."""
-        steps = tuple(Term.of(symbol) for symbol in node.symbols)
-        reads = [self._read(part, steps) for part in parts]
+        reads = [self._read(part, node.current) for part in parts]
         definitions = []
         inside = conjunction(node.rectangle, self._domain(node))
         for cell, holding in self._cells(inside, [condition for condition, _ in reads]):
@@ -305,11 +302,156 @@ class _Backward:
             if condition is not TRUE:
                 where = [(conjunction(cell, condition), {*holding, condition}) for cell, holding in cells]
                 elsewhere = [(conjunction(cell, negation(condition)), holding) for cell, holding in cells]
-                cells = [(cell, holding) for cell, holding in (*where, *elsewhere) if _somewhere(inside, cell)]
+                cells = [
+                    (cell, holding) for cell, holding in (*where, *elsewhere) if is_possible(conjunction(inside, cell))
+                ]
         return cells
 
 
-def _somewhere(inside: Condition, condition: Condition) -> bool:
-    """Whether a condition holds at some point of another, at some bounds."""
-    inside = conjunction(inside, condition)
-    return not solutions(conjunction(inside, facts(inside.symbols))).is_empty
+def ruled(step: Step) -> Gradients:
+    """The gradients of a function's operands; its first operand is the result, through which no gradient flows."""
+    made: list[Value | None] = [None]
+    copies = _copies(step)
+    for name, wanted in zip(step["backward"], step.wanted[1:], strict=True):
+        if name is None or not wanted:
+            made.append(None)
+            continue
+        node = step.space.graph.nodes[name]
+        made.append(step.space.read(Access(copies.get(name, name), node.current)))
+    return made
+
+
+def _copies(step: Step) -> dict[str, str]:
+    """The backward with the actual gradient in place of the node that stands for it."""
+    graph = step.space.graph
+    start, *rest = backward_nodes(graph.nodes, step.definition)
+    copies = {start: step.gradient}
+    for name in rest:
+        node = graph.nodes[name]
+        definitions = []
+        for definition in node.definitions:
+            operands = tuple(
+                Access(copies[access.source], access.steps)
+                if access.source in copies
+                else step.source(step.node, access)
+                for access in definition.operands
+            )
+            definitions.append(replace(definition, operands=operands))
+        copies[name] = graph.put(f"{step.space.prefix}_{name}", node.dims, node.type, *definitions, at=node.at).name
+    return copies
+
+
+def without_rules(graph: Graph) -> dict[str, Node]:
+    """The nodes of a graph in which functions with a derivative of their own are only their results."""
+    return {
+        node.name: replace(node, definitions=tuple(_result(d) for d in node.definitions))
+        for node in graph
+        if not any(d.op == "cotangent" for d in node.definitions)
+    }
+
+
+def _result(definition: Definition) -> Definition:
+    if definition.op != "ruled":
+        return definition
+    return Definition(definition.domain, "copy", definition.operands[:1], {}, definition.at)
+
+
+class Again:
+    """Where gradients read values from: copies for what checkpoints cover, the tensors themselves for the rest."""
+
+    def __init__(self, graph: Growing, regions: Sequence[Region]) -> None:
+        self.graph = graph
+        self.regions = tuple(regions)
+        self._copies: dict[tuple[Region, str], str] = {}
+        self._kept: dict[tuple[Access, tuple[NodeDim, ...]], str] = {}
+        self._parted: dict[Region, set[str]] = {}
+
+    def read(self, reader: Node, access: Access) -> Access:
+        """The access that reads the same value for the derivative of a definition of `reader`."""
+        region = self._region(reader.name) or self._region(access.source)
+        if region is None:
+            return access
+        found = self._redirected(region, reader, access)
+        self._complete()
+        return found
+
+    def _region(self, name: str) -> Region | None:
+        return next((region for region in self.regions if name in region.nodes), None)
+
+    def _redirected(self, region: Region, reader: Node, access: Access) -> Access:
+        if access.source not in region.nodes:
+            return access
+        if _same_row(region, reader, access, self.graph.nodes[access.source]):
+            return Access(self._copy(region, access.source), access.steps)
+        if reader.name in region.nodes and region.over not in access.symbols and not access.ranges:
+            return self._keep(reader, access)
+        return access
+
+    def _copy(self, region: Region, name: str) -> str:
+        key = (region, name)
+        if key not in self._copies:
+            node = self.graph.nodes[name]
+            how = {"at": node.at, "recurrent": node.recurrent, "domain": node.domain, "again": True}
+            self._copies[key] = self.graph.put(f"{name}_again", node.dims, node.type, **how).name
+        return self._copies[key]
+
+    def _complete(self) -> None:
+        """Give every copy its definitions; that may ask for more copies."""
+        while True:
+            waiting = [(key, made) for key, made in self._copies.items() if not self.graph.nodes[made].definitions]
+            if not waiting:
+                return
+            for (region, name), made in waiting:
+                node = self.graph.nodes[name]
+                definitions = tuple(self._copied(region, node, definition) for definition in node.definitions)
+                self.graph.nodes[made] = replace(self.graph.nodes[made], definitions=definitions)
+
+    def _copied(self, region: Region, node: Node, definition: Definition) -> Definition:
+        if any(access.source in self._apart(region) for access in definition.operands):
+            operands = [self._redirected(region, node, access) for access in definition.operands]
+        else:
+            operands = [
+                self._redirected(region, node, access)
+                if access.source in region.nodes or not self._enters(region, access)
+                else self._keep(node, access, all_dims=True, at=definition.at)
+                for access in definition.operands
+            ]
+        return replace(definition, operands=tuple(operands))
+
+    def _apart(self, region: Region) -> set[str]:
+        """Those whose copies differ from them: what enters is kept there, or in what they are computed from."""
+        if region not in self._parted:
+            nodes, inside = self.graph.nodes, region.nodes
+            outer = ((name, a) for name in inside for a in nodes[name].accesses if a.source not in inside)
+            entered = [name for name, access in outer if self._enters(region, access)]
+            following = readers(nodes)
+            self._parted[region] = reached(lambda name: inside.intersection(following[name]), entered)
+        return self._parted[region]
+
+    def _enters(self, region: Region, access: Access) -> bool:
+        """Whether a value that comes in from outside must be told apart: not weights, which no row owns."""
+        source = self.graph.nodes[access.source]
+        if access.ranges:
+            return False
+        if region.over is not None:
+            return region.over in access.symbols
+        return bool(source.dims) or not source.is_input
+
+    def _keep(self, reader: Node, access: Access, all_dims: bool = False, at: Source | None = None) -> Access:
+        dims = tuple(dim for dim in reader.dims if all_dims or dim.symbol in access.symbols)
+        key = (access, dims)
+        if key not in self._kept:
+            kind = operand_type(access, self.graph.nodes[access.source])
+            made = Definition(TRUE, "keep", (access,), {}, at or reader.at)
+            self._kept[key] = self.graph.put(f"{access.source}_kept", dims, kind, made, at=made.at).name
+        return Access(self._kept[key], tuple(Term.of(dim.symbol) for dim in dims))
+
+
+def _same_row(region: Region, reader: Node, access: Access, source: Node) -> bool:
+    """Whether a read stays in the row of the reader: at the same step along all dims but that of the row."""
+    if region.over is None:
+        return True
+    return all(
+        symbol is region.over or (step is Term.of(symbol) and symbol in reader.symbols)
+        for symbol, step in source.steps(access).items()
+    ) and any(symbol is region.over for symbol in source.symbols)

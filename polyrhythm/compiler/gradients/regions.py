@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from polyrhythm.compiler.ir.graph import Checkpoint, Definition, Graph, Node
-from polyrhythm.compiler.ir.reads import cone, reached, readers
+from polyrhythm.compiler.ir.reads import after_successors, cone, reached, readers
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
 
@@ -33,15 +33,12 @@ class Region:
 def plain_region(graph: Graph, checkpoint: Checkpoint) -> Region:
     """What a checkpoint without a dim covers."""
     others = {c.node for c in graph.checkpoints} - {checkpoint.node}
-    found: set[str] = set()
-    waiting = [checkpoint.node]
-    while waiting:
-        node = graph[waiting.pop()]
-        again = node.name == checkpoint.node or not (node.recurrent or node.name in others)
-        if node.name not in found and again and computed(node):
-            found.add(node.name)
-            waiting.extend(node.sources)
-    return Region(frozenset(found))
+
+    def again(name: str) -> bool:
+        return computed(graph[name]) and (name == checkpoint.node or not (graph[name].recurrent or name in others))
+
+    starts = filter(again, [checkpoint.node])
+    return Region(frozenset(reached(lambda name: filter(again, graph[name].sources), starts)))
 
 
 def row_region(graph: Graph, checkpoint: Checkpoint) -> Region:
@@ -61,9 +58,9 @@ def row_region(graph: Graph, checkpoint: Checkpoint) -> Region:
 def varying(graph: Graph, checkpoint: Checkpoint) -> frozenset[str]:
     """What a checkpoint over a dim covers."""
     losses = {d.attributes["loss"]: d.attributes["leaves"] for d in _asking(graph)}
-    between: set[str] = set().union(*(cone(graph, loss) for loss in losses))
+    between: set[str] = cone(graph, *losses)
     leaves: set[str] = set().union(*losses.values())
-    taking_part = cone(graph, checkpoint.node) | reached(readers(graph.nodes), [checkpoint.node])
+    taking_part = cone(graph, checkpoint.node) | reached(readers(graph.nodes).__getitem__, [checkpoint.node])
     assert checkpoint.over is not None
     names = {
         name
@@ -87,18 +84,8 @@ def _asking(graph: Graph) -> Iterator[Definition]:
 def backward_nodes(nodes: Mapping[str, Node], definition: Definition) -> list[str]:
     """The nodes of a backward that depend on the gradient of the result, that node first, each after what it reads."""
     start = definition.attributes["cotangent"]
-    order: list[str] = []
-    seen: set[str] = set()
-    stack = [(name, False) for name in definition.attributes["backward"] if name is not None]
-    while stack:
-        name, complete = stack.pop()
-        if complete:
-            order.append(name)
-        elif name not in seen:
-            seen.add(name)
-            stack.append((name, True))
-            if not nodes[name].recurrent:
-                stack.extend((source, False) for source in nodes[name].sources)
+    ends = [name for name in reversed(definition.attributes["backward"]) if name is not None]
+    order = after_successors(lambda name: () if nodes[name].recurrent else nodes[name].sources[::-1], ends)
     depending = {start}
     for name in order:
         if not depending.isdisjoint(nodes[name].sources):

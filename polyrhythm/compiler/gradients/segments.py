@@ -17,7 +17,7 @@ from dataclasses import replace
 from polyrhythm.compiler.gradients.regions import Region, backward_nodes, varying
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Checkpoint, Definition, Graph, Node, NodeDim, Range
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.ops.record import map_attributes
 from polyrhythm.compiler.ir.sets import facts, simplified_term
 from polyrhythm.compiler.ir.terms import Symbol, Term, maximum
 from polyrhythm.compiler.ir.types import TensorType
@@ -53,7 +53,7 @@ class _Strips:
 
     def _new_name(self, name: str) -> str:
         node = self.graph[name]
-        return self.growing.add(f"{name}_cut", node.dims, node.type, (), node.at)
+        return self.growing.put(f"{name}_cut", node.dims, node.type, at=node.at).name
 
     def result(self) -> tuple[Graph, Region]:
         nodes = self.growing.nodes
@@ -96,7 +96,7 @@ class _Strips:
         borders = {(d // self.every + 1) * self.every - d for d in distances if d is not None}
         marks = [0, *sorted(b for b in borders if 0 < b < self.every), self.every]
         step = {self.dim: self.steps[node.name]}
-        attributes = {k: map_attribute(v, lambda t: t.substitute(step)) for k, v in definition.attributes.items()}
+        attributes = map_attributes(definition.attributes, lambda term: term.substitute(step))
         if definition.op == "ruled":
             backward = (self.cut.get(name, name) for name in attributes["backward"])
             attributes = {"cotangent": self.cut[attributes["cotangent"]], "backward": tuple(backward)}
@@ -150,8 +150,7 @@ class _Strips:
         return Access(self.cut[name], (moved // self.every, *rest))
 
     def _view(self, node: Node, new: str) -> Node:
-        current = Access(node.name, tuple(Term.of(symbol) for symbol in node.symbols))
-        copy = Definition(TRUE, "copy", (self._access(node.name, current),), {}, node.at)
+        copy = Definition(TRUE, "copy", (self._access(node.name, node.here),), {}, node.at)
         return replace(node, definitions=(copy,), recurrent=False, domain=TRUE)
 
     def _of_cut_loss(self, definition: Definition) -> Definition:

@@ -12,7 +12,7 @@ A graph is immutable. Nodes are named, and refer to each other by name, so cycle
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +33,7 @@ from polyrhythm.compiler.ir.conditions import (
 )
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops import Op, record
-from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms
+from polyrhythm.compiler.ir.ops.record import Attributes, attribute_terms, map_attributes
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, nested
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.source import Source
@@ -95,6 +95,11 @@ class Access:
         return frozenset().union(*(step.symbols for step in self.steps))
 
     @cached_property
+    def dims(self) -> frozenset[Symbol]:
+        """The dims along which what is read varies."""
+        return frozenset(symbol for symbol in self.symbols if symbol.kind == "dim")
+
+    @cached_property
     def ranges(self) -> tuple[Range, ...]:
         """The ranges, in the order of the axes they become."""
         return tuple(step for step in self.steps if isinstance(step, Range))
@@ -140,6 +145,18 @@ class Definition:
         """Every symbol that the definition mentions, its domain included."""
         inside = [access.symbols for access in self.operands] + [term.symbols for term in self.terms]
         return self.domain.symbols.union(*inside)
+
+    def substitute(self, mapping: Mapping[Symbol, Term]) -> Definition:
+        """The definition in terms of other symbols."""
+        if all(mapping.get(symbol, symbol.term) is symbol.term for symbol in self.symbols):
+            return self
+        attributes = map_attributes(self.attributes, lambda term: term.substitute(mapping))
+        operands = tuple(access.substitute(mapping) for access in self.operands)
+        return Definition(self.domain.substitute(mapping), self.op, operands, attributes, self.at)
+
+    def reading(self, read: Callable[[Access], Access]) -> Definition:
+        """The definition with other reads in the place of its own."""
+        return replace(self, operands=tuple(map(read, self.operands)))
 
 
 @dataclass(frozen=True)
@@ -196,7 +213,7 @@ class Node:
         """The nodes that are read, once for each read."""
         return tuple(access.source for access in self.accesses)
 
-    @property
+    @cached_property
     def is_input(self) -> bool:
         """Whether a call gives the values."""
         return any(definition.op == "input" for definition in self.definitions)
@@ -218,6 +235,21 @@ class Node:
     @property
     def dtype(self) -> np.dtype:
         return self.type.dtype
+
+    def reading(self, read: Callable[[Access], Access]) -> Node:
+        """The node with other reads in the place of its own."""
+        return replace(self, definitions=tuple(definition.reading(read) for definition in self.definitions))
+
+    def over(self, dims: Mapping[Symbol, Symbol]) -> Node:
+        """The node with other dims in the place of some."""
+        mapping = {old: new.term for old, new in dims.items()}
+        return replace(
+            self,
+            dims=tuple(NodeDim(dims.get(d.symbol, d.symbol), d.extent.substitute(mapping)) for d in self.dims),
+            type=replace(self.type, shape=tuple(n.substitute(mapping) for n in self.shape)),
+            definitions=tuple(definition.substitute(mapping) for definition in self.definitions),
+            domain=self.domain.substitute(mapping),
+        )
 
     def steps(self, access: Access) -> dict[Symbol, Step]:
         """What an access to this node reads along each dim."""
@@ -419,12 +451,3 @@ def copy_of(
     if operand_type(access, source).shape == shape:
         return Definition(domain, "copy", (access,), {}, at)
     return Definition(domain, "broadcast", (access,), {"shape": shape}, at)
-
-
-def everywhere(op: str, operands: tuple[Access, ...], **attributes: Any) -> Definition:
-    """A definition without a condition.
-
-    >>> str(everywhere("exp", (Access("x", ()),)).domain)
-    'true'
-    """
-    return Definition(TRUE, op, operands, attributes)

@@ -6,12 +6,12 @@ range at a position of its own. All are linear in the reads.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, ge, lt
-from polyrhythm.compiler.ir.graph import Graph, Node, Range, Step
+from polyrhythm.compiler.ir.graph import Access, Graph, Node, Range, Step
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
 Vertex = TypeVar("Vertex", bound=Hashable)
@@ -23,26 +23,46 @@ def roots(graph: Graph) -> set[str]:
     return {*graph.outputs, *graph.effects, *graph.until.values(), *lengths}
 
 
-def reached(successors: Mapping[Vertex, Iterable[Vertex]], starts: Iterable[Vertex]) -> set[Vertex]:
+def reached(successors: Callable[[Vertex], Iterable[Vertex]], starts: Iterable[Vertex]) -> set[Vertex]:
     """Everything that can be reached from some vertices, with themselves.
 
-    >>> sorted(reached({1: [2], 2: [3], 3: [], 4: [1]}, [2]))
+    >>> sorted(reached({1: [2], 2: [3], 3: [], 4: [1]}.__getitem__, [2]))
     [2, 3]
     """
     waiting = list(starts)
     seen = set(waiting)
     while waiting:
-        for other in successors.get(waiting.pop(), ()):
+        for other in successors(waiting.pop()):
             if other not in seen:
                 seen.add(other)
                 waiting.append(other)
     return seen
 
 
-def cone(graph: Graph, start: str, stop: Iterable[str] = ()) -> set[str]:
-    """A node and everything it is computed from, not looking behind `stop`."""
-    ends = set(stop)
-    return reached({name: reads for name, reads in graph.reads.items() if name not in ends}, [start])
+def after_successors(successors: Callable[[Vertex], Sequence[Vertex]], starts: Iterable[Vertex]) -> list[Vertex]:
+    """Everything that can be reached from some vertices, each after those it points to, circles aside.
+
+    >>> after_successors({1: [2, 3], 2: [], 3: [2]}.__getitem__, [1])
+    [2, 3, 1]
+    """
+    done: list[Vertex] = []
+    seen: set[Vertex] = set()
+    for start in starts:
+        stack = [(start, False)]
+        while stack:
+            vertex, complete = stack.pop()
+            if complete:
+                done.append(vertex)
+            elif vertex not in seen:
+                seen.add(vertex)
+                stack.append((vertex, True))
+                stack.extend((other, False) for other in reversed(successors(vertex)))
+    return done
+
+
+def cone(graph: Graph, *names: str) -> set[str]:
+    """Some nodes and everything they are computed from."""
+    return reached(lambda name: graph[name].sources, names)
 
 
 def readers(nodes: Mapping[str, Node]) -> dict[str, list[str]]:
@@ -51,6 +71,20 @@ def readers(nodes: Mapping[str, Node]) -> dict[str, list[str]]:
     for node in nodes.values():
         for source in node.sources:
             found[source].append(node.name)
+    return found
+
+
+Place = tuple[str, int, Access]
+"""Where a node is read: by which node, in which of its definitions, and how."""
+
+
+def places(graph: Graph) -> dict[str, list[Place]]:
+    """Where each node is read."""
+    found: dict[str, list[Place]] = {node.name: [] for node in graph}
+    for reader in graph:
+        for number, definition in enumerate(reader.definitions):
+            for access in definition.operands:
+                found[access.source].append((reader.name, number, access))
     return found
 
 
@@ -125,10 +159,19 @@ def components(successors: Mapping[Vertex, Iterable[Vertex]]) -> list[list[Verte
     return found
 
 
+def circles(successors: Mapping[Vertex, Sequence[Vertex] | Collection[Vertex]]) -> list[list[Vertex]]:
+    """The components that lead back to themselves.
+
+    >>> circles({1: [2], 2: [1, 3], 3: []})
+    [[2, 1]]
+    """
+    return [part for part in components(successors) if len(part) > 1 or part[0] in successors[part[0]]]
+
+
 def reaches(successors: Mapping[Vertex, Iterable[Vertex]], start: Vertex, goal: Vertex) -> bool:
     """Whether a path of at least one arc leads from one vertex to another.
 
     >>> reaches({1: [2], 2: [3], 3: []}, 1, 3), reaches({1: [2], 2: [3], 3: []}, 3, 1)
     (True, False)
     """
-    return any(goal in reached(successors, [other]) for other in successors.get(start, ()))
+    return goal in reached(lambda vertex: successors.get(vertex, ()), successors.get(start, ()))

@@ -72,13 +72,13 @@ class Points:
         return bool(self.isl_set.is_empty())
 
     def __and__(self, other: Points) -> Points:
-        return _intersection(self, other)
+        return _combined(self, other, "intersect")
 
     def __or__(self, other: Points) -> Points:
-        return _union(self, other)
+        return _combined(self, other, "union")
 
     def __sub__(self, other: Points) -> Points:
-        return _difference(self, other)
+        return _combined(self, other, "subtract")
 
     def __le__(self, other: Points) -> bool:
         return self is other or _is_subset(self, other)
@@ -136,18 +136,7 @@ class Points:
         >>> [(str(first), str(last)) for first, last in box.intervals(t)]
         [('2', 'T//2')]
         """
-        found = []
-        for basic in self.isl_set.coalesce().compute_divs().get_basic_sets():
-            if basic.is_empty():
-                continue
-            lowest, highest, is_all = self._ends(basic, symbol)
-            if not is_all:  # bounded also together with a quotient of itself: without the quotients, from further out
-                further = self._ends(basic.remove_divs(), symbol)
-                lowest, highest = lowest + further[0], highest + further[1]
-            if not lowest or not highest:
-                raise ValueError(f"{symbol} has no bounds in {self.condition()}")
-            found.append((maximum(*lowest), minimum(*highest)))
-        return found
+        return list(_intervals(self, symbol))
 
     def _ends(self, basic: isl.BasicSet, symbol: Symbol) -> tuple[list[Term], list[Term], bool]:
         """The terms between which the constraints of a convex set hold a column, and whether these are all."""
@@ -259,21 +248,10 @@ def at_most(operations: int) -> Iterator[None]:
 
 
 @lru_cache(_CACHE)
-def _intersection(one: Points, other: Points) -> Points:
+def _combined(one: Points, other: Points, how: str) -> Points:
     columns, a, b = _aligned(one, other)
-    return Points(columns, a.intersect(b))
-
-
-@lru_cache(_CACHE)
-def _union(one: Points, other: Points) -> Points:
-    columns, a, b = _aligned(one, other)
-    return Points(columns, a.union(b).coalesce())
-
-
-@lru_cache(_CACHE)
-def _difference(one: Points, other: Points) -> Points:
-    columns, a, b = _aligned(one, other)
-    return Points(columns, a.subtract(b))
+    made = getattr(a, how)(b)
+    return Points(columns, made.coalesce() if how == "union" else made)
 
 
 @lru_cache(_CACHE)
@@ -289,6 +267,22 @@ def _projection(whole: Points, dropped: frozenset[Symbol]) -> Points:
         if whole.columns[position] in dropped:
             result = result.project_out(isl.dim_type.set, position, 1)
     return Points(tuple(c for c in whole.columns if c not in dropped), result.coalesce())
+
+
+@lru_cache(_CACHE)
+def _intervals(whole: Points, symbol: Symbol) -> tuple[tuple[Term, Term], ...]:
+    found = []
+    for basic in whole.isl_set.coalesce().compute_divs().get_basic_sets():
+        if basic.is_empty():
+            continue
+        lowest, highest, is_all = whole._ends(basic, symbol)
+        if not is_all:  # bounded also together with a quotient of itself: without the quotients, from further out
+            further = whole._ends(basic.remove_divs(), symbol)
+            lowest, highest = lowest + further[0], highest + further[1]
+        if not lowest or not highest:
+            raise ValueError(f"{symbol} has no bounds in {whole.condition()}")
+        found.append((maximum(*lowest), minimum(*highest)))
+    return tuple(found)
 
 
 @lru_cache(_CACHE)
@@ -325,6 +319,16 @@ def facts(symbols: frozenset[Symbol]) -> Condition:
                 known.append(le(Term.of(symbol), symbol.max))
                 known.append(facts(symbol.max.symbols))
     return conjunction(*known)
+
+
+def with_facts(condition: Condition) -> Condition:
+    """A condition and what is known of its symbols."""
+    return conjunction(condition, facts(condition.symbols))
+
+
+def is_possible(condition: Condition) -> bool:
+    """Whether a condition holds anywhere, given what is known of its symbols."""
+    return not solutions(with_facts(condition)).is_empty
 
 
 @lru_cache(_CACHE)
@@ -414,7 +418,7 @@ def largest(term: Term, known: Condition) -> int | None:
     """
     value = Term.of(Symbol("value", "dim", serial=serials.VALUE))
     where = conjunction(known, eq(value, term))
-    values = solutions(conjunction(where, facts(where.symbols)))
+    values = solutions(with_facts(where))
     return 0 if values.is_empty else values.largest_value(value)
 
 

@@ -275,6 +275,8 @@ class Term(Interned):
             return Term(self.constant - int(other), self.monomials) if other else self
         if not other.monomials:
             return Term(self.constant - other.constant, self.monomials) if other.constant else self
+        if self.monomials == other.monomials:
+            return Term(self.constant - other.constant)
         less = tuple([(monomial, -c) for monomial, c in other.monomials])
         if not self.monomials:
             return Term(self.constant - other.constant, less)

@@ -1,4 +1,4 @@
-"""The text form of a graph. It is meant to be read, and `parse.py` reads it back to an equal graph.
+"""The text form of a graph. It is meant to be read, and `tests/compiler/ir/parse.py` reads it back to an equal graph.
 
 First come the symbols, then one paragraph per node, then what the program is for:
 
@@ -52,9 +52,10 @@ _BARE_NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")
 def show(graph: Graph) -> str:
     """The text of a graph.
 
-    >>> from polyrhythm.compiler.ir.graph import everywhere
-    >>> x = Node("x", (), TensorType((Term(3),), dtypes.FLOAT32), (everywhere("input", (), name="x"),))
-    >>> y = Node("y", (), x.type, (everywhere("exp", (Access("x", ()),)),))
+    >>> from polyrhythm.compiler.ir.graph import Definition
+    >>> given, made = Definition(TRUE, "input", (), {"name": "x"}), Definition(TRUE, "exp", (Access("x", ()),), {})
+    >>> x = Node("x", (), TensorType((Term(3),), dtypes.FLOAT32), (given,))
+    >>> y = Node("y", (), x.type, (made,))
     >>> print(show(Graph({"x": x, "y": y}, ("y",))), end="")
     x: f32[3] = input(name="x")
     <BLANKLINE>

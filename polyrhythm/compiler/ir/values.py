@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
+from polyrhythm.compiler.ir.conditions import TRUE, Condition
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, operand_type
 from polyrhythm.compiler.ir.ops import TABLE
-from polyrhythm.compiler.ir.sets import facts, simplified_term
-from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.sets import simplified_term, with_facts
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, Shape, TensorType
 from polyrhythm.source import Source
 
@@ -31,7 +31,10 @@ class Growing:
     def __init__(self, nodes: dict[str, Node]) -> None:
         self.nodes = nodes
         self._count = 0
-        self._dims = {dim.symbol.name for node in nodes.values() for dim in node.dims}
+
+    @cached_property
+    def _dims(self) -> set[str]:
+        return {dim.symbol.name for node in self.nodes.values() for dim in node.dims}
 
     def fresh_dim(self, like: Symbol) -> Symbol:
         """Another dim that runs over the same steps, with a name of its own."""
@@ -41,22 +44,19 @@ class Growing:
         self._dims.add(f"{like.name}_{number}")
         return Symbol(f"{like.name}_{number}", "dim", bound=like.bound)
 
-    def add(
-        self,
-        hint: str,
-        dims: tuple[NodeDim, ...],
-        type: TensorType,
-        definitions: Sequence[Definition],
-        at: Source | None,
-        recurrent: bool = False,
-    ) -> str:
-        """A new node; its name begins with `hint`."""
+    def fresh(self, hint: str) -> str:
+        """A name that no node has."""
         name = hint
         while name in self.nodes:
             self._count += 1
             name = f"{hint}_{self._count}"
-        self.nodes[name] = Node(name, dims, type, tuple(definitions), recurrent, at=at)
         return name
+
+    def put(self, hint: str, dims: tuple[NodeDim, ...], kind: TensorType, *definitions: Definition, **how: Any) -> Node:
+        """A new node of that name, or of one that begins so."""
+        name = self.fresh(hint)
+        self.nodes[name] = Node(name, dims, kind, definitions, **how)
+        return self.nodes[name]
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Space:
 
     def apply(self, op: str, *operands: Value, **attributes: Any) -> Value:
         """One operation on values."""
-        given = conjunction(self.domain, facts(self.domain.symbols))
+        given = with_facts(self.domain)
         kind = TABLE[op].type_rule(tuple(value.type for value in operands), attributes, given)
         kind = TensorType(tuple(simplified_term(n, given) for n in kind.shape), kind.dtype)
         definition = Definition(TRUE, op, tuple(value.access for value in operands), attributes, self.at)
-        return self.current(self.graph.add(f"{self.prefix}_{op}", self.dims, kind, [definition], self.at))
+        return self.current(self.graph.put(f"{self.prefix}_{op}", self.dims, kind, definition, at=self.at).name)
 
     def constant(self, number: Number | bool, dtype: np.dtype, shape: Shape = ()) -> Value:
         """A constant, in a shape."""
@@ -138,6 +138,27 @@ class Value:
         """An operation with this value as its first operand."""
         return self.space.apply(op, self, *others, **attributes)
 
+    def part(self, axis: int, start: Term, length: Term) -> Value:
+        """Some positions along an axis."""
+        rank = len(self.shape)
+        starts = tuple(start if i == axis else ZERO for i in range(rank))
+        lengths = tuple(length if i == axis else n for i, n in enumerate(self.shape))
+        return self.apply("slice", starts=starts, lengths=lengths, steps=(1,) * rank)
+
+    def lengthened(self, axis: int, before: Term, after: Term, value: Number | bool) -> Value:
+        """With more positions at the ends of an axis."""
+        ends = ((n if i == axis else ZERO for i in range(len(self.shape))) for n in (before, after))
+        first, last = map(tuple, ends)
+        return self.apply("pad", before=first, after=last, value=value)
+
+    def apart(self, axis: int, start: Term, step: int, length: Term) -> Value:
+        """With its positions along an axis so many steps apart, among zeros."""
+        places = self.space.apply("iota", length=self.shape[axis])
+        places = places.apply("mul", places.space.constant(step, places.dtype))
+        places = places.apply("add", places.space.apply("index", value=start))
+        shape = tuple(length if i == axis else n for i, n in enumerate(self.shape))
+        return self.space.constant(0, self.dtype, shape).apply("scatter_add", places, self, axis=axis)
+
     def cast(self, dtype: np.dtype) -> Value:
         return self if self.dtype == dtype else self.apply("cast", dtype=dtype)
 
@@ -148,7 +169,7 @@ class Value:
     def settled(self) -> Value:
         """The same value as a node of this space, at the current point."""
         node = self.space.graph.nodes[self.access.source]
-        if node.dims == self.space.dims and self.access.steps == tuple(Term.of(s) for s in node.symbols):
+        if node.dims == self.space.dims and self.access.steps == node.current:
             return self
         return self.apply("copy")
 
@@ -188,7 +209,7 @@ class Step:
     @cached_property
     def y(self) -> Value:
         """The result."""
-        return self._read(Access(self.node.name, tuple(Term.of(symbol) for symbol in self.node.symbols)))
+        return self._read(self.node.here)
 
     @cached_property
     def x(self) -> list[Value]:

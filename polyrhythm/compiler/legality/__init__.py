@@ -21,8 +21,8 @@ integer sets, for all values of the bounds at once. What is proved:
 - *rows*: those that run shorter than the longest leave what counts as it is;
 - *growth*: a loop whose buffers grow stays inside of them.
 
-Taken for granted: that the graph is well formed (`ir/verify.py`), the requirements on bounds that are checked at
-the call, and that places hold zeros at first (for the condition of `until` only).
+Taken for granted: that the graph is well formed (`tests/compiler/ir/verify.py`), the requirements on bounds that are
+checked at the call, and that places hold zeros at first (for the condition of `until` only).
 
 `instances.py` says when each instance runs, `prover.py` asks the integer sets, `subject.py` ties computations to
 the graph; one file per rule follows. The time grows with the number of reads times the number of stores to the

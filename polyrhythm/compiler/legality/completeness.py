@@ -80,8 +80,7 @@ def _check(subject: Subject, node: Node, definition: Definition, computations: l
             raise _twice(subject, cover, other, shared)
     missing = subject.prover.uncovered(_domain(subject, node, definition), [cover.piece for cover in covers])
     if missing is not None:
-        point = tuple(Term.of(symbol) for symbol in node.symbols)
-        what = f"{shown_point(node, point, missing)} is never computed"
+        what = f"{shown_point(node, node.current, missing)} is never computed"
         raise IllegalProgramError("completeness", what, at=definition.at or node.at, point=missing)
 
 

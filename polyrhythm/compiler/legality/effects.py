@@ -107,8 +107,7 @@ def _check_order(
     time = substituted(other.call_time, roles)
     for demanded in order.precedes(first, one.steps, second, there):
         for late_first in before(time, one.call_time):
-            if not subject.prover.impossible(domains, demanded, late_first):
-                at = subject.prover.example(domains, demanded, late_first)
+            if (at := subject.prover.witness(domains, demanded, late_first)) is not None:
                 name, instance = other.compute.attributes["function"], other.occurrence.shown(at, roles)
                 what = (
                     f"{one.compute.attributes['function']} is called after {name}, against the order of effect {effect}"

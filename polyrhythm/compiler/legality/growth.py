@@ -18,7 +18,7 @@ from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.prover import Prover
 from polyrhythm.compiler.loops.growth import Growth
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Site, Steps, sites, walk
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, Site, Steps, line_of, sites, walk
 from polyrhythm.compiler.loops.units import Unit, units
 
 CAPACITY = Symbol("capacity", "bound", serial=-50)
@@ -59,8 +59,7 @@ def _check_loop(
         for name, slot, count, where in _slots(program, site):
             inside = conjunction(ge(slot, 0), lt(slot, count.substitute(small)))
             here = conjunction(known, site.known, where, _read_at_all(site, name, slot))
-            if not prover.implied(here, inside):
-                at = prover.example(here, negation(inside))
+            if (at := prover.violation(here, inside)) is not None:
                 what = f"{site.block.name} uses slot {slot} of {name}, which is not there yet"
                 raise _wrong(program, growth, f"{what} (at {', '.join(f'{s} = {n}' for s, n in at.items())})")
 
@@ -122,6 +121,5 @@ def _terms(load: Load) -> Iterator[Term]:
 
 
 def _wrong(program: LoopProgram, growth: Growth, what: str) -> IllegalProgramError:
-    lines = (c.at for site in sites((growth.loop,)) for c in site.block.body if c.at is not None)
     told = f"the buffers of the loop over {growth.loop.counter} cannot grow with {growth.bound}: {what}"
-    return IllegalProgramError("growth", told, at=next(lines, None))
+    return IllegalProgramError("growth", told, at=line_of((growth.loop,)))

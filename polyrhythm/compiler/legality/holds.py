@@ -2,8 +2,9 @@
 
 Looking back from the load, item by item in the body of the innermost loop around it, the first store that may be to the
 same slot must be to that very slot, outside of guards and of further loops. If there is none, a register of the loop
-must have brought it: its place is stored to once in the body, in every iteration, one step further on. The first
-iteration loads a register from the buffer. All of this is in the text, so it needs no integer sets.
+must have brought it: its place is stored to once in the body, one step further on. Where that store has a guard, the
+register brings what its slot holds after it. The first iteration loads a register from the buffer. All of this is in
+the text, so it needs no integer sets.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ def check_holds(program: LoopProgram) -> None:
 def _check_register(program: LoopProgram, loop: For, register: Register) -> None:
     stores = [(site, s) for site in sites(loop.body) for s in site.block.stores if s.place == register.place]
     moved = tuple(term.substitute({loop.counter: Term.of(loop.counter) - 1}) for term in register.now)
-    alone = len(stores) == 1 and stores[0][1].index == register.now and _always(stores[0][0])
+    alone = len(stores) == 1 and stores[0][1].index == register.now and not stores[0][0].loops
     if not alone or moved != register.before or program.places[register.place].kind == "variable":
         name = f"{register.place}[{', '.join(map(str, register.before))}]"
-        what = f"the register {name} of the loop over {loop.counter} is not what the iteration before it has stored"
+        what = f"the register {name} of the loop over {loop.counter} is not what the iteration before it has left"
         raise IllegalProgramError("hold", what, at=program.places[register.place].at)
 
 
@@ -53,15 +54,10 @@ def _is_held(load: Load, earlier: Sequence[Site], given: set[tuple[str, tuple[Te
     for site in reversed(earlier):
         for store in reversed([store for store in site.block.stores if store.place == load.place]):
             if store.index == index:
-                return _always(site)
+                return not site.loops and not site.guards
             if not _is_other(store, index):
                 return False
     return (load.place, index) in given
-
-
-def _always(site: Site) -> bool:
-    """Whether a block is done once in every iteration of the body that it was looked for in."""
-    return not site.loops and not site.guards
 
 
 def _is_other(store: Store, index: tuple[Term | Steps, ...]) -> bool:

@@ -204,18 +204,10 @@ def before(early: Time, late: Time) -> Iterator[Condition]:
     """Conditions, one per level, that together say: `early` comes strictly before `late`."""
     equal: Condition = TRUE
     for a, b in zip(early, late, strict=False):
-        if isinstance(a, int) and isinstance(b, int):
-            if a != b:
-                if a < b:
-                    yield equal
-                return
-            continue
-        assert isinstance(a, Term)
-        assert isinstance(b, Term)
-        less = conjunction(equal, lt(a, b))
-        if less is not FALSE:
-            yield less
-        equal = conjunction(equal, eq(a, b))
+        less, same = _compared(a, b)
+        if (earlier := conjunction(equal, less)) is not FALSE:
+            yield earlier
+        equal = conjunction(equal, same)
         if equal is FALSE:
             return
 

@@ -25,7 +25,7 @@ from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.legality.instances import Occurrence
 from polyrhythm.compiler.legality.reads import match_of, read_of
 from polyrhythm.compiler.legality.subject import Computation, Subject
-from polyrhythm.compiler.loops.ir import For, Lanes, Load, Own, Steps, blocks_of, walk
+from polyrhythm.compiler.loops.ir import For, Lanes, Load, Own, Steps, blocks_of, line_of, walk
 
 
 def check_lanes(subject: Subject) -> None:
@@ -134,5 +134,4 @@ def _readers(subject: Subject, loop: For, name: str) -> Iterator[tuple[Computati
 
 
 def _wrong(subject: Subject, loop: For, what: str) -> IllegalProgramError:
-    lines = (compute.at for block in blocks_of(loop.body) for compute in block.body if compute.at is not None)
-    return subject.fault("lanes", f"the iterations of {loop.counter} cannot run together: {what}", next(lines, None))
+    return subject.fault("lanes", f"the iterations of {loop.counter} cannot run together: {what}", line_of(loop.body))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt, negation
+from polyrhythm.compiler.ir.conditions import Condition, conjunction, disjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import ONE, Term, maximum
 from polyrhythm.compiler.legality.failure import IllegalProgramError
@@ -84,8 +84,7 @@ def _holds_all(place: Place) -> bool:
 def _prove(subject: Subject, occurrence: Occurrence, compute: Compute, what: str, claim: Condition) -> None:
     """Refuse a program unless a claim, over the symbols of its code, holds at every instance of a block."""
     claim = claim.substitute(occurrence.values)
-    if not subject.prover.implied(occurrence.domain, claim):
-        at = subject.prover.example(occurrence.domain, negation(claim))
+    if (at := subject.prover.violation(occurrence.domain, claim)) is not None:
         raise failure("layout", f"{what} in {occurrence.block.name}", occurrence, at, compute.at)
 
 
@@ -129,8 +128,7 @@ def _check_zeros(subject: Subject, occurrence: Occurrence, compute: Compute, loa
     for storing in subject.storings[load.place]:
         for index, earlier in _earlier(occurrence, load, storing):
             beyond = disjunction(*(ge(index[axis], end) for axis, end in ends.items()))
-            if not subject.prover.impossible(earlier, beyond):
-                at = subject.prover.example(earlier, beyond)
+            if (at := subject.prover.witness(earlier, beyond)) is not None:
                 what = f"{load} does not read all that {storing.computation.occurrence.block.name} has stored before"
                 raise failure("layout", what, occurrence, at, compute.at)
 
@@ -151,7 +149,6 @@ def _check_order(subject: Subject, occurrence: Occurrence) -> None:
     """The order of rings as they lie in memory is lost before anyone can see it."""
     block = occurrence.block
     orders: dict[str, Order] = {}
-    types = {compute.result: compute.type for compute in block.body}
     for compute in block.body:
         own = [_order(o) if isinstance(o, Load) else orders[o.name] for o in compute.operands]
         orders[compute.result] = (None,) * compute.type.rank
@@ -160,8 +157,7 @@ def _check_order(subject: Subject, occurrence: Occurrence) -> None:
         meeting: dict[int | None, set[Steps | None]] = {None: {None}}
         kinds: dict[int | None, str] = {None: "opaque"}
         if compute.op in TABLE:
-            given = tuple(o.type if isinstance(o, Load) else types[o.name] for o in compute.operands)
-            signature = TABLE[compute.op].signature(given, compute.attributes)
+            signature = compute.signature(block.types)
             kinds |= {label: role.kind for label, role in enumerate(signature.roles)}
             for labels, order in zip(signature.operands, own, strict=True):
                 for label, ring in zip(labels, order, strict=True):

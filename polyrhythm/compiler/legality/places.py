@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge, le, lt, negation
+from collections.abc import Iterator
+from itertools import product
+
+from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, le, lt
 from polyrhythm.compiler.ir.graph import Node
-from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.terms import Term, nested
 from polyrhythm.compiler.legality.reads import shown_slot, stored_at_point
 from polyrhythm.compiler.legality.subject import Storing, Subject, failure
 from polyrhythm.compiler.loops.ir import Place, Steps
@@ -64,8 +67,7 @@ def _check_index(subject: Subject, storing: Storing) -> None:
         if own and count is node.dims[position].extent and not subject.early:
             continue
         inside = conjunction(ge(slot, 0), lt(slot, count))
-        if not subject.prover.implied(domain, inside):
-            at = subject.prover.example(domain, negation(inside))
+        if (at := subject.prover.violation(domain, inside)) is not None:
             what = f"{computation.occurrence.block.name} stores into {shown_slot(place, storing.index, at)}"
             raise failure("storage", f"{what}, which does not exist", computation.occurrence, at, computation.at)
 
@@ -77,11 +79,23 @@ def _check_fits(subject: Subject, storing: Storing) -> None:
     shape = tuple(n.substitute(occurrence.values) for n in computation.compute.type.shape)
     fits = place.type.dtype == computation.compute.type.dtype and len(shape) == place.type.rank
     for length, room in zip(shape, place.type.shape, strict=False):
-        fits = fits and (length is room or subject.prover.implied(occurrence.domain, le(length, room)))
+        if fits and length is not room:
+            known = conjunction(occurrence.domain, *_larger_products(subject, occurrence.domain, length, room))
+            fits = subject.prover.implied(known, le(length, room))
     if not fits:
         at = subject.prover.example(occurrence.domain)
         what = f"{occurrence.block.name} stores {computation.compute.type} into {place.name}, which holds {place.type}"
         raise failure("storage", what, occurrence, at, computation.at)
+
+
+def _larger_products(subject: Subject, where: Condition, length: Term, room: Term) -> Iterator[Condition]:
+    """Products are not affine; but one is no larger than another if its factors are not, and none is negative."""
+    products = [[monomial for part in nested(term) for monomial, _ in part.monomials] for term in (length, room)]
+    for own, other in product(*products):
+        if len(own) == len(other) > 1:
+            pairs = [(Term(0, (((a,), 1),)), Term(0, (((b,), 1),))) for a, b in zip(own, other, strict=True)]
+            if subject.prover.implied(where, conjunction(*(c for a, b in pairs for c in (ge(a, 0), le(a, b))))):
+                yield le(Term(0, ((own, 1),)), Term(0, ((other, 1),)))
 
 
 def _check_output(subject: Subject, place: Place, node: Node) -> None:

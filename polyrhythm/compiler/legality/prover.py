@@ -23,8 +23,9 @@ from polyrhythm.compiler.ir.conditions import (
     ge,
     le,
     negation,
+    parts_of,
 )
-from polyrhythm.compiler.ir.sets import Points, facts, points, solutions
+from polyrhythm.compiler.ir.sets import Points, facts, points, solutions, with_facts
 from polyrhythm.compiler.ir.terms import Extremum, Symbol, Term, ordered
 
 Values = Mapping[Symbol, int]
@@ -43,7 +44,7 @@ class Prover:
         if condition is FALSE or condition is TRUE:
             return condition is FALSE
         if condition not in self._impossible:
-            known = conjunction(condition, facts(condition.symbols))
+            known = with_facts(condition)
             empty = known is FALSE or solutions(known).is_empty
             if not empty and self.required is not TRUE:
                 empty = solutions(self._with_required(condition)).is_empty
@@ -65,6 +66,14 @@ class Prover:
         assert found is not None
         return found
 
+    def witness(self, *parts: Condition) -> dict[Symbol, int] | None:
+        """The smallest integers that satisfy all parts, if there are any."""
+        return None if self.impossible(*parts) else self.example(*parts)
+
+    def violation(self, given: Condition, claim: Condition) -> dict[Symbol, int] | None:
+        """The smallest integers at which a claim does not hold although `given` does, if there are any."""
+        return None if self.implied(given, claim) else self.example(given, negation(claim))
+
     def uncovered(self, whole: Condition, pieces: Sequence[Piece]) -> dict[Symbol, int] | None:
         """The smallest point of `whole` that is in no piece, or None where they cover it."""
         if any(not piece.unknowns and self.implied(whole, piece.condition) for piece in pieces[:1]):
@@ -81,14 +90,12 @@ class Prover:
                 return None
         if self.required is not TRUE:
             columns = ordered({*columns, *self.required.symbols})
-            rest = rest & points(
-                conjunction(self.required, facts(self.required.symbols)), ordered(self.required.symbols)
-            )
+            rest = rest & points(with_facts(self.required), ordered(self.required.symbols))
         return _smallest(rest)
 
     def _with_required(self, condition: Condition) -> Condition:
         whole = spread(conjunction(condition, self.required))
-        return conjunction(whole, facts(whole.symbols))
+        return with_facts(whole)
 
 
 @dataclass(frozen=True)
@@ -174,11 +181,3 @@ def spread(condition: Condition) -> Condition:
             combined = conjunction if both else disjunction
             return combined(*(spread(ge(argument * factor + rest, 0)) for argument in atom.arguments))
     return condition
-
-
-def parts_of(condition: Condition) -> tuple[Condition, ...]:
-    """The parts of a conjunction."""
-    if isinstance(condition, Junction) and condition.word == "and":
-        return condition.parts
-    assert isinstance(condition, (Compare, Junction))
-    return (condition,)

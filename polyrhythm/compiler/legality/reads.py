@@ -139,8 +139,7 @@ class _Match:
 def match_of(read: Read, storing: Storing) -> _Match:
     """Where and when a store provides what is read."""
     computation = storing.computation
-    roles = computation.occurrence.role(serials.WRITER)
-    step = (term.substitute(roles) for term in computation.step)
+    roles, step = storing.as_writer
     solution = solve(zip(step, read.step, strict=True), [next(iter(term.symbols)) for term in roles.values()])
     values = {counter: term.substitute(solution.values) for counter, term in roles.items()}
     time = substituted(storing.time, values)
@@ -157,8 +156,7 @@ def _check_parallel(subject: Subject, read: Read, match: _Match) -> None:
         if read.occurrence is None or level not in read.occurrence.parallel:
             continue
         crossing = conjunction(read.domain, match.stored, carried(match.time, read.time, level))
-        if not subject.prover.impossible(crossing):
-            at = subject.prover.example(crossing)
+        if (at := subject.prover.witness(crossing)) is not None:
             what = f"{read.name} reads {shown_point(read.node, read.step, at)} across the iterations of a parallel loop"
             outcome = f"another iteration, {writer.shown(at, match.values)}, computes it"
             raise refused("parallel", what, read, at, outcome)
@@ -167,8 +165,7 @@ def _check_parallel(subject: Subject, read: Read, match: _Match) -> None:
 def _check_kept(subject: Subject, read: Read, match: _Match, other: Storing) -> None:
     """No instance of another store comes between the matching store and the read, into the same slot."""
     occurrence = other.computation.occurrence
-    roles = occurrence.role(serials.OTHER)
-    index = (term.substitute(roles) for term in other.index)
+    roles, index = other.as_other
     solution = solve(zip(index, read.index, strict=True), [next(iter(term.symbols)) for term in roles.values()])
     values = {counter: term.substitute(solution.values) for counter, term in roles.items()}
     apart = list(between(match.time, substituted(other.time, values), read.time))
@@ -176,8 +173,7 @@ def _check_kept(subject: Subject, read: Read, match: _Match, other: Storing) -> 
         return
     clash = conjunction(read.domain, match.stored, occurrence.domain.substitute(values), solution.left)
     for order in apart:
-        if not subject.prover.impossible(clash, order):
-            at = subject.prover.example(clash, order)
+        if (at := subject.prover.witness(clash, order)) is not None:
             point = shown_point(read.node, read.step, at)
             slot = shown_slot(read.place, read.index, at)
             by = occurrence.shown(at, values)

@@ -2,43 +2,57 @@
 
 - what counts of a row does not depend on the longest row (`ragged/independence.py`), of which lengths are an input;
 - the loop goes over all rows, one for each lane, and no loop inside ends early;
-- what is stored for others is the value of a node at the lane's own row; beyond the end of a row it is zero if it is
+- what is stored for others is the value of one node at the lane's own row; beyond the end of a row it is zero if it is
   returned, and if anybody looks at it there nobody takes it for anything else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from polyrhythm.compiler.ir.graph import Graph, Range
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.terms import ZERO, Term
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
 from polyrhythm.compiler.loops.ir import Compute, For, Load, LoopProgram, RowSum, Steps, blocks_of, walk
 from polyrhythm.compiler.ragged.independence import Independence
 
+Proofs = Callable[[Symbol, str], tuple[Independence, bool]]
+"""The proof for a longest row and the input that has its lengths, and whether it holds."""
+
 
 def check_rows(graph: Graph, program: LoopProgram) -> None:
     """Prove that rows may run shorter than the longest; raise an IllegalProgramError otherwise."""
+
+    @cache
+    def proofs(bound: Symbol, lengths: str) -> tuple[Independence, bool]:
+        proof = Independence(graph, bound, lengths)
+        return proof, proof.holds()
+
     for block in blocks_of(program.body):
         for compute in block.body:
             if compute.rows is not None:
-                _check_sum(graph, program, compute, compute.rows)
+                _check_sum(graph, program, compute, compute.rows, proofs)
     for loop in walk(program.body):
         if isinstance(loop, For) and loop.rows is not None:
-            _check(graph, program, loop)
+            _check(graph, program, loop, proofs)
 
 
-def _check(graph: Graph, program: LoopProgram, loop: For) -> None:
+def _check(graph: Graph, program: LoopProgram, loop: For, proofs: Proofs) -> None:
     rows = loop.rows
     assert rows is not None
     given = next((name for name, place in program.inputs.items() if place == rows.lengths.place), None)
     if given is None or loop.lanes is None or loop.stop is not None or rows.lengths.index != (Term.of(loop.counter),):
         raise _wrong(loop, "its lengths are not those of the lanes")
-    proof = Independence(graph, rows.bound, graph.inputs[given].name)
-    if loop.first is not ZERO or loop.end is not proof.rows or not proof.holds():
+    proof, holds = proofs(rows.bound, graph.inputs[given].name)
+    if loop.first is not ZERO or loop.end is not proof.rows or not holds:
         raise _wrong(loop, "what counts of a row may depend on the longest")
     if any(isinstance(item, For) and item.stop is not None for item in walk(loop.body)):
         raise _wrong(loop, "a loop inside may end early")
     own = {id(block) for block in blocks_of(loop.body)}
+    made = ((store, compute) for b in blocks_of(program.body) for store in b.stores for compute in b.body)
+    kept = {(store.place, compute.node) for store, compute in made if compute.result == store.value}
     elsewhere = {load.place for block in blocks_of(program.body) if id(block) not in own for load in block.loads}
     for block in blocks_of(loop.body):
         values = {compute.result: compute for compute in block.body}
@@ -49,16 +63,19 @@ def _check(graph: Graph, program: LoopProgram, loop: For) -> None:
                 raise _wrong(loop, f"{node.name} is not stored at the lane's own row")
             if not proof.varies(node):
                 continue
+            seen = store.place in elsewhere | {*program.outputs}
+            if seen and any(name != node.name for place, name in kept if place == store.place):
+                raise _wrong(loop, f"{store.place} holds more than {node.name}")
             if store.place in program.outputs and not proof.is_zero_beyond(node):
                 raise _wrong(loop, f"{node.name} is returned beyond the ends of rows")
-            if store.place in elsewhere | {*program.outputs} and proof.relied.get(node.name, set()) - {0.0}:
+            if seen and proof.relied.get(node.name, set()) - {0.0}:
                 raise _wrong(loop, f"{node.name} is taken for something else than zero beyond the ends of rows")
 
 
-def _check_sum(graph: Graph, program: LoopProgram, compute: Compute, rows: RowSum) -> None:
+def _check_sum(graph: Graph, program: LoopProgram, compute: Compute, rows: RowSum, proofs: Proofs) -> None:
     """A contraction that leaves out what lies beyond the ends of rows: of each such product a factor is zero."""
     given = next((name for name, place in program.inputs.items() if place == rows.lengths.place), None)
-    proof = Independence(graph, rows.bound, graph.inputs[given].name) if given is not None else None
+    proof, holds = proofs(rows.bound, graph.inputs[given].name) if given is not None else (None, False)
     words, output = parse_spec(compute.attributes["spec"])
     whole = proof is not None and rows.lengths.index == (Steps(ZERO, proof.rows),)
     if proof is None or not whole or rows.label in output or not all(rows.label in word for word in words):
@@ -77,7 +94,7 @@ def _check_sum(graph: Graph, program: LoopProgram, compute: Compute, rows: RowSu
             own = proof.owner(source)
             if own is None or own not in ranged or word.index(rows.label) != ranged.index(own):
                 raise _wrong_sum(compute, f"{source.name} does not go over the rows")
-    if not proof.holds():
+    if not holds:
         raise _wrong_sum(compute, "something beyond the ends of rows may not be zero")
 
 

@@ -7,14 +7,15 @@ attributes are those of the definition that holds there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.ops import record
-from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
+from polyrhythm.compiler.ir.ops.record import attribute_terms
 from polyrhythm.compiler.ir.sets import facts
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError, Rule
@@ -68,6 +69,20 @@ class Storing:
     store: Store
     index: tuple[Term, ...]
     time: Time
+
+    @cached_property
+    def as_writer(self) -> tuple[dict[Symbol, Term], tuple[Term, ...]]:
+        """The counters of a second instance beside that of a read, and the point it computes in terms of them."""
+        return self._under(serials.WRITER, self.computation.step)
+
+    @cached_property
+    def as_other(self) -> tuple[dict[Symbol, Term], tuple[Term, ...]]:
+        """The counters of a third instance, and the slot it stores to in terms of them."""
+        return self._under(serials.OTHER, self.index)
+
+    def _under(self, serial: int, terms: Iterable[Term]) -> tuple[dict[Symbol, Term], tuple[Term, ...]]:
+        roles = self.computation.occurrence.role(serial)
+        return roles, tuple([term.substitute(roles) for term in terms])
 
 
 class Subject:
@@ -151,6 +166,12 @@ class Subject:
         inside = self.points(node).substitute(here)
         domain = conjunction(occurrence.domain, inside) if self.early else occurrence.domain
         free = record(compute.op).free and len(node.definitions) == 1
+
+        def undefined(*where: Condition) -> IllegalProgramError:
+            at = self.prover.example(domain, *where)
+            what = f"{shown_point(node, step, at)} is computed by a definition that does not hold there"
+            return failure("operation", what, occurrence, at, compute.at or node.at)
+
         fitting = []
         for number, definition in enumerate(node.definitions):
             holds = definition.domain.substitute(self.scenario.final).substitute(here)
@@ -159,35 +180,13 @@ class Subject:
         if not fitting and self.early:
             number, definition, holds = 0, node.definitions[0], domain
         elif not fitting:
-            raise self._no_definition(occurrence, compute, node, step, domain)
+            raise undefined()
         else:
             number, definition, holds = fitting[0]
         if not free and not self.prover.implied(domain, holds):
-            raise self._no_definition(occurrence, compute, node, step, domain, holds)
-        final = self._final(definition)
+            raise undefined(negation(holds))
+        final = definition.substitute(self.scenario.final)
         return Computation(occurrence, compute, position, node, final, number, step, domain)
-
-    def _no_definition(
-        self,
-        occurrence: Occurrence,
-        compute: Compute,
-        node: Node,
-        step: tuple[Term, ...],
-        domain: Condition,
-        holds: Condition | None = None,
-    ) -> IllegalProgramError:
-        at = self.prover.example(domain, negation(holds)) if holds is not None else self.prover.example(domain)
-        what = f"{shown_point(node, step, at)} is computed by a definition that does not hold there"
-        return failure("operation", what, occurrence, at, compute.at or node.at)
-
-    def _final(self, definition: Definition) -> Definition:
-        """A definition with the final values of the bounds."""
-        final = self.scenario.final
-        if not final:
-            return definition
-        attributes = {k: map_attribute(v, lambda t: t.substitute(final)) for k, v in definition.attributes.items()}
-        operands = tuple(access.substitute(final) for access in definition.operands)
-        return Definition(definition.domain.substitute(final), definition.op, operands, attributes, definition.at)
 
     def _node(self, compute: Compute) -> Node:
         node = self.graph.nodes.get(compute.node)

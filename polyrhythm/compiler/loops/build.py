@@ -13,7 +13,7 @@ from typing import Any
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt, negation, parts_of
 from polyrhythm.compiler.ir.graph import Access, Graph, Range, operand_type
 from polyrhythm.compiler.ir.intervals import interval
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.ops.record import map_attributes
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, maximum, minimum, ordered
 from polyrhythm.compiler.ir.types import TensorType
@@ -101,11 +101,7 @@ class _Builder:
         return places
 
     def items(
-        self,
-        items: Sequence[Item],
-        joined: Joined,
-        given: Condition,
-        nominal: Mapping[Symbol, int],
+        self, items: Sequence[Item], joined: Joined, given: Condition, nominal: Mapping[Symbol, int]
     ) -> tuple[ir.Item, ...]:
         """Code for some items; only blocks in `joined` are active here."""
         built: list[ir.Item] = []
@@ -148,12 +144,7 @@ class _Builder:
                 yield ir.If(case, body)
 
     def _pieces(
-        self,
-        loop: Loop,
-        inside: Joined,
-        ranges: Ranges,
-        given: Condition,
-        nominal: Mapping[Symbol, int],
+        self, loop: Loop, inside: Joined, ranges: Ranges, given: Condition, nominal: Mapping[Symbol, int]
     ) -> Iterator[ir.Item]:
         if not ranges:
             return
@@ -337,10 +328,7 @@ class _Builder:
             point = tuple(term.substitute(steps) for term in statement.steps)
             names[statement] = name = _local(node.name, statement.steps == block.current, own, names.values())
             operands = tuple(self._operand(block, access, names, steps, given) for access in definition.operands)
-            attributes = {
-                key: map_attribute(value, lambda term: _settle(term.substitute(steps), given))
-                for key, value in definition.attributes.items()
-            }
+            attributes = map_attributes(definition.attributes, lambda term: _settle(term.substitute(steps), given))
             if definition.op == "host":
                 results = definition.attributes["function"].results
                 attributes["shapes"] = tuple(tuple(n.substitute(steps) for n in r.shape) for r in results)
@@ -349,7 +337,7 @@ class _Builder:
             kind = TensorType(shape, node.dtype)
             body.append(ir.Compute(name, definition.op, operands, attributes, kind, point, definition.at, node.name))
             kept = self.storage.get(node.name)
-            if kept is not None and statement.steps == tuple(Term.of(s) for s in node.symbols):
+            if kept is not None and statement.steps == node.current:
                 index = tuple(_settle(slot.index(at_point[slot.symbol]), given) for slot in kept.indexed)
                 stores.append(ir.Store(node.name, index, name))
         return ir.Block(block.name, tuple(body), tuple(stores))

@@ -6,7 +6,7 @@ speaks for small ones. `seconds_of` adds this up: bytes over the rate of where t
 to start one. `chunk_for` compares powers of two. The model is rough, so all steps at once, which needs no loop, is
 given up only where a tile is predicted to be clearly faster.
 
-The rates are round figures until the machine is calibrated (`backends/jax/calibration.py`), so that the same program
+The rates are round figures until the machine is calibrated (`jax/run/calibration.py`), so that the same program
 is compiled the same way everywhere.
 """
 

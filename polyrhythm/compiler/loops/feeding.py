@@ -16,7 +16,7 @@ import numpy as np
 
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, Item, Load, LoopProgram, Steps, blocks_of, mapped
+from polyrhythm.compiler.loops.ir import Block, Load, LoopProgram, Steps, blocks_of, mapped
 from polyrhythm.compiler.loops.units import Lookup, Marks, lowest, lowest_marks, needed, needed_marks, still, units
 
 
@@ -96,18 +96,10 @@ def windows(program: LoopProgram, names: Iterable[str]) -> tuple[LoopProgram, di
         now = replace(entry, start=entry.start - begin) if isinstance(entry, Steps) else entry - begin
         return replace(load, index=(now, *load.index[1:]))
 
-    def changed(item: Item) -> Item:
-        if not isinstance(item, Block):
-            return item
-        body = (
-            replace(c, operands=tuple(moved(o) if isinstance(o, Load) else o for o in c.operands)) for c in item.body
-        )
-        return replace(item, body=tuple(body))
-
     places = dict(program.places)
     for window in found.values():
         place = places[window.place]
         places[window.place] = replace(place, slots=(window.size.term, *place.slots[1:]), dims=("", *place.dims[1:]))
     symbols = (symbol for window in found.values() for symbol in (window.begin, window.size))
-    body = mapped(program.body, changed)
+    body = mapped(program.body, lambda item: item.loading(moved) if isinstance(item, Block) else item)
     return replace(program, places=places, body=body, bounds=(*program.bounds, *symbols)), found

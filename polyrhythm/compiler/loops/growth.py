@@ -17,22 +17,19 @@ model says is worth growing for (`worthwhile` in `cost.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from polyrhythm.compiler.ir.conditions import Compare, Condition, Junction, conjunction, ge, lt
-from polyrhythm.compiler.ir.ops.record import attribute_terms
+from polyrhythm.compiler.ir.conditions import Compare, Condition, conjunction, ge, lt, parts_of
 from polyrhythm.compiler.ir.sets import facts, largest
 from polyrhythm.compiler.ir.terms import Atom, FloorDiv, Symbol, Term
 from polyrhythm.compiler.loops.cost import LEAST, worthwhile
-from polyrhythm.compiler.loops.ir import For, If, Item, Load, LoopProgram, Steps, blocks_of, walk
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Steps, blocks_of, mentioned, walk
 from polyrhythm.compiler.loops.liveness import live_before, written
-from polyrhythm.compiler.loops.units import Unit, units
+from polyrhythm.compiler.loops.units import Unit, lookup_of, units
 
 NOMINAL_STEPS = 16
 """Steps: what a bound counts for in the estimate of bytes that growing saves."""
-
-Lookup = Callable[[Symbol], int]
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,10 @@ class Growth:
 
     def reach(self, capacity: int, bounds: Mapping[str, int], largest: int) -> int:
         """The iterations before this one are possible at a capacity."""
-        end = self.loop.end.evaluate(_lookup(bounds))
+        end = self.loop.end.evaluate(lookup_of(bounds))
         if capacity >= largest:
             return end
-        return min(end, *(limit.evaluate(_lookup(bounds)) for limit in self.limits(Term(capacity))))
+        return min(end, *(limit.evaluate(lookup_of(bounds)) for limit in self.limits(Term(capacity))))
 
     def limits(self, capacity: Term) -> tuple[Term, ...]:
         """The iterations before all of these are possible at a capacity."""
@@ -85,7 +82,7 @@ class Growth:
     def companion_end(self, loop: For, capacity: int, bounds: Mapping[str, int], largest: int) -> int:
         """How far a companion goes at a capacity."""
         now = bounds if capacity >= largest else {**bounds, self.bound.name: capacity}
-        return max(loop.first.evaluate(_lookup(bounds)), loop.end.evaluate(_lookup(now)))
+        return max(loop.first.evaluate(lookup_of(bounds)), loop.end.evaluate(lookup_of(now)))
 
     def companion_spans(
         self, before: int | None, capacity: int, bounds: Mapping[str, int], largest: int
@@ -93,14 +90,14 @@ class Growth:
         """The iterations of each companion that are new at a capacity, after another or none."""
         spans = {}
         for number, loop in self.companions.items():
-            first = loop.first.evaluate(_lookup(bounds))
+            first = loop.first.evaluate(lookup_of(bounds))
             first = first if before is None else self.companion_end(loop, before, bounds, largest)
             spans[number] = range(first, self.companion_end(loop, capacity, bounds, largest))
         return spans
 
     def stretches(self, bounds: Mapping[str, int], largest: int) -> list[Stretch]:
         """How a whole run goes; at least one stretch, perhaps without iterations."""
-        first = self.loop.first.evaluate(_lookup(bounds))
+        first = self.loop.first.evaluate(lookup_of(bounds))
         found = []
         for capacity in self.capacities(bounds, largest):
             end = self.reach(capacity, bounds, largest)
@@ -110,7 +107,7 @@ class Growth:
         return found
 
     def _fits(self, capacity: int, bounds: Mapping[str, int]) -> bool:
-        now, then = _lookup(bounds), _lookup({**bounds, self.bound.name: capacity})
+        now, then = lookup_of(bounds), lookup_of({**bounds, self.bound.name: capacity})
         same = all(part.evaluate(now) == part.evaluate(then) for part in self.unchanged)
         return same and all(fact.evaluate(then) for fact in self.facts)
 
@@ -184,7 +181,7 @@ def _accompanies(program: LoopProgram, every: Sequence[Unit], number: int, bound
 def _margins(loop: For, bound: Symbol) -> tuple[int, ...] | None:
     """How far before a capacity the guards of a loop let it run; None if its body depends on the bound otherwise."""
     found: set[int] = set()
-    guards = [part for item in walk(loop.body) if isinstance(item, If) for part in _parts(item.condition)]
+    guards = [part for item in walk(loop.body) if isinstance(item, If) for part in parts_of(item.condition)]
     for part in _mentioning(guards, bound):
         if not isinstance(part, Compare) or part.relation != ">=":
             return None
@@ -192,24 +189,16 @@ def _margins(loop: For, bound: Symbol) -> tuple[int, ...] | None:
         if not rest.is_constant:
             return None
         found.add(rest.constant + 1)  # it holds for t <= T + rest
-    if any(_mentioning(_stop_terms(loop), bound)):
-        return None
-    if any(_mentioning(_limits(loop.body), bound)) or any(_mentioning(_code(loop.body), bound)):
+    if bound in _computed(loop) or any(_mentioning(_limits(loop.body), bound)):
         return None
     return tuple(sorted(found))
-
-
-def _parts(condition: Condition) -> Sequence[Condition]:
-    conjunctive = isinstance(condition, Junction) and condition.word == "and"
-    return condition.parts if isinstance(condition, Junction) and conjunctive else (condition,)
 
 
 def _unchanged(before: Sequence[Unit], bound: Symbol) -> tuple[Term | Condition, ...] | None:
     """What tells that units run at a capacity as they do at the bound; None if that cannot be told from bounds."""
     found: list[Term | Condition] = [unit.condition for unit in before]
     for unit in before:
-        stops = _stop_terms(unit.loop) if unit.loop is not None else []
-        if any(_mentioning(_code((unit.item,)), bound)) or any(_mentioning(stops, bound)):
+        if bound in _computed(unit.item):
             return None
         found += _limits((unit.item,))
         found += [item.condition for item in walk((unit.item,)) if isinstance(item, If)]
@@ -217,31 +206,15 @@ def _unchanged(before: Sequence[Unit], bound: Symbol) -> tuple[Term | Condition,
     return None if any(s.kind == "dim" for part in mentioning for s in part.symbols) else tuple(mentioning)
 
 
-def _stop_terms(loop: For) -> list[Term]:
-    return [] if loop.stop is None else [loop.stop.length, *_entries(loop.stop.done)]
+def _computed(item: For | Block) -> set[Symbol]:
+    """The symbols of all blocks of a unit, and of what ends it early."""
+    stop = item.stop if isinstance(item, For) else None
+    return mentioned((*blocks_of((item,)), *((stop.done, stop.length) if stop else ())))
 
 
 def _limits(items: tuple[Item, ...]) -> list[Term]:
     """The ends of the loops among some items."""
     return [term for item in walk(items) if isinstance(item, For) for term in (item.first, item.end)]
-
-
-def _code(items: tuple[Item, ...]) -> Iterator[Term | Condition]:
-    """Every term and condition in the blocks among some items."""
-    for block in blocks_of(items):
-        for store in block.stores:
-            yield from store.index
-        for load in block.loads:
-            yield from (*_entries(load), *load.type.shape)
-        for compute in block.body:
-            yield from (*compute.step, *compute.type.shape)
-            for value in compute.attributes.values():
-                yield from attribute_terms(value)
-
-
-def _entries(load: Load) -> Iterator[Term]:
-    for entry in load.index:
-        yield from (entry.start, entry.length) if isinstance(entry, Steps) else (entry,)
 
 
 def _mentioning(
@@ -297,9 +270,5 @@ def _grows(length: Term, loop: For) -> bool:
 def _facts(program: LoopProgram, bound: Symbol) -> Iterator[Condition]:
     """What is known of the bounds and mentions one of them."""
     known = facts(frozenset(program.bounds))
-    yield from (part for part in _parts(known) if bound in part.symbols)
+    yield from (part for part in parts_of(known) if bound in part.symbols)
     yield from (r.condition for r in program.requirements if bound in r.condition.symbols)
-
-
-def _lookup(bounds: Mapping[str, int]) -> Lookup:
-    return lambda symbol: bounds[symbol.name]

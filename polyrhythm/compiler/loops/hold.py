@@ -7,9 +7,11 @@ iteration reads of it is a *register* of the loop, carried beside the buffer. In
 256 units, batch 32, this took away copies of 42 MB at every step (`docs/decisions.md`).
 
 Legal because a held load has the value that it would read: the slot was stored to, once and without a guard, and
-nothing that may be the same slot has been stored since (`legality/holds.py` proves it again). A slot is told by the
-terms of its index. Slots of one buffer are different where the difference of some entry cannot be zero, as in a ring
-that of `t % 2` and `(t + 1) % 2`. Large rings have no registers: a value more would be alive.
+nothing that may be the same slot has been stored since (`legality/holds.py` proves it again). The store behind a
+register may have a guard, as the last step of a loop that ends early does: what is carried is what the slot then holds,
+stored or not. A slot is told by the terms of its index. Slots of one buffer are different where the difference of some
+entry cannot be zero, as in a ring that of `t % 2` and `(t + 1) % 2`. Large rings have no registers: a value more would
+be alive.
 """
 
 from __future__ import annotations
@@ -64,8 +66,7 @@ def _block(block: Block, known: set[Slot], used: set[Slot]) -> Block:
             used.add(slot)
         return replace(old, held=slot in known)
 
-    body = (replace(c, operands=tuple(load(o) if isinstance(o, Load) else o for o in c.operands)) for c in block.body)
-    return replace(block, body=tuple(body))
+    return block.loading(load)
 
 
 def _forget(known: set[Slot], place: str, index: tuple[Term, ...] | None) -> None:
@@ -76,12 +77,14 @@ def _forget(known: set[Slot], place: str, index: tuple[Term, ...] | None) -> Non
 
 
 def _loop(program: LoopProgram, loop: For) -> For:
-    """A loop with its registers: slots stored once, in every iteration, of which the next one holds a load."""
+    """A loop with its registers: slots stored once in an iteration, or not, of which the next one holds a load."""
     stores: dict[str, list[tuple[Term, ...] | None]] = {}
+    apart = {split.place for split in loop.splits}
     for site in sites(loop.body):
         for store in site.block.stores:
-            always = not site.loops and not site.guards and program.places[store.place].kind != "variable"
-            stores.setdefault(store.place, []).append(store.index if always else None)
+            once = not site.loops and program.places[store.place].kind != "variable"
+            plain = not site.guards or store.place not in apart
+            stores.setdefault(store.place, []).append(store.index if once and plain else None)
     earlier = {loop.counter: Term.of(loop.counter) - 1}
     possible: dict[Slot, Register] = {}
     for place, found in stores.items():

@@ -10,12 +10,15 @@ sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Requirement
+from polyrhythm.compiler.ir.intervals import Interval, interval
+from polyrhythm.compiler.ir.ops import record
+from polyrhythm.compiler.ir.ops.record import Signature
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.compiler.loops.cost import Machine
@@ -142,6 +145,19 @@ class Compute:
         """What it reads from places."""
         return (operand for operand in self.operands if isinstance(operand, Load))
 
+    @property
+    def locals(self) -> tuple[str, ...]:
+        """The values of its block that it is made of."""
+        return tuple(operand.name for operand in self.operands if isinstance(operand, Local))
+
+    def kinds(self, types: Mapping[str, TensorType]) -> tuple[TensorType, ...]:
+        """The types of its operands, given those of the values of its block."""
+        return tuple(types[o.name] if isinstance(o, Local) else o.type for o in self.operands)
+
+    def signature(self, types: Mapping[str, TensorType]) -> Signature:
+        """What its operation does along every axis."""
+        return record(self.op).signature(self.kinds(types), self.attributes)
+
 
 @dataclass(frozen=True)
 class Store:
@@ -160,15 +176,34 @@ class Block:
     body: tuple[Compute, ...]
     stores: tuple[Store, ...]
 
-    @property
-    def loads(self) -> Iterator[Load]:
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
         """What it reads from places."""
-        return (load for compute in self.body for load in compute.loads)
+        return tuple(load for compute in self.body for load in compute.loads)
+
+    @cached_property
+    def types(self) -> dict[str, TensorType]:
+        """The type of every value."""
+        return {compute.result: compute.type for compute in self.body}
+
+    @cached_property
+    def sources(self) -> frozenset[str]:
+        """The places that it reads."""
+        return frozenset(load.place for load in self.loads)
 
     @property
     def host(self) -> bool:
         """Whether the block calls a host function."""
         return any(compute.op == "host" for compute in self.body)
+
+    def loading(self, load: Callable[[Load], Load]) -> Block:
+        """The block with other loads in the place of its own."""
+
+        def changed(compute: Compute) -> Compute:
+            operands = (load(operand) if isinstance(operand, Load) else operand for operand in compute.operands)
+            return replace(compute, operands=tuple(operands))
+
+        return replace(self, body=tuple(map(changed, self.body)))
 
 
 @dataclass(frozen=True)
@@ -281,6 +316,10 @@ class For:
         """Its blocks with what is around them, itself included."""
         return tuple(sites((self,)))
 
+    def span(self, ranges: Mapping[Symbol, Interval]) -> Interval:
+        """Between which values the counter lies, given those of the loops around."""
+        return interval(self.first, ranges)[0], interval(self.end - 1, ranges)[1]
+
     @property
     def known(self) -> range | None:
         """The values of the counter, if they are known before anything runs."""
@@ -344,6 +383,26 @@ def blocks_of(items: Sequence[Item]) -> Iterator[Block]:
     return (item for item in walk(items) if isinstance(item, Block))
 
 
+def mentioned(thing: Any) -> set[Symbol]:
+    """The symbols that occur anywhere in items, blocks, places."""
+    if isinstance(thing, (Term, Condition)):
+        return set(thing.symbols)
+    if isinstance(thing, Mapping):
+        return mentioned(list(thing.values()))
+    if isinstance(thing, (tuple, list)):
+        return set().union(*map(mentioned, thing))
+    if isinstance(thing, Compute) and thing.op != "random_bits":
+        thing = replace(thing, step=())  # the step is for random numbers
+    if is_dataclass(thing):
+        return mentioned([getattr(thing, part.name) for part in fields(thing)])
+    return {thing} if isinstance(thing, Symbol) else set()
+
+
+def line_of(items: Sequence[Item]) -> Source | None:
+    """The line of the first computation in a tree that has one."""
+    return next((compute.at for block in blocks_of(items) for compute in block.body if compute.at is not None), None)
+
+
 @dataclass(frozen=True, eq=False)
 class Site:
     """A block where it stands: the loops and guards around it, outermost first, and its position in the text."""
@@ -357,6 +416,12 @@ class Site:
     def counters(self) -> tuple[Symbol, ...]:
         return tuple(loop.counter for loop in self.loops)
 
+    @property
+    def uses(self) -> Iterator[Use]:
+        """What the block loads, then what it stores."""
+        yield from (Use(load.place, load.index, self) for load in self.block.loads)
+        yield from (Use(store.place, store.index, self, stored=True) for store in self.block.stores)
+
     @cached_property
     def known(self) -> Condition:
         """What the guards and the limits of the loops say."""
@@ -364,18 +429,28 @@ class Site:
         return conjunction(*limits, *self.guards)
 
 
+@dataclass(frozen=True)
+class Use:
+    """A load or a store of a place, and where it stands."""
+
+    place: str
+    index: tuple[Term | Steps, ...]
+    site: Site
+    stored: bool = False
+
+
 def sites(items: Sequence[Item]) -> Iterator[Site]:
     """Every block of a tree with what is around it there, in order."""
 
     def visit(items: Sequence[Item], around: Site) -> Iterator[Site]:
         for number, item in enumerate(items):
-            here = replace(around, position=(*around.position, number))
+            loops, guards, position = around.loops, around.guards, (*around.position, number)
             if isinstance(item, Block):
-                yield replace(here, block=item)
+                yield Site(item, loops, guards, position)
             elif isinstance(item, If):
-                yield from visit(item.body, replace(here, guards=(*here.guards, item.condition)))
+                yield from visit(item.body, Site(around.block, loops, (*guards, item.condition), position))
             else:
-                yield from visit(item.body, replace(here, loops=(*here.loops, item)))
+                yield from visit(item.body, Site(around.block, (*loops, item), guards, position))
 
     return visit(items, Site(Block("", (), ())))
 

@@ -27,6 +27,7 @@ from polyrhythm.compiler.loops.ir import (
     Own,
     Steps,
     blocks_of,
+    mapped,
     walk,
 )
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
@@ -35,6 +36,15 @@ from polyrhythm.compiler.loops.liveness import carried, live_before, written
 def with_lanes(program: LoopProgram) -> LoopProgram:
     """The program with the lanes of its parallel loops, or why they have none."""
     return replace(program, body=_items(program, program.body, set(program.outputs)))
+
+
+def without_lanes(program: LoopProgram) -> LoopProgram:
+    """The program for a backend that runs one iteration after the other."""
+
+    def alone(item: Item) -> Item:
+        return replace(item, lanes=None, refused="") if isinstance(item, For) else item
+
+    return replace(program, body=mapped(program.body, alone))
 
 
 def _items(program: LoopProgram, items: Sequence[Item], live: set[str]) -> tuple[Item, ...]:

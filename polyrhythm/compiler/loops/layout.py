@@ -28,7 +28,6 @@ from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.sets import largest, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, maximum
-from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.ir import (
     Block,
     Compute,
@@ -210,7 +209,10 @@ def _wished_order(program: LoopProgram, compute: Compute, number: int, load: Loa
     batch = [axis for axis, label in zip(axes, own, strict=True) if label in other and label in output]
     rest = [axis for axis in axes if axis not in batch]
     slots = len(place.slots)
-    return tuple(axis for axis in (*picked, *batch, *rest) if axis < slots or place.whole[axis] is not ONE)
+    order = (*picked, *batch, *rest)
+    # One that is left out is not the last of a value: what a lane sees of the place would have no axes to name.
+    found = tuple(axis for axis in order if axis < slots or place.whole[axis] is not ONE)
+    return found if max(found) >= slots else order
 
 
 Tag = Steps
@@ -242,17 +244,14 @@ def _fills(reader: _Reader, site: Site, entry: Steps) -> bool:
 def _spoiled(block: Block, tags: set[Tag]) -> set[Tag]:
     """The tags along whose axes the order of the elements matters."""
     values: dict[str, Tags] = {}
-    types: dict[str, TensorType] = {}
     for compute in block.body:
         own = [_operand_tags(operand, values, tags) for operand in compute.operands]
-        types[compute.result] = compute.type
         if not any(tag for operand in own for tag in operand):
             values[compute.result] = (None,) * compute.type.rank
             continue
         if compute.op not in TABLE:
             return {tag for operand in own for tag in operand if tag}
-        kinds = tuple(types[o.name] if isinstance(o, Local) else o.type for o in compute.operands)
-        signature = TABLE[compute.op].signature(kinds, compute.attributes)
+        signature = compute.signature(block.types)
         carried: dict[int, Tag] = {}
         for labels, operand in zip(signature.operands, own, strict=True):
             for label, tag in zip(labels, operand, strict=True):

@@ -8,11 +8,11 @@ it, leave nothing of what was there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.terms import ZERO, Term
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Steps, blocks_of
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, Steps, Use, blocks_of
 
 
 def written(items: Sequence[Item]) -> set[str]:
@@ -23,29 +23,41 @@ def written(items: Sequence[Item]) -> set[str]:
 
 
 def live_before(items: Sequence[Item], live_after: set[str], program: LoopProgram) -> set[str]:
-    """The places whose contents matter before some items, given those that matter after them."""
+    """The places whose contents matter before some items, given those that matter after them.
+
+    What matters only where a guard holds does not matter before what stores it under the same guard.
+    """
     live = set(live_after)
+    where: dict[str, Condition] = {}  # what matters under one guard only
     for item in reversed(items):
         if isinstance(item, Block):
             for store in item.stores:
                 if program.places[store.place].kind == "variable":
                     live.discard(store.place)
+                    where.pop(store.place, None)
                 else:
                     live.add(store.place)
-            live |= {load.place for load in item.loads}
+            live |= item.sources
         elif isinstance(item, If):
-            live |= live_before(item.body, live, program)
-        elif item.known is not None and len(item.known) == 1:
-            live = live_before(item.body, live, program)  # it runs once: what it stores is stored
+            here = live | {place for place, guard in where.items() if guard is item.condition}
+            before = live_before(item.body, here, program)
+            where = {place: guard for place, guard in where.items() if guard is not item.condition}
+            live |= before & where.keys()
+            where.update(dict.fromkeys(before - live, item.condition))
         else:
-            live |= _loop_live(item, live, program)
-            live -= renewed(item, program)
-    return live
+            live |= where.keys()
+            where = {}
+            if item.known is not None and len(item.known) == 1:
+                live = live_before(item.body, live, program)  # it runs once: what it stores is stored
+            else:
+                live |= _loop_live(item, live, program)
+                live -= renewed(item, program)
+    return live | where.keys()
 
 
 def renewed(loop: For, program: LoopProgram) -> set[str]:
     """The buffers of which a loop stores every slot, and reads none that it has not stored."""
-    uses = tuple(_uses(loop))
+    uses = [use for site in loop.sites for use in site.uses]
     found = set()
     for store in uses:
         if store.stored and _fills(store, program):
@@ -55,42 +67,22 @@ def renewed(loop: For, program: LoopProgram) -> set[str]:
     return found
 
 
-@dataclass(frozen=True)
-class _Use:
-    """A load or store in a loop: the loops around it, that loop first, and where it is in the text."""
-
-    place: str
-    index: tuple[Term | Steps, ...]
-    loops: tuple[For, ...]
-    position: tuple[int, ...]
-    stored: bool
-    always: bool
-
-
-def _uses(loop: For) -> Iterator[_Use]:
-    for site in loop.sites:
-        always = not site.guards and all(inner.stop is None for inner in site.loops)
-        for load in site.block.loads:
-            yield _Use(load.place, load.index, site.loops, site.position, False, always)
-        for store in site.block.stores:
-            yield _Use(store.place, store.index, site.loops, site.position, True, always)
-
-
-def _fills(store: _Use, program: LoopProgram) -> bool:
+def _fills(store: Use, program: LoopProgram) -> bool:
     """Whether a store is done for all slots of a buffer: each loop around it counts the slots of an axis."""
-    place = program.places[store.place]
-    if place.kind != "buffer" or place.spill is not None or not store.always or len(store.loops) != len(store.index):
+    place, loops = program.places[store.place], store.site.loops
+    always = not store.site.guards and all(loop.stop is None for loop in loops)
+    if place.kind != "buffer" or place.spill is not None or not always or len(loops) != len(store.index):
         return False
-    ends: dict[Term | Steps, Term] = {Term.of(loop.counter): loop.end for loop in store.loops if loop.first is ZERO}
+    ends: dict[Term | Steps, Term] = {Term.of(loop.counter): loop.end for loop in loops if loop.first is ZERO}
     axes = zip(store.index, place.slots, strict=True)
     return len(set(store.index)) == len(ends) == len(store.index) and all(ends.get(i) is n for i, n in axes)
 
 
-def _after(load: _Use, store: _Use) -> bool:
+def _after(load: Use, store: Use) -> bool:
     """Whether a load comes after a store that fills a buffer: at the same slot where both are in the same iteration."""
-    if load.position <= store.position:
+    if load.site.position <= store.site.position:
         return False
-    for one, other in zip(load.loops, store.loops, strict=False):
+    for one, other in zip(load.site.loops, store.site.loops, strict=False):
         if one is not other:
             break
         axis = store.index.index(Term.of(one.counter))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from polyrhythm.compiler.loops.ir import Block, For, Item, LoopProgram, blocks_of, walk
+from polyrhythm.compiler.loops.ir import Block, For, Item, LoopProgram, blocks_of, line_of, walk
 from polyrhythm.compiler.loops.liveness import live_before, written
 from polyrhythm.compiler.passes.notes import Note
-from polyrhythm.source import Source
 
 
 def notes_of(program: LoopProgram, compiled_loops: bool) -> Iterator[Note]:
@@ -22,11 +21,11 @@ def notes_of(program: LoopProgram, compiled_loops: bool) -> Iterator[Note]:
     for loop in (item for item in walk(program.body) if isinstance(item, For) and item.unrolled):
         count = len(loop.known or ())
         what = f"the {count} iterations of {loop.counter} are written out, and what they index is kept apart"
-        yield Note("unroll", "loop", _line(loop.body), what)
+        yield Note("unroll", "loop", line_of(loop.body), what)
     growth = program.growth
     if growth is not None and growth.least < 1 << 40:
         what = f"buffers of {growth.bound} begin with {growth.least} steps and double, so that early steps read less"
-        yield Note("grow", "buffers", _line(growth.loop.body), what)
+        yield Note("grow", "buffers", line_of(growth.loop.body), what)
 
 
 def _outermost(items: Sequence[Item]) -> Iterator[For]:
@@ -44,7 +43,7 @@ def _at_once(program: LoopProgram, loop: For) -> Iterator[Note]:
     count = sum(len(block.body) for block in blocks_of(loop.body))
     if loop.refused:
         what = f"the steps of {loop.counter} are independent, but run one by one: {loop.refused}"
-        yield Note("vector", "steps", _line(loop.body), what, refused=True)
+        yield Note("vector", "steps", line_of(loop.body), what, refused=True)
         return
     if loop.lanes is not None:
         chosen = program.chunks.get(loop.counter.name)
@@ -54,10 +53,10 @@ def _at_once(program: LoopProgram, loop: For) -> Iterator[Note]:
         if loop.rows is not None:
             how += f"; rows of similar length together where lengths differ, with {loop.rows.bound} at what they need"
         what = f"the {loop.end - loop.first} steps of {loop.counter} are independent: {how}"
-        yield Note("vector", "steps", _line(loop.body), f"{what}; {count} operations start once for many steps")
+        yield Note("vector", "steps", line_of(loop.body), f"{what}; {count} operations start once for many steps")
         return
     if loop.stop is not None:
-        yield Note("vector", "steps", _line(loop.body), f"{loop.counter} may end at any step", refused=True)
+        yield Note("vector", "steps", line_of(loop.body), f"{loop.counter} may end at any step", refused=True)
         return
     carried = sorted(live_before(loop.body, set(), program) & written(loop.body))
     if carried:
@@ -65,9 +64,3 @@ def _at_once(program: LoopProgram, loop: For) -> Iterator[Note]:
         names = ", ".join(carried[:3]) + (f" and {len(carried) - 3} more" if len(carried) > 3 else "")
         what = f"a step of {loop.counter} reads what the one before has left in {names}"
         yield Note("vector", "steps", at, what, refused=True)
-
-
-def _line(items: Sequence[Item]) -> Source | None:
-    """The line of the first computation that has one."""
-    lines = (compute.at for block in blocks_of(items) for compute in block.body)
-    return next((line for line in lines if line is not None), None)

@@ -72,18 +72,14 @@ def _forwarded(items: Sequence[Item]) -> frozenset[str]:
     for body in (tuple(items), *(item.body for item in walk(tuple(items)) if not isinstance(item, Block))):
         for item, following in zip(body, (*body[1:], None), strict=True):
             if isinstance(item, Block):
-                loads.update(load.place for load in _loads(item))
+                loads.update(load.place for load in item.loads)
                 stores.update(store.place for store in item.stores)
                 alone = len(item.stores) == 1 and not item.host and isinstance(following, Block)
-                read = [load.place for load in _loads(following)] if isinstance(following, Block) else []
+                read = [load.place for load in following.loads] if isinstance(following, Block) else []
                 passed.update(store.place for store in item.stores if alone and read.count(store.place) == 1)
             elif isinstance(item, For) and item.stop is not None:
                 loads[item.stop.done.place] += 1
     return frozenset(place for place, count in passed.items() if count == loads[place] == stores[place])
-
-
-def _loads(block: Block) -> Iterator[Load]:
-    return (operand for compute in block.body for operand in compute.operands if isinstance(operand, Load))
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,9 @@ class _Printer:
         slots = ", ".join(f"{r.place}{_index(r.before, values)}" for r in item.registers)
         held = f"  # holds {slots} from step to step" if slots else ""
         held = f"  # one by one: {item.refused}" if item.refused else held
-        held = f"  # rows of similar length together, each chunk with its own {item.rows.bound}" if item.rows else held
+        if item.rows is not None:
+            who = "rows of similar length together, each chunk" if item.lanes else "each row"
+            held = f"  # {who} with its own {item.rows.bound}"
         yield f"{indent}{word} {item.counter} in {first} .. {last}{unrolled}{stop}:{held}"
         yield from self.items(item.body, values, indent + "    ")
 

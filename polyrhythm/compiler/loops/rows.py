@@ -6,9 +6,9 @@ counts does not depend on the longest row (`ragged/independence.py`), and becaus
 the end of its row is zero, or nothing that anybody looks at. `legality/rows.py` proves it again.
 
 A contraction over rows and their steps, such as the gradient of a weight that all rows share, goes row by row for the
-same reason: of what it would add beyond the end of a row one factor is zero. A backend may ignore both, as those do
-that run loops in Python. Loops over the same rows that have nothing to do with each other lie side by side, so that
-they can run together.
+same reason: of what it would add beyond the end of a row one factor is zero. A backend may ignore both. Those that run
+loops in Python run each row by itself, so no two of them wait for each other. Loops over the same rows that have
+nothing to do with each other lie side by side, so that they can run together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from polyrhythm.compiler.loops.ir import (
     walk,
 )
 from polyrhythm.compiler.ragged.independence import Independence
-from polyrhythm.compiler.ragged.results import Longest
+from polyrhythm.compiler.ragged.lengths import Longest
 
 
 def with_rows(program: LoopProgram, graph: Graph, lengths: Sequence[Longest]) -> LoopProgram:
@@ -122,6 +122,8 @@ def row_label(compute: Compute, proof: Independence) -> str | None:
     """The label over which a contraction goes over all rows, if their steps are contracted as well."""
     if compute.op != "einsum" or not all(isinstance(operand, Load) for operand in compute.operands):
         return None
+    if compute.type.dtype.itemsize < 4:  # sums of sums would be rounded more often
+        return None
     found = (
         d for d in proof.graph[compute.node].definitions if d.op == "einsum" and d.attributes == compute.attributes
     )
@@ -155,12 +157,15 @@ def refusal(program: LoopProgram, loop: For, proof: Independence) -> str:
     """Why the lanes of a loop have to run as long as the longest row; empty if they need not."""
     if any(isinstance(item, For) and item.stop is not None for item in walk(loop.body)):
         return "a loop inside may end early"
-    for store, node, step in stored(loop, proof.graph):
+    kept = [(store.place, node) for store, node, _ in stored(program.body, proof.graph)]
+    for store, node, step in stored(loop.body, proof.graph):
         own = proof.owner(node)
         if own is None or step[node.symbols.index(own)] is not Term.of(loop.counter):
             return f"{node.name} does not go over the rows"
         if not proof.varies(node) or store.place not in seen_outside(program, loop):
             continue
+        if any(other is not node for place, other in kept if place == store.place):
+            return f"{store.place} holds other values too"
         if store.place in program.outputs and not proof.is_zero_beyond(node):
             return f"{node.name} is returned, and not zero beyond the ends of rows"
         if not proof.relied.get(node.name, set()) <= {0.0}:
@@ -168,9 +173,9 @@ def refusal(program: LoopProgram, loop: For, proof: Independence) -> str:
     return ""
 
 
-def stored(loop: For, graph: Graph) -> Iterator[tuple[Store, Node, tuple[Term, ...]]]:
-    """What a loop stores: the node whose value it is, and its point."""
-    for block in blocks_of(loop.body):
+def stored(items: Sequence[Item], graph: Graph) -> Iterator[tuple[Store, Node, tuple[Term, ...]]]:
+    """What items store: the node whose value it is, and its point."""
+    for block in blocks_of(items):
         made = {compute.result: compute for compute in block.body}
         for store in block.stores:
             compute = made[store.value]

@@ -93,7 +93,7 @@ def aligned(program: LoopProgram) -> dict[str, Spec]:
         return of
 
     for number, block in enumerate(blocks_of(program.body)):
-        types = {compute.result: compute.type for compute in block.body}
+        types = block.types
         for compute in block.body:
             for operand in compute.operands if record(compute.op).elementwise or compute.op == "copy" else ():
                 if isinstance(operand, Local):

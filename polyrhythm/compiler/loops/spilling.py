@@ -26,7 +26,6 @@ from polyrhythm.compiler.loops.hold import with_holds
 from polyrhythm.compiler.loops.ir import (
     Block,
     Compute,
-    Item,
     Load,
     Local,
     LoopProgram,
@@ -98,19 +97,12 @@ def spilled(program: LoopProgram, files: Mapping[str, SpillFile | HostMemory], c
     def fetched(load: Load) -> Load:
         return replace(load, spilled=True) if load.place in files else load
 
-    def changed(item: Item) -> Item:
-        if not isinstance(item, Block):
-            return item
-        computes = (
-            replace(c, operands=tuple(fetched(o) if isinstance(o, Load) else o for o in c.operands)) for c in item.body
-        )
-        return replace(item, body=tuple(computes))
-
     places = {
         name: replace(place, spill=files[name], axes=(), multiplied=False) if name in files else place
         for name, place in program.places.items()
     }
-    made = replace(program, places=places, body=mapped(program.body, changed), growth=None)
+    body = mapped(program.body, lambda item: item.loading(fetched) if isinstance(item, Block) else item)
+    made = replace(program, places=places, body=body, growth=None)
     return with_holds(with_splits(with_lanes(made))) if compiled_loops else made
 
 

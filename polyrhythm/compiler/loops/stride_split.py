@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from polyrhythm.compiler.loops.ir import For, If, Item, Load, LoopProgram, Place, Split, Steps, sites
+from polyrhythm.compiler.loops.ir import For, If, Item, Load, LoopProgram, Split, Steps, sites
 
 
 def with_splits(program: LoopProgram) -> LoopProgram:
@@ -52,12 +52,9 @@ def _splits(program: LoopProgram, loop: For) -> tuple[Split, ...]:
     inner = [site.block for site in inside if site.loops]
     others = {load.place for block in inner for load in block.loads}
     others |= {store.place for block in inner for store in block.stores}
-    kept = (split for name, split in found.items() if name not in others and _is_split(program.places[name]))
-    return tuple(split for split in kept if split is not None)
-
-
-def _is_split(place: Place) -> bool:
-    return place.kind == "buffer" and place.spill is None
+    kept = (program.places[split.place] for split in found.values() if split is not None)
+    able = {place.name for place in kept if place.kind == "buffer" and place.spill is None} - others
+    return tuple(split for split in found.values() if split is not None and split.place in able)
 
 
 def _range(load: Load) -> Steps | None:

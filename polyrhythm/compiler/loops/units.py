@@ -74,23 +74,30 @@ class Marks:
 
     inside: tuple[tuple[Term, ...], ...]
     before: tuple[tuple[Term, ...], ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...]
 
 
-def frontier_marks(program: LoopProgram, place: str, axis: int) -> Marks:
-    """The lowest steps that each unit still stores to, along one axis of a place."""
+def _marks(
+    program: LoopProgram, steps: Callable[[Block], Iterator[Term]], end: int, last: Symbol | None = None
+) -> Marks:
+    """The lowest (`end` 0) or the highest (1) of some steps of each block, from `next` to `last`, and in all."""
     inside, before, every = [], [], units(program.body)
     for unit in every:
         own: list[Term] = []
         ahead: list[Term] = []
         for block, ranges in _visit(unit):
-            for store in block.stores:
-                if store.place == place:
-                    own.append(interval(store.index[axis], _while(unit, ranges, None))[0])
-                    ahead.append(interval(store.index[axis], _closed(ranges))[0])
+            between, everywhere = _while(unit, ranges, last), _closed(ranges)
+            for step in steps(block):
+                own.append(interval(step, between)[end])
+                ahead.append(interval(step, everywhere)[end])
         inside.append(tuple(dict.fromkeys(own)))
         before.append(tuple(dict.fromkeys(ahead)))
     return Marks(tuple(inside), tuple(before), tuple(unit.condition for unit in every))
+
+
+def frontier_marks(program: LoopProgram, place: str, axis: int) -> Marks:
+    """The lowest steps that each unit still stores to, along one axis of a place."""
+    return _marks(program, lambda block: (s.index[axis] for s in block.stores if s.place == place), 0)
 
 
 def frontier(marks: Marks, unit: int, after: int, lookup: Lookup) -> int:
@@ -106,14 +113,7 @@ def frontier(marks: Marks, unit: int, after: int, lookup: Lookup) -> int:
 
 def needed_marks(program: LoopProgram, place: str) -> Marks:
     """The highest steps that each unit reads along the first axis of a place, from iteration `next` to `last`."""
-    inside = []
-    for unit in units(program.body):
-        own = []
-        for block, ranges in _visit(unit):
-            between = _while(unit, ranges, LAST)
-            own += [interval(step, between)[1] for step in _read(block, place)]
-        inside.append(tuple(dict.fromkeys(own)))
-    return Marks(tuple(inside), ())
+    return _marks(program, lambda block: _read(block, place), 1, LAST)
 
 
 def needed(marks: Marks, unit: int, first: int, last: int, lookup: Lookup) -> int:
@@ -124,18 +124,7 @@ def needed(marks: Marks, unit: int, first: int, last: int, lookup: Lookup) -> in
 
 def lowest_marks(program: LoopProgram, place: str) -> Marks:
     """The lowest steps that each unit reads along the first axis of a place: from `next` to `last`, and in all."""
-    inside, before = [], []
-    for unit in units(program.body):
-        own: list[Term] = []
-        ahead: list[Term] = []
-        for block, ranges in _visit(unit):
-            between, everywhere = _while(unit, ranges, LAST), _closed(ranges)
-            for step in _read(block, place):
-                own.append(interval(step, between)[0])
-                ahead.append(interval(step, everywhere)[0])
-        inside.append(tuple(dict.fromkeys(own)))
-        before.append(tuple(dict.fromkeys(ahead)))
-    return Marks(tuple(inside), tuple(before))
+    return _marks(program, lambda block: _read(block, place), 0, LAST)
 
 
 def lowest(marks: Marks, unit: int, first: int, last: int, lookup: Lookup) -> int:
@@ -191,6 +180,11 @@ def _closed(raw: Mapping[Symbol, Interval]) -> dict[Symbol, Interval]:
     for counter, (first, last) in raw.items():
         closed[counter] = (interval(first, closed)[0], interval(last, closed)[1])
     return closed
+
+
+def lookup_of(bounds: Mapping[str, int]) -> Lookup:
+    """The value of each bound by its name."""
+    return lambda symbol: bounds[symbol.name]
 
 
 def _with(lookup: Lookup, more: Mapping[Symbol, int]) -> Lookup:

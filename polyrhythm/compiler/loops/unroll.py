@@ -18,10 +18,11 @@ known number of iterations, but no short loop: pieces are unrolled only if all o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import prod
 
-from polyrhythm.compiler.ir.conditions import FALSE, TRUE
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.conditions import FALSE, TRUE, conjunction
+from polyrhythm.compiler.ir.ops.record import map_attributes
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.ir import (
@@ -33,8 +34,10 @@ from polyrhythm.compiler.loops.ir import (
     Load,
     LoopProgram,
     Place,
+    Site,
     Steps,
     Stop,
+    Use,
     blocks_of,
     mapped,
     sites,
@@ -58,30 +61,21 @@ NOMINAL_LENGTH = 256
 Values = Mapping[Symbol, Term]
 
 
-@dataclass(frozen=True)
-class _Use:
-    """A read or write of a place in a block, and the loops around it."""
-
-    place: str
-    index: tuple[Term | Steps, ...]
-    loops: tuple[For, ...]
-    written: bool = False
-
-    def loops_of(self, axis: int) -> list[For] | None:
-        """The loops whose counters an index along an axis is made of; None if it is not made of counters alone."""
-        entry = self.index[axis]
-        if isinstance(entry, Steps):
-            return None
-        by_counter = {loop.counter: loop for loop in self.loops}
-        found = [by_counter.get(symbol) for symbol in entry.symbols]
-        return None if None in found else [loop for loop in found if loop is not None]
+def _loops_of(use: Use, axis: int) -> list[For] | None:
+    """The loops whose counters an index along an axis is made of; None if it is not made of counters alone."""
+    entry = use.index[axis]
+    if isinstance(entry, Steps):
+        return None
+    by_counter = {loop.counter: loop for loop in use.site.loops}
+    found = [by_counter.get(symbol) for symbol in entry.symbols]
+    return None if None in found else [loop for loop in found if loop is not None]
 
 
 def marked(program: LoopProgram) -> LoopProgram:
     """The program with the loops marked that are better written out, and the places that then have separate slots."""
     uses = list(_uses(program.body))
     short = _short(program)
-    by_place: dict[str, list[_Use]] = {}
+    by_place: dict[str, list[Use]] = {}
     for use in uses:
         by_place.setdefault(use.place, []).append(use)
     chosen = {id(loop) for loop in _paying(program, by_place, short)}
@@ -94,22 +88,20 @@ def marked(program: LoopProgram) -> LoopProgram:
         if place.kind != "output" and axes:
             separate[name] = tuple(axes)
             if place.kind == "buffer":  # no other loop may then index it while it runs
-                chosen |= {id(loop) for use in own for axis in axes for loop in use.loops_of(axis) or ()}
+                chosen |= {id(loop) for use in own for axis in axes for loop in _loops_of(use, axis) or ()}
     places = {n: replace(p, separate=separate.get(n, ())) for n, p in program.places.items()}
     body = mapped(program.body, lambda i: replace(i, unrolled=True) if isinstance(i, For) and id(i) in chosen else i)
     result = replace(program, places=places, body=body)
-    return result if _written_out(body, {}) <= MOST_OPERATIONS else program
+    written = (len(s.block.body) * prod(len(o.known or ()) for o in s.loops if o.unrolled) for s in sites(body))
+    return result if sum(written) <= MOST_OPERATIONS else program
 
 
-def _uses(items: Sequence[Item]) -> Iterator[_Use]:
+def _uses(items: Sequence[Item]) -> Iterator[Use]:
     for site in sites(items):
-        for load in site.block.loads:
-            yield _Use(load.place, load.index, site.loops)
-        for store in site.block.stores:
-            yield _Use(store.place, store.index, site.loops, written=True)
+        yield from site.uses
         for number, loop in enumerate(site.loops):
             if loop.stop is not None:
-                yield _Use(loop.stop.done.place, loop.stop.done.index, site.loops[: number + 1])
+                yield Use(loop.stop.done.place, loop.stop.done.index, Site(site.block, site.loops[: number + 1]))
 
 
 def _short(program: LoopProgram) -> set[Symbol]:
@@ -128,11 +120,11 @@ def _short(program: LoopProgram) -> set[Symbol]:
 def _can_unroll(loop: For, short: set[Symbol]) -> bool:
     """Whether a loop may be written out. One that does much all at once is better left so."""
     host = any(block.host for block in blocks_of(loop.body))
-    little = not loop.parallel or _operations(loop.body) <= LITTLE
+    little = not loop.parallel or sum(len(block.body) for block in blocks_of(loop.body)) <= LITTLE
     return loop.counter in short and little and not host
 
 
-def _paying(program: LoopProgram, uses: Mapping[str, Sequence[_Use]], short: set[Symbol]) -> Iterator[For]:
+def _paying(program: LoopProgram, uses: Mapping[str, Sequence[Use]], short: set[Symbol]) -> Iterator[For]:
     """The loops inside longer ones whose iterations take large slices by their counter, of what can be separate."""
 
     def visit(items: Sequence[Item], around: bool, fresh: frozenset[str]) -> Iterator[For]:
@@ -146,22 +138,16 @@ def _paying(program: LoopProgram, uses: Mapping[str, Sequence[_Use]], short: set
                 if around and known is not None and len(known) > 1 and not item.parallel and _can_unroll(item, short):
                     own = [use for use in _uses((item,)) if _follows(use, item.counter) and use.place not in fresh]
                     kept = (u for u in own if _can_separate(program, u, item.counter, uses, short))
-                    slices = {(u.place, u.index) for u in kept} - {(u.place, u.index) for u in own if u.written}
+                    slices = {(u.place, u.index) for u in kept} - {(u.place, u.index) for u in own if u.stored}
                     if sum(_slice_bytes(program.places[p], index) for p, index in slices) >= LARGE_SLICES:
                         yield item
                 yield from visit(item.body, around or known is None, fresh if known is not None else frozenset())
-            fresh |= {use.place for use in _uses(_unconditional((item,))) if use.written}
+            fresh |= {store.place for s in sites((item,)) if not s.guards for store in s.block.stores}
 
     return visit(program.body, False, frozenset())
 
 
-def _unconditional(items: Sequence[Item]) -> tuple[Item, ...]:
-    """Items without what only some iterations do."""
-    kept = [item for item in items if not isinstance(item, If)]
-    return tuple(replace(item, body=_unconditional(item.body)) if isinstance(item, For) else item for item in kept)
-
-
-def _follows(use: _Use, counter: Symbol) -> bool:
+def _follows(use: Use, counter: Symbol) -> bool:
     return any(isinstance(entry, Term) and counter in entry.symbols for entry in use.index)
 
 
@@ -175,53 +161,34 @@ def _slice_bytes(place: Place, index: Sequence[Term | Steps]) -> int:
     return size
 
 
-def _separates(place: Place, uses: Sequence[_Use], axis: int, chosen: set[int], short: set[Symbol]) -> bool:
+def _separates(place: Place, uses: Sequence[Use], axis: int, chosen: set[int], short: set[Symbol]) -> bool:
     """Whether the slots along an axis can be separate arrays: all loops that index it can be written out.
 
     An input is not written, so it may be there as a whole as well, for those who index it otherwise.
     """
-    found = [use.loops_of(axis) for use in uses]
+    found = [_loops_of(use, axis) for use in uses]
     if not any(id(loop) in chosen for loops in found for loop in loops or ()):
         return False
     return _can_be_arrays(place, uses, axis, short)
 
 
-def _can_be_arrays(place: Place, uses: Sequence[_Use], axis: int, short: set[Symbol]) -> bool:
+def _can_be_arrays(place: Place, uses: Sequence[Use], axis: int, short: set[Symbol]) -> bool:
     """Whether every index along an axis is made of counters of loops that can be written out."""
     if not place.slots[axis].is_constant:
         return False
-    found = (use.loops_of(axis) for use in uses)
+    found = (_loops_of(use, axis) for use in uses)
     return place.kind == "input" or all(
         loops is not None and all(_can_unroll(loop, short) for loop in loops) for loops in found
     )
 
 
 def _can_separate(
-    program: LoopProgram, use: _Use, counter: Symbol, uses: Mapping[str, Sequence[_Use]], short: set[Symbol]
+    program: LoopProgram, use: Use, counter: Symbol, uses: Mapping[str, Sequence[Use]], short: set[Symbol]
 ) -> bool:
     """Whether a read or write by a counter can become one of an array of its own."""
     place = program.places[use.place]
     axes = (axis for axis, entry in enumerate(use.index) if isinstance(entry, Term) and counter in entry.symbols)
     return place.kind == "output" or any(_can_be_arrays(place, uses[use.place], axis, short) for axis in axes)
-
-
-def _operations(items: Sequence[Item]) -> int:
-    return sum(len(block.body) for block in blocks_of(items))
-
-
-def _written_out(items: Sequence[Item], values: Values) -> int:
-    """How many operations some items have when their unrolled loops are written out."""
-    total = 0
-    for item in items:
-        if isinstance(item, Block):
-            total += len(item.body)
-        elif isinstance(item, If):
-            total += 0 if item.condition.substitute(values) is FALSE else _written_out(item.body, values)
-        elif item.unrolled:
-            total += sum(_written_out(item.body, {**values, item.counter: Term(value)}) for value in item.known or ())
-        else:
-            total += _written_out(item.body, values)
-    return total
 
 
 def expanded(program: LoopProgram) -> LoopProgram:
@@ -231,11 +198,63 @@ def expanded(program: LoopProgram) -> LoopProgram:
     """
     if not any(isinstance(item, For) and item.unrolled for item in walk(program.body)):
         return program
+    program = program if program.sharding else _with_outermost(program)
     writer = _Writer(program)
     body = tuple(written for item in program.body for written in writer.item(item, {}, outermost=True))
     used = writer.used | {*program.outputs, *program.inputs.values()}
     places = {name: place for name, place in writer.places.items() if name in used}
     return replace(program, places=places, body=body, limits=writer.limits, spans=writer.spans)
+
+
+def _with_outermost(program: LoopProgram) -> LoopProgram:
+    """The program with its outermost unrolled loops as loops, where that copies little.
+
+    A call runs each of them once, so it may copy the slices of an iteration: a prompt is read by a loop over layers.
+    What such a loop stores to separate slots it stores to a buffer of all of them, and they are filled after it.
+    """
+    uses, places = [use for use in _uses(program.body) if use.site.loops], dict(program.places)
+    apart = {name for name, place in places.items() if place.separate and place.kind != "input"}
+    several = {id(loop) for use in uses for loop in use.site.loops if loop.unrolled and len(loop.known or ()) > 1}
+    shared = apart & {use.place for use in uses if not several.isdisjoint(map(id, use.site.loops[1:]))}
+    places.update({name: replace(places[name], separate=()) for name in apart - shared})
+
+    def once(use: Use) -> bool:
+        """Whether an iteration of the outermost loop copies what is used at most once."""
+        if use.place in shared:
+            return use.stored
+        large = _follows(use, use.site.loops[0].counter) and _slice_bytes(places[use.place], use.index) >= LARGE_SLICES
+        return not large or all(loop.parallel for loop in use.site.loops[1:])
+
+    kept = {id(use.site.loops[0]) for use in uses} & several - {id(use.site.loops[0]) for use in uses if not once(use)}
+
+    def storing(item: Item) -> Item:
+        """An item that stores to the buffers of all slots."""
+        if not isinstance(item, Block):
+            return item
+        stores = (replace(s, place=f"{s.place}, all") if s.place in shared else s for s in item.stores)
+        return replace(item, stores=tuple(stores))
+
+    def filled(loop: For) -> Iterator[Item]:
+        """What fills the slots from those buffers."""
+        for site in sites((loop,)):
+            for store in (store for store in site.block.stores if store.place in shared):
+                place, whole = program.places[store.place], f"{store.place}, all"
+                ends = {Term.of(o.counter): o.end for o in site.loops if o.end.symbols <= set(program.bounds)}
+                slots = tuple(ends.get(entry, count) for entry, count in zip(store.index, place.slots, strict=True))
+                places[whole] = replace(place, name=whole, slots=slots, separate=())
+                copy = Compute(store.value, "copy", (Load(whole, store.index, place.type),), {}, place.type)
+                item: Item = If(conjunction(*site.guards), (Block(site.block.name, (copy,), (store,)),))
+                for around in reversed(site.loops):
+                    item = replace(around, body=(item,))
+                yield item
+
+    def rolled(item: Item) -> Item:
+        if not isinstance(item, For) or id(item) not in kept:
+            return item
+        loop = replace(item, unrolled=False, body=mapped(item.body, storing))
+        return For(item.counter, ZERO, ONE, (loop, *filled(item)))
+
+    return replace(program, body=mapped(program.body, rolled), places=places)
 
 
 class _Writer:
@@ -287,7 +306,7 @@ class _Writer:
         operands = tuple(self._load(o, values) if isinstance(o, Load) else o for o in compute.operands)
         if not values:
             return replace(compute, operands=operands)
-        attributes = {k: map_attribute(v, lambda t: t.substitute(values)) for k, v in compute.attributes.items()}
+        attributes = map_attributes(compute.attributes, lambda term: term.substitute(values))
         step = tuple(term.substitute(values) for term in compute.step)
         kind = self._type(compute.type, values)
         return replace(compute, operands=operands, attributes=attributes, type=kind, step=step)
@@ -337,8 +356,6 @@ def _part(place: Place, name: str, picked: Sequence[int | None]) -> Place:
 
 
 def _at(index: Sequence[Term | Steps], values: Values) -> tuple[Term | Steps, ...]:
-    if not values:
-        return tuple(index)
     return tuple(
         entry.substitute(values)
         if isinstance(entry, Term)

@@ -14,12 +14,13 @@ from polyrhythm.compiler.passes.carry import carry
 from polyrhythm.compiler.passes.contract import contract_sums
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.dead import drop_dead
+from polyrhythm.compiler.passes.joined import part_by_part
 from polyrhythm.compiler.passes.lift import lift
 from polyrhythm.compiler.passes.narrow import narrow
 from polyrhythm.compiler.passes.notes import Note, Notes
 from polyrhythm.compiler.passes.pairs import recompute_pairs
 from polyrhythm.compiler.passes.predicate import predicate
-from polyrhythm.compiler.passes.ranges import accumulate_ranges
+from polyrhythm.compiler.passes.ranges import accumulate_ranges, products_first
 from polyrhythm.compiler.passes.rename import renamed
 from polyrhythm.compiler.passes.routes import multiply_all
 from polyrhythm.compiler.passes.separate import separate
@@ -27,6 +28,7 @@ from polyrhythm.compiler.passes.share import share
 from polyrhythm.compiler.passes.simplify import contracted_first, simplify
 from polyrhythm.compiler.passes.skew import skew
 from polyrhythm.compiler.passes.split import split
+from polyrhythm.compiler.passes.states import states
 from polyrhythm.compiler.passes.tables import one_table
 from polyrhythm.compiler.passes.windows import windows
 from polyrhythm.errors import UnsupportedError
@@ -51,6 +53,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", simplify),
     ("copies", propagate_copies),
     ("dead", drop_dead),
+    ("states", states),
     ("carry", carry),
     ("separate", separate),
     ("split", split),
@@ -60,17 +63,22 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 """Every pass by its name, in order; some run twice."""
 
-BEFORE_GRADIENTS: tuple[tuple[str, Pass], ...] = (("routes", multiply_all), ("simplify", contracted_first))
+BEFORE_GRADIENTS: tuple[tuple[str, Pass], ...] = (
+    ("routes", multiply_all),
+    ("joined", part_by_part),
+    ("simplify", contracted_first),
+    ("ranges", products_first),
+)
 """What is done before gradients are worked out, so that they have its shape, by the name of the pass it belongs to."""
 
 LATER = ("hoist", "fuse", "distribute", "tile", "mask", "unroll", "vector", "grow")
 """What is done after the graph: contractions leave recurrences (`schedule/hoisting.py`), operations become blocks
-(`schedule/blocks.py`), what is not on the cycle of a recurrence leaves its loop (`schedule/distribution.py`), loops go
+(`schedule/blocks.py`), what is not on the cycle of a recurrence leaves its loop (`schedule/groups.py`), loops go
 over tiles (`schedule/tiles.py`), vectorised ones have masks at their edges (`loops/build.py`), short loops are written
 out (`loops/unroll.py`), independent steps run at once and buffers grow with the steps (`loops/cost.py`,
 `loops/growth.py`)."""
 
-NAMES = (*dict.fromkeys(name for name, _ in PASSES), *LATER)
+NAMES = (*dict.fromkeys(name for name, _ in (*PASSES, *BEFORE_GRADIENTS)), *LATER)
 """The names by which passes can be left out."""
 
 
@@ -81,16 +89,18 @@ def optimised(
     compiled_loops: bool = False,
     at_once: frozenset[Symbol] = frozenset(),
     tight: bool = False,
+    rows: frozenset[Symbol] = frozenset(),
 ) -> tuple[Graph, tuple[Note, ...]]:
     """A checked graph after all passes but some, and what they did. `inspect` sees the graph after each.
 
     `compiled_loops` tells that the backend compiles loops, where a step costs no more than what it computes; the steps
-    of the dims in `at_once` are to run together; `tight` says that there is a memory budget.
+    of the dims in `at_once` are to run together; `tight` says that there is a memory budget; to the bounds in `rows`
+    goes the longest of rows that end each at a step of its own.
     """
     unknown = sorted(set(without) - set(NAMES))
     if unknown:
         raise UnsupportedError(f"there is no pass {unknown[0]!r}", fix=f"leave out any of {', '.join(NAMES)}")
-    notes = Notes(compiled_loops=compiled_loops, at_once=at_once, tight=tight)
+    notes = Notes(compiled_loops=compiled_loops, at_once=at_once, tight=tight, rows=rows)
     for name, change in PASSES:
         if name not in without:
             notes.by = name

@@ -15,14 +15,12 @@ from collections import Counter
 
 import numpy as np
 
-from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
+from polyrhythm.compiler.ir.conditions import TRUE, Condition
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.reads import roots
-from polyrhythm.compiler.ir.sets import facts, proves
-from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.sets import proves, with_facts
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.rewriting import Nodes
-from polyrhythm.compiler.passes.running import constant
 
 
 def align(graph: Graph, notes: Notes) -> Graph:
@@ -30,7 +28,7 @@ def align(graph: Graph, notes: Notes) -> Graph:
     nodes = Nodes(graph)
     kept = roots(graph)
     reads = Counter(access.source for node in graph for access in node.accesses)
-    waiting = [node.name for node in graph if _chooses(node)]
+    waiting = [node.name for node in graph if node.only is not None and node.only.record.chooses]
     while waiting:
         reader = nodes[waiting.pop()]
         (definition,) = reader.definitions
@@ -52,10 +50,6 @@ def align(graph: Graph, notes: Notes) -> Graph:
     return nodes.done()
 
 
-def _chooses(node: Node) -> bool:
-    return node.only is not None and node.only.record.chooses
-
-
 def _is_moved(reader: Node, source: Node, access: Access) -> bool:
     """Whether what a guarded read takes is one operation at another step, of operands at points."""
     if source.only is None or not source.only.record.linear or access.ranges or not access.symbols:
@@ -70,20 +64,17 @@ def _moved(nodes: Nodes, reader: Node, source: Node, access: Access, guard: Cond
     shifted = nodes.seen_through(access)
     assert shifted is not None
     operands, added = [], []
-    known = conjunction(reader.points, facts(reader.points.symbols))
+    known = with_facts(reader.points)
     for operand in shifted.operands:
         if not operand.symbols and proves(known, nodes[operand.source].points):
             operands.append(operand)
             continue
         kind = nodes.type_of(operand)
-        zero = constant(nodes, f"{source.name}_zero", np.zeros((), kind.dtype), source.at)
+        zero = nodes.constant(f"{source.name}_zero", np.zeros((), kind.dtype), source.at)
         made = Definition(TRUE, "choose", (operand, zero), {"condition": guard, "shape": kind.shape}, shifted.at)
-        name = nodes.fresh(f"{source.name}_read")
-        nodes.nodes[name] = Node(name, reader.dims, kind, (made,), False, reader.domain, source.at)
-        operands.append(nodes[name].here)
-        added.append(name)
+        guarded = nodes.put(f"{source.name}_read", reader.dims, kind, made, domain=reader.domain, at=source.at)
+        operands.append(guarded.here)
+        added.append(guarded.name)
     definition = Definition(TRUE, shifted.op, tuple(operands), shifted.attributes, shifted.at)
-    name = nodes.fresh(f"{source.name}_here")
-    kind = TensorType(source.shape, source.dtype)
-    nodes.nodes[name] = Node(name, reader.dims, kind, (definition,), False, reader.domain, source.at, source.label)
-    return nodes[name].here, added
+    how = {"domain": reader.domain, "at": source.at, "label": source.label}
+    return nodes.put(f"{source.name}_here", reader.dims, source.type, definition, **how).here, added

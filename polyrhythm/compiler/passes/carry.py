@@ -17,14 +17,12 @@ from dataclasses import dataclass, replace
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
+from polyrhythm.compiler.ir.reads import Place, places
 from polyrhythm.compiler.ir.sets import simplified
 from polyrhythm.compiler.ir.terms import Term, dims_of
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.rewriting import Nodes
-
-Place = tuple[str, int, Access]
-"""Where a tensor is read: by which node, in which of its definitions, and how."""
 
 Point = tuple[Term, ...]
 
@@ -35,7 +33,7 @@ class _Carried:
 
     node: Node
     outer: int
-    places: dict[Point, set[Place]]
+    readers: dict[Point, set[Place]]
 
 
 def carry(graph: Graph, notes: Notes) -> Graph:
@@ -43,13 +41,13 @@ def carry(graph: Graph, notes: Notes) -> Graph:
     nodes = Nodes(graph)
     for found in list(_carried(graph)):
         node = found.node
-        for point, places in found.places.items():
+        for point, readers in found.readers.items():
             at = (*(Term.of(symbol) for symbol in node.symbols[: found.outer]), *point)
             copy = Definition(TRUE, "broadcast", (Access(node.name, at),), {"shape": node.shape}, node.at)
             part = Node(nodes.fresh(f"{node.name}_carried"), node.dims[: found.outer], node.type, (copy,), at=node.at)
             inside = conjunction(node.rectangle, node.domain).substitute(dict(zip(node.symbols, at, strict=True)))
             nodes.nodes[part.name] = replace(part, domain=simplified(inside, part.rectangle))
-            for name, number, access in places:
+            for name, number, access in readers:
                 reader = nodes[name]
                 definition = reader.definitions[number]
                 moved = Access(part.name, access.steps[: found.outer])
@@ -61,30 +59,25 @@ def carry(graph: Graph, notes: Notes) -> Graph:
 
 
 def _carried(graph: Graph) -> Iterator[_Carried]:
-    kept = wanted(graph)
-    places: dict[str, list[Place]] = {}
-    for reader in graph:
-        for number, definition in enumerate(reader.definitions):
-            for access in definition.operands:
-                places.setdefault(access.source, []).append((reader.name, number, access))
+    kept, read = wanted(graph), places(graph)
     for node in graph:
         if node.name in kept or len(node.dims) < 2 or any(d.op in ("input", "host") for d in node.definitions):
             continue
         for outer in range(1, len(node.dims)):
             if all(dim.extent.is_constant and dim.extent.constant <= FEW_STEPS for dim in node.dims[outer:]):
                 continue
-            found = _read_back(graph, node, outer, places.get(node.name, []))
+            found = _read_back(graph, node, outer, read[node.name])
             if found is not None:
                 yield found
                 break
 
 
-def _read_back(graph: Graph, node: Node, outer: int, places: list[Place]) -> _Carried | None:
+def _read_back(graph: Graph, node: Node, outer: int, readers: list[Place]) -> _Carried | None:
     """The reads of other iterations, if they are of fixed points, and at least one is of an earlier iteration."""
     symbol = node.symbols[outer - 1]
     back: dict[Point, set[Place]] = {}
     is_carried = False
-    for name, number, access in places:
+    for name, number, access in readers:
         step = access.steps[outer - 1]
         if step is Term.of(symbol) and symbol in graph[name].symbols:
             continue  # of the same iteration

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq, ge, lt, ne
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim
-from polyrhythm.compiler.ir.reads import reached
 from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import TensorType
@@ -108,7 +107,7 @@ def _running(nodes: Nodes, found: Ranged, how: Separation, parts: Centred) -> De
     (reader,) = found.gone
     back = {reader: Term.of(reader) - (how.at - place)}  # the reader whose newest element is at the place
     centres = [part for _, centre in parts.differences for part in walk(centre) if isinstance(part, Access)]
-    if not proves(found.known, ge(found.end - steps.start, 1)) or _computed_from(nodes, centres, node.name):
+    if not proves(found.known, ge(found.end - steps.start, 1)) or nodes.depends(centres, node.name):
         return None
     differences = [(own, renamed(centre, back)) for own, centre in parts.differences]
     every = [parts.weight, *(side for pair in differences for side in pair)]
@@ -136,12 +135,6 @@ def _running(nodes: Nodes, found: Ranged, how: Separation, parts: Centred) -> De
         return Definition(found.definition.domain, "broadcast", (read,), {"shape": node.shape}, found.definition.at)
     by = emitted(nodes, node, found.definition, f"{node.name}_factor", parts.outer)
     return Definition(found.definition.domain, "mul", (read, by), {}, found.definition.at)
-
-
-def _computed_from(nodes: Nodes, reads: Sequence[Access], name: str) -> bool:
-    """Whether something that is read is computed from a node."""
-    sources = {other: tuple(node.sources) for other, node in nodes.nodes.items()}
-    return name in reached(sources, (access.source for access in reads))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from polyrhythm.compiler.ir.conditions import TRUE, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, stacks_shapes
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.reads import positioned
-from polyrhythm.compiler.ir.sets import facts, proves
+from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.access import composed
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
@@ -32,9 +32,10 @@ def contract_sums(graph: Graph, notes: Notes) -> Graph:
 
 def _once(graph: Graph, notes: Notes) -> Graph:
     nodes, changed = Nodes(graph), False
+    sums: dict[object, Access] = {}  # of one operand alone, by what is summed
     for node in graph:
         for number, definition in enumerate(node.definitions):
-            contracted = _contracted(graph, node, definition) or _scattered(nodes, node, definition)
+            contracted = _contracted(nodes, node, definition, sums) or _scattered(nodes, node, definition)
             if contracted is not None:
                 source = graph[definition.operands[0].source]
                 kind = "contraction" if contracted.op == "einsum" else "scatter"
@@ -58,7 +59,8 @@ def _summed(graph: Graph, definition: Definition, op: str) -> Definition | None:
     return source.definitions[0]
 
 
-def _contracted(graph: Graph, node: Node, definition: Definition) -> Definition | None:
+def _contracted(nodes: Nodes, node: Node, definition: Definition, sums: dict[object, Access]) -> Definition | None:
+    graph = nodes.graph
     product = _summed(graph, definition, "einsum")
     if product is None:
         return None
@@ -83,6 +85,16 @@ def _contracted(graph: Graph, node: Node, definition: Definition) -> Definition 
         used.update(fresh[number] for number in origin if number is not None)
     if len(used) < len(ranges):  # nothing varies along a summed dim: the count would be lost
         return None
+    for number, word in enumerate(renamed if len(renamed) > 1 else ()):
+        others = "".join((output, *renamed[:number], *renamed[number + 1 :]))
+        axes = tuple(axis for axis, label in enumerate(word) if label in fresh and label not in others)
+        if axes:  # steps of one operand alone: their sum may be a scatter, and nothing else needs to store them
+            key, read = (operands[number], axes, node.dims, nodes.known(node, definition)), operands[number]
+            if key not in sums:
+                hint = f"{node.name}_sum"
+                sums[key] = nodes.add(hint, node, definition, "reduce", (read,), monoid="sum", axes=axes)
+            operands[number] = sums[key]
+            renamed[number] = "".join(label for axis, label in enumerate(word) if axis not in axes)
     spec = f"{','.join(renamed)}->{output}"
     return Definition(definition.domain, "einsum", tuple(operands), {"spec": spec}, definition.at)
 
@@ -94,14 +106,14 @@ def _is_there(graph: Graph, node: Node, definition: Definition, read: Access) ->
         return True
     steps, inside, _ = positioned(source.steps(read))
     known = conjunction(node.points, definition.domain, inside)
-    return proves(conjunction(known, facts(known.symbols)), source.domain.substitute(steps))
+    return proves(known, source.domain.substitute(steps))
 
 
 def _scattered(nodes: Nodes, node: Node, definition: Definition) -> Definition | None:
     """One scatter of the rows of all steps, where each step adds its own to a table of zeros."""
     graph = nodes.graph
     scatter = _summed(graph, definition, "scatter_add")
-    if scatter is None or scatter.attributes["axis"] != 0 or not _is_zero(graph, scatter.operands[0]):
+    if scatter is None or scatter.attributes["axis"] != 0 or not nodes.is_zero(scatter.operands[0]):
         return None
     access = definition.operands[0]
     operands = []
@@ -115,11 +127,3 @@ def _scattered(nodes: Nodes, node: Node, definition: Definition) -> Definition |
     zero = nodes.add(f"{node.name}_zero", node, definition, "constant", (), value=Array(np.zeros((), node.dtype)))
     base = nodes.add(f"{node.name}_zeros", node, definition, "broadcast", (zero,), shape=node.shape)
     return Definition(definition.domain, "scatter_add", (base, *operands), {"axis": 0}, definition.at)
-
-
-def _is_zero(graph: Graph, access: Access) -> bool:
-    """Whether what is read is zero everywhere."""
-    node = graph[access.source]
-    while len(node.definitions) == 1 and node.definitions[0].record.repeats:
-        node = graph[node.definitions[0].operands[0].source]
-    return all(d.op == "constant" and not d.attributes["value"].value.any() for d in node.definitions)

@@ -42,11 +42,7 @@ def reading_originals(nodes: Mapping[str, Node], node: Node, originals: Mapping[
     """A node that reads originals instead of copies; itself where it reads no copy."""
     if not any(source in originals for source in node.sources):
         return node
-    definitions = tuple(
-        replace(d, operands=tuple(read_through(nodes, access, originals) for access in d.operands))
-        for d in node.definitions
-    )
-    return replace(node, definitions=definitions)
+    return node.reading(lambda access: read_through(nodes, access, originals))
 
 
 def read_through(nodes: Mapping[str, Node], access: Access, originals: Mapping[str, Access]) -> Access:

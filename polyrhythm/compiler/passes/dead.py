@@ -11,14 +11,14 @@ from dataclasses import replace
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction
 from polyrhythm.compiler.ir.graph import Graph, Node
 from polyrhythm.compiler.ir.reads import reached, roots
-from polyrhythm.compiler.ir.sets import facts, solutions
+from polyrhythm.compiler.ir.sets import solutions, with_facts
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 
 
 def drop_dead(graph: Graph, notes: Notes) -> Graph:
     """The graph without dead definitions and nodes."""
     nodes = {node.name: _pruned(node, notes) for node in graph}
-    used = reached({name: node.sources for name, node in nodes.items()}, wanted(graph))
+    used = reached(lambda name: nodes[name].sources, wanted(graph))
     for name, node in nodes.items():
         if name not in used and not (node.definitions[0].record.free or node.definitions[0].record.repeats):
             notes.did("unused", node.at, "is not needed", len(node.definitions), bytes_of(node))
@@ -36,8 +36,7 @@ def _pruned(node: Node, notes: Notes) -> Node:
         return node
     kept = []
     for definition in node.definitions:
-        condition = conjunction(node.points, definition.domain)
-        condition = conjunction(condition, facts(condition.symbols))
+        condition = with_facts(conjunction(node.points, definition.domain))
         if not solutions(condition).is_empty:
             kept.append(definition)
         else:

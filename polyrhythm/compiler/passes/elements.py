@@ -9,7 +9,7 @@ look at an element first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from polyrhythm.compiler.ir.conditions import TRUE
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, Range
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attribute
+from polyrhythm.compiler.ir.ops.record import attribute_terms, map_attributes
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.compiler.passes.rewriting import Nodes
@@ -213,16 +213,23 @@ def symbols_of(element: Element) -> frozenset[Symbol]:
     return frozenset(found)
 
 
-def renamed(element: Element, mapping: Mapping[Symbol, Term]) -> Element:
-    """An element in terms of other symbols."""
+def mapped(
+    element: Element, read: Callable[[Access], Access], term: Callable[[Term], Term] = lambda term: term
+) -> Element:
+    """An element with what it reads, and the terms of its operations, replaced."""
     done: dict[int, Element] = {}
     for part in walk(element):
         if isinstance(part, Access):
-            done[id(part)] = part.substitute(mapping)
+            done[id(part)] = read(part)
         else:
-            changed = {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in part.attributes.items()}
+            changed = map_attributes(part.attributes, term)
             done[id(part)] = Made(part.op, tuple(done[id(operand)] for operand in part.operands), changed)
     return done[id(element)]
+
+
+def renamed(element: Element, mapping: Mapping[Symbol, Term]) -> Element:
+    """An element in terms of other symbols."""
+    return mapped(element, lambda access: access.substitute(mapping), lambda term: term.substitute(mapping))
 
 
 def type_of(nodes: Nodes, element: Element) -> TensorType:

@@ -31,7 +31,7 @@ from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range,
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
-from polyrhythm.compiler.ir.types import Array, TensorType
+from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.rewriting import Nodes
@@ -167,8 +167,7 @@ def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: 
     access, at = Access(elements, steps), found.at.at
     if _is_last_only(graph, found):
         made = Definition(TRUE, "reduce", (access,), {"monoid": found.step.monoid, "axes": (0,)}, at)
-        total = Node(nodes.fresh(f"{node.name}_total"), others, node.type, (made,), False, TRUE, node.at)
-        nodes.nodes[total.name] = total
+        total = nodes.put(f"{node.name}_total", others, node.type, made, at=node.at)
         again = Definition(TRUE, "copy", (total.here,), {}, at)
         limited = conjunction(node.domain, eq(Term.of(found.symbol), found.last))
         nodes.nodes[node.name] = replace(node, definitions=(again,), recurrent=False, domain=limited)
@@ -177,10 +176,9 @@ def _lifted(graph: Graph, found: _Accumulation, circles: dict[str, int], notes: 
         notes.did("reduction", at or node.at, f"the last step is one {found.step.monoid}", 0, bytes_of(node))
         return nodes.done()
     shape = TensorType((found.extent, *node.shape), node.dtype)
-    running = nodes.fresh(f"{node.name}_running")
-    nodes.nodes[running] = Node(running, others, shape, (_scan(nodes, found, access),), False, TRUE, node.at)
+    running = nodes.put(f"{node.name}_running", others, shape, _scan(nodes, found, access), at=node.at).name
     for reader in graph:
-        nodes.nodes[reader.name] = _reading(reader, found, running)
+        nodes.nodes[reader.name] = reader.reading(lambda access: _read(access, found, running))
     what = f"running {found.step.monoid}" if found.step.factor is None else "linear scan"
     notes.did(found.rule, at or node.at, f"a recurrence over {found.symbol} is one {what}")
     return nodes.done()
@@ -195,17 +193,11 @@ def _scan(nodes: Nodes, found: _Accumulation, elements: Access) -> Definition:
     return Definition(TRUE, "linear_scan", (factors, elements), {"axis": 0, "reverse": found.reverse}, found.at.at)
 
 
-def _reading(reader: Node, found: _Accumulation, running: str) -> Node:
-    """A reader of all steps of a tensor that reads the running result instead, of which they are the first axis."""
-    definitions = []
-    for definition in reader.definitions:
-        operands = []
-        for access in definition.operands:
-            if access.source == found.node.name and access.ranges == (Range(ZERO, found.extent),):
-                access = Access(running, tuple(step for step in access.steps if isinstance(step, Term)))
-            operands.append(access)
-        definitions.append(replace(definition, operands=tuple(operands)))
-    return replace(reader, definitions=tuple(definitions))
+def _read(access: Access, found: _Accumulation, running: str) -> Access:
+    """A read of all steps of a tensor as one of the running result, of which they are the first axis."""
+    if access.source != found.node.name or access.ranges != (Range(ZERO, found.extent),):
+        return access
+    return Access(running, tuple(step for step in access.steps if isinstance(step, Term)))
 
 
 def _elements(nodes: Nodes, found: _Accumulation) -> str:
@@ -220,10 +212,8 @@ def _elements(nodes: Nodes, found: _Accumulation) -> str:
 def _factors(nodes: Nodes, found: _Accumulation, factor: Access) -> str:
     """The node of the factors; at the first step, which has none, zero."""
     node = found.node
-    zero = Definition(TRUE, "constant", (), {"value": Array(np.zeros((), node.dtype))}, found.at.at)
-    nothing = Node(nodes.fresh(f"{node.name}_zero"), (), TensorType((), node.dtype), (zero,), False, TRUE, node.at)
-    nodes.nodes[nothing.name] = nothing
-    first = copy_of(Access(nothing.name, ()), nothing, node.shape, found.start.domain, found.at.at)
+    zero = nodes.constant(f"{node.name}_zero", np.zeros((), node.dtype), node.at)
+    first = copy_of(zero, nodes[zero.source], node.shape, found.start.domain, found.at.at)
     rest = nodes.copy(node, factor, found.at)
     name = nodes.fresh(f"{node.name}_factors")
     nodes.nodes[name] = replace(node, name=name, definitions=(first, rest), recurrent=False, domain=TRUE)

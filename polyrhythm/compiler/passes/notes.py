@@ -35,13 +35,14 @@ class Notes:
 
     `compiled_loops` says that the backend compiles loops, so that a step costs no more than what it computes. `at_once`
     are dims whose steps the user wants to run together: no pass makes them depend on each other. `tight` says that
-    there is a memory budget.
+    there is a memory budget. To the bounds in `rows` goes the longest of rows that end each at a step of its own.
     """
 
     by: str = ""
     compiled_loops: bool = False
     at_once: frozenset[Symbol] = frozenset()
     tight: bool = False
+    rows: frozenset[Symbol] = frozenset()
     notes: list[Note] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Note]:

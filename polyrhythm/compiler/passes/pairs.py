@@ -14,8 +14,10 @@ round differently. It is done where
 - nobody else has the rows stored: outputs, and readers that want more of another step than an element;
 - an element takes at most `MOST_PRODUCTS` multiplications: one that takes more is better stored, unless memory is what
   counts, under a budget;
-- rows have no limit, or one above `FEW`;
-- the backend compiles loops: one that interprets them would compute elements one by one.
+- rows have no limit, or one above `FEW`.
+
+NumPy and torch compute the elements of a column in one go (`python/batched.py`); of stored rows they would cut them out
+one by one, T x T times.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.sets import facts, least
-from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
+from polyrhythm.compiler.ir.terms import ONE, Symbol, Term
 from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, type_of, walk
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.parts import cuts
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.errors import ShapeError
 
@@ -39,8 +42,6 @@ FEW = 256
 
 def recompute_pairs(graph: Graph, notes: Notes) -> Graph:
     """The graph with single elements of rows, at other steps, computed from what the rows are made of."""
-    if not (notes.compiled_loops or notes.tight):
-        return graph
     nodes = Nodes(graph)
     found: dict[str, list[tuple[Node, int, Element]]] = {}
     stored: set[str] = set(graph.outputs) | set(graph.effects)
@@ -74,14 +75,10 @@ def _element(nodes: Nodes, node: Node, definition: Definition, tight: bool) -> E
         return None
     access = definition.operands[0]
     whole = nodes.type_of(access).shape
-    starts, lengths = (tuple(map(Term.of, definition.attributes[key])) for key in ("starts", "lengths"))
-    taken: dict[int, Term] = {}
-    for axis, (start, length, full) in enumerate(zip(starts, lengths, whole, strict=True)):
-        if start is ZERO and length is full:
-            continue
-        if length is not ONE or not _is_long(nodes, node, definition, full):
-            return None
-        taken[axis] = start
+    cut = cuts(definition, whole)
+    if any(n is not ONE or not _is_long(nodes, node, definition, whole[axis]) for axis, (_, n) in cut.items()):
+        return None
+    taken = {axis: start for axis, (start, _) in cut.items()}
     own, place = (
         {s for term in terms for s in term.symbols if s.kind == "dim"}
         for terms in ([s for s in access.steps if isinstance(s, Term)], taken.values())

@@ -17,17 +17,18 @@ better peeled than guarded. The borders of a stencil that is repeated are along 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from polyrhythm.compiler.analysis.ranks import depths, most_steps
-from polyrhythm.compiler.analysis.well_founded import reads_within
+from polyrhythm.compiler.analysis.ranks import most_steps
+from polyrhythm.compiler.analysis.well_founded import recurrence
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, Junction, conjunction, parts_of
-from polyrhythm.compiler.ir.graph import Definition, Graph, Node
-from polyrhythm.compiler.ir.reads import components
-from polyrhythm.compiler.ir.sets import facts, simplified
-from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.ir.graph import Definition, Graph, Node, operand_type
+from polyrhythm.compiler.ir.reads import circles, reached, readers
+from polyrhythm.compiler.ir.sets import equal, simplified, with_facts
+from polyrhythm.compiler.ir.terms import ONE, Symbol
+from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.passes.notes import Notes
 
 EDGE = 64
@@ -58,7 +59,7 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
 
     nodes = {}
     for node in graph:
-        chosen = _chosen(node, peeled(node)) or _chosen(node, set(), LONG_EDGE) if _is_chosen(node) else None
+        chosen = _chosen(node, peeled(node)) or _chosen(node, set(), LONG_EDGE) if _is_chosen(graph, node) else None
         if chosen is not None and found.isdisjoint(chosen.symbols):
             notes.did("edge", node.at, "a read with a condition instead of two pieces", 0)
             node = replace(node, definitions=(chosen,))
@@ -68,15 +69,12 @@ def predicate(graph: Graph, notes: Notes) -> Graph:
 
 def circles_of(graph: Graph) -> list[frozenset[str]]:
     """The nodes of each recurrence."""
-    reads = graph.reads
-    return [frozenset(part) for part in components(reads) if len(part) > 1 or part[0] in reads[part[0]]]
+    return [frozenset(part) for part in circles(graph.reads)]
 
 
 def stepwise(graph: Graph, circle: frozenset[str]) -> frozenset[Symbol]:
     """The dims along which a recurrence may go step by step; all that it has, unless one loop is enough."""
-    needs = reads_within(graph, set(circle))
-    dims = {end: graph[end[0]].symbols for need in needs for end in (need.reader, need.source)}
-    found = depths(list(dims), needs, dims)
+    found = recurrence(graph, circle).depths()
     if min(found.values(), default=0) == 1:
         return frozenset(symbol for symbol, depth in found.items() if depth == 1)
     return frozenset(symbol for name in circle for symbol in graph[name].symbols)
@@ -86,29 +84,23 @@ def near_recurrences(graph: Graph, circles: Sequence[frozenset[str]]) -> set[str
     """The nodes of recurrences, between them, and those that they read or that read them."""
     reads = graph.reads
     within = {name for circle in circles for name in circle}
-    readers: dict[str, list[str]] = {name: [] for name in reads}
-    for name, sources in reads.items():
-        for source in sources:
-            readers[source].append(name)
-    near = within | (_reached(within, reads) & _reached(within, readers))
-    return near | {s for name in within for s in reads[name]} | {r for name in within for r in readers[name]}
+    found = readers(graph.nodes)
+    before, after = reached(reads.__getitem__, within), reached(found.__getitem__, within)
+    return before & after | {s for name in within for s in reads[name]} | {r for name in within for r in found[name]}
 
 
-def _reached(start: set[str], following: Mapping[str, Sequence[str]]) -> set[str]:
-    """All that some nodes lead to."""
-    found: set[str] = set()
-    waiting = list(start)
-    while waiting:
-        further = set(following[waiting.pop()]) - found
-        found |= further
-        waiting += further
-    return found
+def _is_chosen(graph: Graph, node: Node) -> bool:
+    """Whether a node is one of two values of single points, each of a shape that fits wherever the other is read."""
+    if node.recurrent or len(node.definitions) != 2 or not all(d.record.repeats for d in node.definitions):
+        return False
+    reads = [d.operands[0] for d in node.definitions]
+    return all(not read.ranges and _fits(node, operand_type(read, graph[read.source])) for read in reads)
 
 
-def _is_chosen(node: Node) -> bool:
-    """Whether a node is one of two values of single points."""
-    one_point = all(d.record.repeats and not d.operands[0].ranges for d in node.definitions)
-    return not node.recurrent and len(node.definitions) == 2 and one_point
+def _fits(node: Node, kind: TensorType) -> bool:
+    """Whether a value can be repeated in the shape of a node at all of its points."""
+    lengths = zip(kind.shape[::-1], node.shape[::-1], strict=False)
+    return all(own is ONE or equal(own, whole, node.points) for own, whole in lengths)
 
 
 def _chosen(node: Node, serial: set[Symbol], fewest: int = 0) -> Definition | None:
@@ -155,7 +147,7 @@ def _is_edge(node: Node, inside: Condition, domain: Condition, fewest: int) -> b
     sides = domain.parts if isinstance(domain, Junction) and domain.word == "or" else (domain,)
     for symbol in (symbol for symbol in node.symbols if symbol in domain.symbols):
         wheres = (conjunction(inside, side) for side in sides)
-        steps = [most_steps(conjunction(where, facts(where.symbols)), symbol) for where in wheres]
+        steps = [most_steps(with_facts(where), symbol) for where in wheres]
         if fewest <= sum(EDGE + 1 if n is None else n for n in steps) <= EDGE:
             return True
     return False

@@ -12,34 +12,46 @@ elements has an error of up to n units in the last place. 16-bit floats are comb
 A sum weighted by powers of the distance (`gamma ** k`, `exp(-k / tau)`) is a running result too: the quotient of
 neighbouring weights is the same for all elements, and is what the running sum is multiplied by at each step
 (`weights.py`). What a reader multiplies all its elements by is taken out of the sum (`factors.py`). Differences from a
-centre that the reader decides, as in a variance, are summed about a centre that moves (`centred.py`).
+centre that the reader decides, as in a variance, are summed about a centre that moves (`centred.py`). A
+product becomes a running one before gradients are worked out, which are then recurrences that run the other way.
 
 A running result makes steps depend on each other, so ranges along dims that the user wants to run at once stay.
 """
 
 from __future__ import annotations
 
-from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Definition, Graph, Node
-from polyrhythm.compiler.ir.sets import facts, least, simplified_term
+from polyrhythm.compiler.ir.sets import least, simplified_term, with_facts
 from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of
 from polyrhythm.compiler.passes.centred import centred_result
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.positions import extreme, position_result
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.running import Ranged, Summed, axes_of, result, steps_of
+from polyrhythm.compiler.passes.terms import terms_result
 from polyrhythm.compiler.passes.weights import Peak
 
 FEW = 16
 """Ranges of no more steps than these are reduced as they are: all readers at once, which takes no recurrence."""
 
 
-def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
-    """The graph with reductions over growing and shrinking ranges as running results."""
+def products_first(graph: Graph, notes: Notes) -> Graph:
+    """The graph with products over such ranges as running ones, to be differentiated: so is their gradient.
+
+    The derivative of a product as it is written would be a product of all others for every element of every range.
+    """
+    return accumulate_ranges(graph, notes, "prod")
+
+
+def accumulate_ranges(graph: Graph, notes: Notes, only: str = "") -> Graph:
+    """The graph with reductions over growing and shrinking ranges, or `only` those of one kind, as running results."""
     nodes = Nodes(graph)
     peaks: dict[str, Peak] = {}
-    for node in graph:
+    waiting, seen = list(graph), set(graph.nodes)
+    for node in waiting:
         for number, definition in enumerate(node.definitions):
+            if only and definition.attributes.get("monoid") != only:
+                continue
             if definition.op == "argreduce":
                 extremes = extreme(node, definition, nodes.type_of(definition.operands[0]).dtype)
                 found = _free(ranged(nodes, *extremes), notes)
@@ -47,8 +59,13 @@ def accumulate_ranges(graph: Graph, notes: Notes) -> Graph:
                 _replace(nodes, node, number, found, made, f"arg{definition.attributes['which']}", notes)
             for summed in axes_of(definition):
                 found = _free(ranged(nodes, node, definition, summed), notes)
-                made = None if found is None else result(nodes, found, peaks) or centred_result(nodes, found)
+                made = None
+                if found is not None:
+                    made = result(nodes, found, peaks) or centred_result(nodes, found)
+                    made = made or terms_result(nodes, found, peaks)
                 if _replace(nodes, node, number, found, made, summed.monoid, notes):
+                    waiting += [nodes[name] for name in nodes.nodes if name not in seen]  # along another dim, perhaps
+                    seen.update(nodes.nodes)
                     break
     return nodes.done()
 
@@ -67,12 +84,9 @@ def _replace(
     at = node.definitions[number].at or node.at
     nodes.redefine(nodes[node.name], number, made)
     way = "shrinks" if found.reverse else "grows"
-    notes.did(f"running-{kind}", at, f"a {kind} over a range that {way} with {_names(found.gone)} is a running one")
+    along = ", ".join(sorted(map(str, found.gone)))
+    notes.did(f"running-{kind}", at, f"a {kind} over a range that {way} with {along} is a running one")
     return True
-
-
-def _names(symbols: frozenset[Symbol]) -> str:
-    return ", ".join(sorted(map(str, symbols)))
 
 
 def ranged(nodes: Nodes, node: Node, definition: Definition, summed: Summed) -> Ranged | None:
@@ -81,8 +95,7 @@ def ranged(nodes: Nodes, node: Node, definition: Definition, summed: Summed) -> 
     steps = next((found for access, axis in read if (found := steps_of(nodes, access, axis)) is not None), None)
     if steps is None or dims_of(steps.extent):
         return None
-    known = nodes.known(node, definition)
-    known = conjunction(known, facts(known.symbols))
+    known = with_facts(nodes.known(node, definition))
     length = simplified_term(nodes.type_of(read[0][0]).shape[read[0][1]], known)
     end = simplified_term(steps.start + length, known)
     varying = _own(node, end) - _own(node, steps.start), _own(node, steps.start) - _own(node, end)

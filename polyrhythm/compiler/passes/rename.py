@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyrhythm.compiler.ir.graph import Definition, Graph, Node, NodeDim
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.graph import Graph, Node
 from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.terms import Symbol, Term
 
@@ -35,7 +34,7 @@ def renamed(graph: Graph) -> Graph:
                 found = _read_at(nodes, node, inside) or _reader_at(nodes, node, inside)
                 if found is not None and (name, found[1]) not in left:
                     left.add((name, found[0]))
-                    nodes[name] = _with_dim(node, *found)
+                    nodes[name] = node.over({found[0]: found[1]})
                     changed = True
     return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
 
@@ -61,6 +60,7 @@ def _reader_at(nodes: dict[str, Node], node: Node, inside: set[str]) -> tuple[Sy
     reads = [
         (reader, node.steps(access))
         for reader in map(nodes.__getitem__, sorted(inside))
+        if node.name in reader.sources
         for access in reader.accesses
         if access.source == node.name
     ]
@@ -73,23 +73,6 @@ def _reader_at(nodes: dict[str, Node], node: Node, inside: set[str]) -> tuple[Sy
         if step is Term.of(other) and other.kind == "dim" and other not in node.symbols:
             return dim, other
     return None
-
-
-def _with_dim(node: Node, old: Symbol, new: Symbol) -> Node:
-    mapping = {old: Term.of(new)}
-    dims = tuple(NodeDim(new if d.symbol is old else d.symbol, d.extent.substitute(mapping)) for d in node.dims)
-    kind = replace(node.type, shape=tuple(n.substitute(mapping) for n in node.shape))
-    definitions = tuple(
-        Definition(
-            d.domain.substitute(mapping),
-            d.op,
-            tuple(access.substitute(mapping) for access in d.operands),
-            {k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in d.attributes.items()},
-            d.at,
-        )
-        for d in node.definitions
-    )
-    return replace(node, dims=dims, type=kind, definitions=definitions, domain=node.domain.substitute(mapping))
 
 
 __all__ = ["renamed"]

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, copy_of, operand_type
 from polyrhythm.compiler.ir.ops import TABLE
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.reads import after_successors, reached
 from polyrhythm.compiler.ir.sets import simplified_term
-from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.ir.types import TensorType
+from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.types import Array, TensorType
+from polyrhythm.compiler.ir.values import Growing
+from polyrhythm.source import Source
 
 
-def substituted(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:
-    """A definition in terms of other symbols."""
-    if all(mapping.get(symbol, symbol.term) is symbol.term for symbol in definition.symbols):
-        return definition
-    attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}
-    operands = tuple(access.substitute(mapping) for access in definition.operands)
-    return Definition(definition.domain.substitute(mapping), definition.op, operands, attributes, definition.at)
-
-
-class Nodes:
+class Nodes(Growing):
     """The nodes of a graph while they are rewritten."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(dict(graph.nodes))
         self.graph = graph
-        self.nodes = dict(graph.nodes)
-        self._count = 0
         self.readers = Counter(source for node in graph for source in node.sources)
 
     def __getitem__(self, name: str) -> Node:
@@ -50,10 +44,14 @@ class Nodes:
         if access.steps == node.current:
             return node.definitions[0]
         steps = {s: step for s, step in node.steps(access).items() if isinstance(step, Term)}
-        return substituted(node.definitions[0], steps)
+        return node.definitions[0].substitute(steps)
 
     def type_of(self, access: Access) -> TensorType:
         return operand_type(access, self.nodes[access.source])
+
+    def depends(self, reads: Iterable[Access], name: str) -> bool:
+        """Whether something that is read is computed from a node."""
+        return name in reached(lambda read: self.nodes[read].sources, [access.source for access in reads])
 
     def copy(self, node: Node, access: Access, definition: Definition) -> Definition:
         """What an access reads in place of a definition of a node."""
@@ -76,13 +74,17 @@ class Nodes:
         self.nodes[node.name] = node
         return node.here
 
-    def fresh(self, hint: str) -> str:
-        """A name that no node has."""
-        name = hint
-        while name in self.nodes:
-            self._count += 1
-            name = f"{hint}_{self._count}"
-        return name
+    def constant(self, hint: str, value: np.ndarray, at: Source | None) -> Access:
+        """A new node that is one constant scalar."""
+        made = Definition(TRUE, "constant", (), {"value": Array(value)}, at)
+        return self.put(hint, (), TensorType((), value.dtype), made, at=at).here
+
+    def is_zero(self, access: Access) -> bool:
+        """Whether what is read is zero everywhere."""
+        node = self.nodes[access.source]
+        while len(node.definitions) == 1 and node.definitions[0].record.repeats:
+            node = self.nodes[node.definitions[0].operands[0].source]
+        return all(d.op == "constant" and not d.attributes["value"].value.any() for d in node.definitions)
 
     def redefine(self, node: Node, number: int, definition: Definition) -> Node:
         """The node with one definition replaced."""
@@ -97,18 +99,9 @@ class Nodes:
 
 def in_order(nodes: Mapping[str, Node]) -> dict[str, Node]:
     """Nodes with what they read before them, circles aside; otherwise as they were."""
-    done: dict[str, Node] = {}
-    seen: set[str] = set()
-    for root in nodes:
-        stack = [(root, False)]
-        while stack:
-            name, complete = stack.pop()
-            if complete:
-                done[name] = nodes[name]
-            elif name not in seen:
-                seen.add(name)
-                stack.append((name, True))
-                # Every circle leads through a recurrent tensor, which may come after its readers.
-                reads = dict.fromkeys(nodes[name].sources)
-                stack.extend((source, False) for source in reversed(reads) if not nodes[source].recurrent)
-    return done
+
+    def reads(name: str) -> list[str]:
+        """Every circle leads through a recurrent tensor, which may come after its readers."""
+        return [source for source in dict.fromkeys(nodes[name].sources) if not nodes[source].recurrent]
+
+    return {name: nodes[name] for name in after_successors(reads, nodes)}

@@ -20,10 +20,9 @@ import string
 
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS, most_steps
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.sets import facts
+from polyrhythm.compiler.ir.sets import with_facts
 from polyrhythm.compiler.ir.terms import ONE, Symbol
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.predicate import circles_of, stepwise
@@ -93,7 +92,7 @@ def _runs_at_once(nodes: Nodes, node: Node, inner: Definition, serial: frozenset
     """Whether many steps along a dim take from the same table, and do not wait for each other."""
     table, indices = inner.operands
     free = [s for s in node.symbols if s not in table.symbols | serial and s in indices.symbols]
-    where = conjunction(node.points, facts(node.points.symbols))
+    where = with_facts(node.points)
     steps = (most_steps(where, symbol) for symbol in free)
     return any(n is None or n > FEW_STEPS for n in steps)
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from polyrhythm.compiler.ir import dtypes, serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, le, lt, ne
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.sets import points, proves, simplified
-from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
-from polyrhythm.compiler.ir.types import Array, Shape, TensorType
+from polyrhythm.compiler.ir.sets import points, proves, simplified, simplified_term
+from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of, maximum, ordered
+from polyrhythm.compiler.ir.types import Shape, TensorType
 from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, renamed, symbols_of, walk
 from polyrhythm.compiler.passes.factors import Separated, Separation, separated
 from polyrhythm.compiler.passes.rewriting import Nodes
@@ -127,14 +125,6 @@ class Ranged:
     known: Condition
 
 
-def constant(nodes: Nodes, hint: str, value: np.ndarray, at: Source | None) -> Access:
-    """A node that is one constant scalar."""
-    made = Definition(TRUE, "constant", (), {"value": Array(value)}, at)
-    name = nodes.fresh(hint)
-    nodes.nodes[name] = Node(name, (), TensorType((), value.dtype), (made,), False, TRUE, at)
-    return Access(name, ())
-
-
 def running(
     nodes: Nodes,
     hint: str,
@@ -154,16 +144,13 @@ def running(
     added = element.substitute(run.newest)
     first = element
     if not run.inclusive:
-        first = constant(nodes, f"{name}_identity", dtypes.identity(monoid, dtype), at)
+        first = nodes.constant(f"{name}_identity", dtypes.identity(monoid, dtype), at)
     # The name is taken before anything else is added under it.
     nodes.nodes[name] = Node(name, run.dims, kind, (), True, run.domain, at)
     if factor is not None:
-        scaled = nodes.fresh(f"{name}_scaled")
         product = Definition(TRUE, "mul", (own, factor), {}, at)
-        nodes.nodes[scaled] = Node(
-            scaled, run.dims, kind, (product,), False, conjunction(run.domain, ne(u, run.begin)), at
-        )
-        own = Access(scaled, run.current)
+        later = conjunction(run.domain, ne(u, run.begin))
+        own = nodes.put(f"{name}_scaled", run.dims, kind, product, domain=later, at=at).here
     begin = Definition(eq(u, run.begin), "broadcast", (first,), {"shape": shape}, at)
     step = Definition(ne(u, run.begin), COMBINE[monoid], (added, own) if run.reverse else (own, added), {}, at)
     nodes.nodes[name] = Node(name, run.dims, kind, (begin, step), True, run.domain, at)
@@ -199,6 +186,7 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Peak] | None = None) ->
     `peaks` are the running maxima and minima that were added before, by name.
     """
     peaks = {} if peaks is None else peaks
+    # The element at a step, the same for all readers, perhaps after what a reader decides was taken out of it.
     node, definition, steps = found.node, found.definition, found.steps
     monoid, place = found.summed.monoid, Term.of(PLACE)
     element = found.summed.element(Elements(nodes, found.gone), definition, place - steps.start)
@@ -206,20 +194,27 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Peak] | None = None) ->
         return None
     factor = outer_factor = None
     if symbols_of(element) & found.gone:
-        parts = _separated(nodes, found, peaks) if monoid == "sum" else None
+        parts = separated_sum(nodes, found, peaks) if monoid == "sum" else None
         if parts is None:
             return None
         element, outer_factor, factor = parts.inner, parts.outer, parts.ratio
     peak = element
+    # The dims and steps of the entries.
     inclusive = proves(found.known, ge(found.end - steps.start, 1))
     if not inclusive and any(s in nodes.graph.stops for s in steps.extent.symbols):
         return None
+    entries = steps.extent + 1
+    if not inclusive and not proves(found.known, lt(found.end, entries)):  # `h[1:T]` where T is 0
+        entries = simplified_term(maximum(entries, found.end + 1), found.known)
+        if dims_of(entries):
+            return None
     begin = found.end if found.reverse else steps.start
     kept = symbols_of(element) | begin.symbols | (frozenset() if factor is None else symbols_of(factor))
     outer = tuple(dim for dim in node.dims if dim.symbol in kept)
     own = step_symbol(nodes, [part for part in walk(element) if isinstance(part, Access)], steps.symbol)
     if any(dim.symbol is own for dim in outer):
         return None
+    # The elements, wherever some reader reads one.
     at_elements = conjunction(found.known, ge(place, steps.start), lt(place, found.end))
     at_entries = at_elements if inclusive else conjunction(found.known, ge(place, steps.start), le(place, found.end))
     dims = (*outer, NodeDim(own, steps.extent))
@@ -233,6 +228,7 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Peak] | None = None) ->
         element = Made("cast", (element,), {"dtype": wide})
         factor = None if factor is None else Made("cast", (factor,), {"dtype": wide})
     each = emitted(nodes, elements, plain, f"{node.name}_element", element)
+    # What older elements are multiplied by, from entry to entry or always.
     by = None
     if factor is not None and EDGE in symbols_of(factor):  # of each entry and the one before
         if not inclusive or wide != node.dtype:
@@ -242,8 +238,9 @@ def result(nodes: Nodes, found: Ranged, peaks: dict[str, Peak] | None = None) ->
         by = emitted(nodes, each_ratio, plain, f"{node.name}_ratio", renamed(factor, {EDGE: Term.of(own)}))
     elif factor is not None:
         by = emitted(nodes, defined_like(node, outer, at_entries), plain, f"{node.name}_ratio", factor)
+    # The recurrence, and its entry that the reader reads.
     if not inclusive:
-        dims = (*outer, NodeDim(own, steps.extent + 1))
+        dims = (*outer, NodeDim(own, entries))
     elif found.reverse:
         begin = begin - 1
     run = Run(dims, own, begin, found.reverse, inclusive, defined_like(node, dims, at_entries, own).domain)
@@ -305,7 +302,7 @@ def views(nodes: Nodes, found: Ranged) -> Iterator[Element]:
             yield element
 
 
-def _separated(nodes: Nodes, found: Ranged, peaks: dict[str, Peak]) -> Separated | None:
+def separated_sum(nodes: Nodes, found: Ranged, peaks: dict[str, Peak]) -> Separated | None:
     """A sum whose elements change with the reader, as one of elements that do not, or that change alike."""
     how = separation(nodes, found, peaks)
     if how is None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range
+from polyrhythm.compiler.ir.reads import Place, places
 from polyrhythm.compiler.ir.sets import largest, simplified
 from polyrhythm.compiler.ir.terms import Symbol, Term, minimum
 from polyrhythm.compiler.passes.dead import wanted
@@ -28,10 +29,6 @@ MOST_STEPS = 4096
 """So many first steps may have a copy; more would hardly be read by every step."""
 
 POSITION = Symbol("position", "dim", serial=serials.POSITION)
-
-
-Place = tuple[str, int, Access]
-"""Where a tensor is read: by which node, in which of its definitions, and how."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +49,14 @@ class _Read:
 def separate(graph: Graph, notes: Notes) -> Graph:
     """The graph with copies of the first steps of tensors, where that lets the rest be kept in a ring."""
     nodes = Nodes(graph)
-    kept, places = wanted(graph), _places(graph)
+    kept, readers = wanted(graph), places(graph)
     for node in graph:
         if node.name in kept or node.external:
             continue
         for axis, dim in enumerate(node.dims):
             if dim.extent.is_constant:
                 continue
-            reads = [_read(graph, place, axis, dim) for place in places.get(node.name, ())]
+            reads = [_read(graph, place, axis, dim) for place in readers[node.name]]
             early = {read.place: read.last for read in reads if not read.near and read.last is not None}
             if not early or len(early) == len(reads) or not all(read.near or read.place in early for read in reads):
                 continue
@@ -77,16 +74,6 @@ def separate(graph: Graph, notes: Notes) -> Graph:
                 notes.did("separate", node.at, what)
                 break
     return nodes.done()
-
-
-def _places(graph: Graph) -> dict[str, list[Place]]:
-    """Where each node is read."""
-    found: dict[str, list[Place]] = {}
-    for reader in graph:
-        for number, definition in enumerate(reader.definitions):
-            for access in definition.operands:
-                found.setdefault(access.source, []).append((reader.name, number, access))
-    return found
 
 
 def _read(graph: Graph, place: Place, axis: int, dim: NodeDim) -> _Read:

@@ -12,21 +12,34 @@ first, so the comparison is exact. The first of the two stays; readers of the se
 
 Draws of random numbers, host calls and what a checkpoint computes again are never shared. The cost is one proof for
 each pair that is shared.
+
+Equal recurrences: two that are defined alike, each by itself where the other reads the other, are one.
+
+Gradients that are asked for one by one, `pr.grad(loss, w)` and `pr.grad(loss, b)`, each go back through the steps.
+`share` cannot see that they do the same, for it compares what is read first, and a recurrence reads itself. So here all
+nodes of one form, read at the same steps, are held to be equal until something tells them apart: what they read is not
+equal. What is left when nothing changes any more is equal at every point, by induction along the order in which the
+points are computed.
+
+Draws of random numbers, host calls and inputs are equal to nothing; what a checkpoint computes again is not equal to
+what it is a copy of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from polyrhythm.compiler.ir.conditions import conjunction, disjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range
-from polyrhythm.compiler.ir.sets import facts, proves, simplified, solutions
+from polyrhythm.compiler.ir.reads import circles
+from polyrhythm.compiler.ir.sets import is_possible, proves, simplified
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.passes.copies import reading_originals
 from polyrhythm.compiler.passes.dead import wanted
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
-from polyrhythm.compiler.passes.rewriting import Nodes, substituted
-from polyrhythm.compiler.passes.twins import share_recurrences
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 
 def share(graph: Graph, notes: Notes) -> Graph:
@@ -93,7 +106,7 @@ class _Sharing:
         if contained:
             return True
         both = conjunction(first.points, second.points)
-        if not weighty or solutions(conjunction(both, facts(both.symbols))).is_empty:
+        if not weighty or not is_possible(both):
             return False
         domain = simplified(disjunction(first.domain, second.domain), first.rectangle)
         self.nodes.nodes[first.name] = replace(self.nodes[first.name], domain=domain)
@@ -118,6 +131,66 @@ def _instance(first: Node, wanted: Definition, second: Node) -> tuple[Term, ...]
             found[symbol] = Term.of(symbol)
     if len(found) < len(first.symbols):
         return None
-    moved = substituted(definition, found)
+    moved = definition.substitute(found)
     same = moved.operands == wanted.operands and moved.attributes == wanted.attributes
     return tuple(found[symbol] for symbol in first.symbols) if same else None
+
+
+def share_recurrences(graph: Graph, notes: Notes) -> Graph:
+    """The graph with equal nodes of recurrences computed once."""
+    circular = {name for part in circles(graph.reads) for name in part}
+    kinds = equal(graph)
+    first: dict[int, Node] = {}
+    originals: dict[str, Access] = {}
+    kept = wanted(graph)
+    for node in graph:
+        if node.name not in circular:
+            continue
+        one = first.setdefault(kinds[node.name], node)
+        if one is not node and node.name not in kept:
+            originals[node.name] = Access(one.name, node.current)
+            notes.did("share", node.at, f"the same recurrence is computed already, at {one.at}", 1, bytes_of(node))
+    if not originals:
+        return graph
+    nodes = {node.name: reading_originals(graph.nodes, node, originals) for node in graph}
+    return replace(graph, nodes=nodes)
+
+
+def equal(graph: Graph) -> dict[str, int]:
+    """A number for each node: two that have the same one have the same values."""
+    forms = {node.name: _form(node) for node in graph}
+    kinds = _numbered(forms)
+    while True:
+        finer = _numbered({n.name: (kinds[n.name], *(kinds[source] for source in n.sources)) for n in graph})
+        if len(set(finer.values())) == len(set(kinds.values())):
+            return kinds
+        kinds = finer
+
+
+def _numbered(keys: dict[str, Hashable]) -> dict[str, int]:
+    numbers: dict[Hashable, int] = {}
+    return {name: numbers.setdefault(key, len(numbers)) for name, key in keys.items()}
+
+
+def _form(node: Node) -> Hashable:
+    """What a node is but for what it reads."""
+    if any(d.record.sited or d.record.external or d.record.calls for d in node.definitions):
+        return node.name
+    return node.dims, node.type, node.recurrent, node.again, node.domain, tuple(map(_rule, node.definitions))
+
+
+def _rule(definition: Definition) -> Hashable:
+    steps = tuple(access.steps for access in definition.operands)
+    return definition.domain, definition.op, steps, _hashable(definition.attributes.items())
+
+
+def _hashable(values: Iterable[Any]) -> Hashable:
+    return tuple(_hashable(value) if isinstance(value, tuple) else _one(value) for value in values)
+
+
+def _one(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return type(value).__name__, value

@@ -7,6 +7,7 @@ round is needed only where the last one changed something.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +15,12 @@ import numpy as np
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, disjunction, eq, le
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, Step
-from polyrhythm.compiler.ir.sets import facts, proves
+from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.passes.copies import propagate_copies
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.parts import slice_of_range
 from polyrhythm.compiler.passes.rewriting import Nodes
 from polyrhythm.compiler.passes.rules import RULES, Apply, Letter, Number, Pattern, Rule
 from polyrhythm.compiler.passes.structure import STRUCTURAL, contract_transposed, sum_of_products
@@ -50,18 +52,35 @@ def simplify(graph: Graph, notes: Notes) -> Graph:
 def contracted_first(graph: Graph, notes: Notes) -> Graph:
     """The graph with sums of products over more and more steps as contractions, to be differentiated: so is the result.
 
-    The derivative of a product and a sum as they are written would be a product for every term of every sum.
+    Ranges that are turned are read back to front. The derivative of a product and a sum as they are written would be a
+    product for every term of every sum.
     """
     nodes = Nodes(graph)
+    leaves = {leaf for node in graph for d in node.definitions for leaf in d.attributes.get("leaves", ())}
     for node in graph:
         for number, definition in enumerate(node.definitions):
-            if definition.op == "reduce" and _grows(nodes, node, definition):
-                better = sum_of_products(nodes, node, definition, any)
+            if definition.op == "slice" and (better := slice_of_range(nodes, node, definition)) is not None:
+                nodes.redefine(nodes[node.name], number, better)
+            # Gradients stop at a leaf, so it has to be read.
+            own = definition.op == "reduce" and definition.operands[0].source not in leaves
+            if own and _grows(nodes, node, definition):
+                product = nodes.seen_through(definition.operands[0])
+                read = [] if product is None else [_turned(nodes, access) for access in product.operands]
+                backwards = any(run.step < 0 for access in read for run in access.ranges)
+                better = sum_of_products(nodes, node, definition, (lambda _: True) if backwards else any)
                 if better is not None:
+                    read = [a if a.source in leaves else _turned(nodes, a) for a in better.operands]
+                    better = replace(better, operands=tuple(read))
                     better = contract_transposed(nodes, node, better) or better
                     nodes.redefine(nodes[node.name], number, better)
                     notes.did("recognise-matmul", definition.at or node.at, "a sum of products is a contraction")
     return nodes.done()
+
+
+def _turned(nodes: Nodes, access: Access) -> Access:
+    """What is read where that is a copy of a range."""
+    inner = nodes.seen_through(access)
+    return inner.operands[0] if inner is not None and inner.op == "copy" and inner.operands[0].ranges else access
 
 
 def _grows(nodes: Nodes, node: Node, definition: Definition) -> bool:
@@ -69,7 +88,7 @@ def _grows(nodes: Nodes, node: Node, definition: Definition) -> bool:
     shape = nodes.type_of(definition.operands[0]).shape
     lengths = [shape[axis] for axis in definition.attributes["axes"]]
     varying = [length for length in lengths if length.symbols & set(node.symbols)]
-    return any(not proves(conjunction(node.points, facts(node.points.symbols)), le(n, FEW)) for n in varying)
+    return any(not proves(node.points, le(n, FEW)) for n in varying)
 
 
 def _simplify_node(nodes: Nodes, name: str, notes: Notes) -> None:
@@ -154,7 +173,7 @@ def _is_number(value: np.ndarray, number: bool | int | float) -> bool:
     """Whether every element is a number; zeros of floats must have its sign."""
     if value.size == 0 or isinstance(number, bool) != (value.dtype == dtypes.BOOL):
         return False
-    if value.dtype.kind == "u" and number < 0:
+    if (value.dtype.kind == "u" and number < 0) or (value.dtype.kind in "iu" and abs(number) == math.inf):
         return False
     wanted = np.array(number).astype(value.dtype)
     same = np.all(value == wanted)

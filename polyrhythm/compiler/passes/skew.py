@@ -17,21 +17,21 @@ operations whose results only the recurrence reads go along with it, and are not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, most_steps
-from polyrhythm.compiler.analysis.well_founded import Statement, reads_within
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, most_steps
+from polyrhythm.compiler.analysis.well_founded import recurrence
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, eq, ge, lt
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, Step
-from polyrhythm.compiler.ir.reads import roots
-from polyrhythm.compiler.ir.sets import facts
+from polyrhythm.compiler.ir.reads import places, roots
+from polyrhythm.compiler.ir.sets import with_facts
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of, maximum
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.predicate import circles_of
-from polyrhythm.compiler.passes.rewriting import Nodes, substituted
+from polyrhythm.compiler.passes.rewriting import Nodes
 
 SLOPES = (1, -1, 2, -2)
 """How many steps of one dim a step of the other may be worth."""
@@ -89,21 +89,18 @@ def _widened(graph: Graph, circle: frozenset[str]) -> Graph | None:
             added.setdefault(name, {})[symbol] = place
     if not added:
         return graph
+
+    def there(access: Access) -> Access:
+        """A read of what has got further dims, at their one step."""
+        return Access(access.source, (*access.steps, *added.get(access.source, {}).values()))
+
     nodes = {}
     for node in graph:
-        definitions = tuple(
-            replace(d, operands=tuple(_at_places(access, added) for access in d.operands)) for d in node.definitions
-        )
         more = added.get(node.name, {})
         domain = conjunction(node.domain, *(eq(Term.of(symbol), place) for symbol, place in more.items()))
         wide = (*node.dims, *(dims[symbol] for symbol in more))
-        nodes[node.name] = replace(node, dims=wide, definitions=definitions, domain=domain)
+        nodes[node.name] = replace(node.reading(there), dims=wide, domain=domain)
     return replace(graph, nodes=nodes)
-
-
-def _at_places(access: Access, added: Mapping[str, Mapping[Symbol, Term]]) -> Access:
-    """A read of what has got further dims, at their one step."""
-    return Access(access.source, (*access.steps, *added.get(access.source, {}).values()))
 
 
 @dataclass(frozen=True)
@@ -150,34 +147,18 @@ def _skewing(graph: Graph, circle: frozenset[str], notes: Notes) -> Skewing | No
     pairs = list(_pairs(graph, nodes, notes))
     if not pairs:
         return None
-    needs = reads_within(graph, set(circle))
-    dims = {end: graph[end[0]].symbols for need in needs for end in (need.reader, need.source)}
-    component = list(dims)
-    fewest = min(depths(component, needs, dims, lambda s: graph[s[0]].recurrent).values(), default=0)
+    whole = recurrence(graph, circle)
+    fewest = min(whole.depths().values(), default=0)
     if fewest < 2:
         return None
     for kept, gone in pairs:
         for slope in SLOPES:
             wave = Term.of(gone) + Term.of(kept) * slope
-            if _deepest(graph, component, needs, dims, gone, wave) == fewest - 1:
+            ways = (whole.depth_by(gone, dict.fromkeys(whole.members, by)) for by in (wave, -wave))
+            # How many loops go step by step, one inside the other, if the outermost goes along the wave.
+            if min((depth for depth in ways if depth is not None), default=None) == fewest - 1:
                 return _sized(nodes, kept, gone, slope)
     return None
-
-
-def _deepest(
-    graph: Graph,
-    component: list[Statement],
-    needs: list[Need[Statement]],
-    dims: Mapping[Statement, tuple[Symbol, ...]],
-    gone: Symbol,
-    wave: Term,
-) -> int | None:
-    """How many loops go step by step, one inside the other, if the outermost goes along a wave."""
-    ways = (
-        depth_by(component, needs, dims, gone, dict.fromkeys(component, by), lambda s: graph[s[0]].recurrent)
-        for by in (wave, -wave)
-    )
-    return min((depth for depth in ways if depth is not None), default=None)
 
 
 def _pairs(graph: Graph, nodes: list[Node], notes: Notes) -> Iterator[tuple[Symbol, Symbol]]:
@@ -192,7 +173,7 @@ def _pairs(graph: Graph, nodes: list[Node], notes: Notes) -> Iterator[tuple[Symb
     long = []
     for symbol in common:
         where = nodes[0].rectangle
-        steps = most_steps(conjunction(where, facts(where.symbols)), symbol)
+        steps = most_steps(with_facts(where), symbol)
         if symbol not in fixed and (steps is None or steps > FEW_STEPS):
             long.append(symbol)
     for kept in long:
@@ -203,10 +184,7 @@ def _pairs(graph: Graph, nodes: list[Node], notes: Notes) -> Iterator[tuple[Symb
 
 def _feeding(graph: Graph, circle: frozenset[str], how: Skewing) -> set[str]:
     """What only the recurrence reads, cell by cell, and is made by elementwise operations: it need not be stored."""
-    readers: dict[str, list[tuple[str, Access]]] = {node.name: [] for node in graph}
-    for node in graph:
-        for access in node.accesses:
-            readers[access.source].append((node.name, access))
+    readers = {name: [(reader, access) for reader, _, access in read] for name, read in places(graph).items()}
     kept, found = roots(graph), set()
     for node in reversed(list(graph)):
         plain = node.only is not None and (node.only.record.elementwise or node.only.record.repeats)
@@ -262,20 +240,16 @@ def _skewed(graph: Graph, circle: frozenset[str], how: Skewing) -> Graph:
         return Access(rows[access.source], access.steps)
 
     for node in graph:
-        inside = node.name in circle
-        definitions = []
-        for definition in node.definitions:
-            moved = substituted(definition, how.there) if inside else definition
-            definitions.append(replace(moved, operands=tuple(read(access) for access in moved.operands)))
-        if not inside:
-            nodes.nodes[node.name] = replace(node, definitions=tuple(definitions))
+        if node.name not in circle:
+            nodes.nodes[node.name] = node.reading(read)
             continue
+        definitions = tuple(definition.substitute(how.there).reading(read) for definition in node.definitions)
         extents = {dim.symbol: dim.extent for dim in node.dims} | {how.diagonal: how.extent}
         dims = tuple(NodeDim(symbol, extents[symbol]) for symbol in how.dims(node.symbols))
         column = how.there[how.gone]
         domain = conjunction(node.domain.substitute(how.there), ge(column, 0), lt(column, extents[how.gone]))
         kind = TensorType(tuple(n.substitute(how.there) for n in node.shape), node.dtype)
-        made = replace(node, name=names[node.name], dims=dims, type=kind, definitions=tuple(definitions), domain=domain)
+        made = replace(node, name=names[node.name], dims=dims, type=kind, definitions=definitions, domain=domain)
         nodes.nodes[made.name] = made
     for name, copy in rows.items():
         node = graph[name]

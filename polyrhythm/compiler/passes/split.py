@@ -3,22 +3,25 @@
 Tokens that a prompt gives before step P and a model makes afterwards are one recurrence along t. Cut at P, the part
 before carries nothing along t but reads of earlier keys at the same layer, so that all its steps can be computed at
 once, layer by layer. Nothing here knows of prompts: the places to cut come from the conditions of the definitions, and
-a cut is made only if the part in question then needs fewer loops that carry something (`depth.py`).
+a cut is made only if the part in question then needs fewer loops that carry something (`analysis/ranks.py`).
 
 Every tensor of the recurrence becomes two. One holds the part; it has the same definitions there and reads the parts of
 the others. The tensor itself keeps the rest, and a copy of as much of the part as is read from outside of it. That
 is legal because the part reads nothing of the rest, which is proved; each value is still computed by the same
 expression from the same values. What both parts read besides, each at its own steps only, is cut in the same way, so
 that a table of positions need not be kept for the rest while the part is computed.
+
+Where a node is read: the union of what all its readers read, as an exact set of points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth, most_steps
-from polyrhythm.compiler.analysis.well_founded import reads_within
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Component, most_steps
+from polyrhythm.compiler.analysis.well_founded import Statement, recurrence
+from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import (
     FALSE,
     TRUE,
@@ -27,15 +30,15 @@ from polyrhythm.compiler.ir.conditions import (
     Junction,
     conjunction,
     disjunction,
+    eq,
     lt,
     negation,
 )
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim
-from polyrhythm.compiler.ir.reads import components, fresh_name
-from polyrhythm.compiler.ir.sets import facts, simplified, simplified_term, solutions
-from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of, minimum
+from polyrhythm.compiler.ir.reads import circles, components, fresh_name, positioned
+from polyrhythm.compiler.ir.sets import Points, is_possible, points, simplified, simplified_term, solutions, with_facts
+from polyrhythm.compiler.ir.terms import Symbol, Term, dims_of, minimum, ordered
 from polyrhythm.compiler.passes.dead import wanted
-from polyrhythm.compiler.passes.demand import narrowed, read_condition
 from polyrhythm.compiler.passes.notes import Notes
 
 MOST_CUTS = 4
@@ -71,18 +74,15 @@ def split(graph: Graph, notes: Notes) -> Graph:
 
 
 def _split_once(graph: Graph, notes: Notes) -> Graph | None:
-    for component in components(graph.reads):
-        names = set(component)
-        if len(component) == 1 and component[0] not in graph.reads[component[0]]:
-            continue
+    for names in map(set, circles(graph.reads)):
         nodes = [node for node in graph if node.name in names]
         cuts = [cut for cut in _cuts(nodes) if _is_long(nodes, cut)]
         if not cuts or any(node.external for node in nodes):
             continue
-        needs = reads_within(graph, names)
-        whole = depth(needs, _dims(graph, needs))
+        circle = recurrence(graph, names)
+        whole = circle.depth()
         for cut in cuts:
-            part = _depth_of_part(graph, needs, cut)
+            part = _depth_of_part(circle, cut)
             if whole is not None and part is not None and part < whole:
                 what = f"the steps where {cut.part} are computed by themselves: {part} nested loops, not {whole}"
                 # The recurrences of a gradient have no node that the user declared.
@@ -126,26 +126,18 @@ def _is_long(nodes: Sequence[Node], cut: _Cut) -> bool:
     return True
 
 
-Statement = tuple[str, int]
-
-
-def _dims(graph: Graph, needs: Iterable[Need[Statement]]) -> dict[Statement, tuple[Symbol, ...]]:
-    return {end: graph[end[0]].symbols for need in needs for end in (need.reader, need.source)}
-
-
-def _depth_of_part(graph: Graph, needs: Sequence[Need[Statement]], cut: _Cut) -> int | None:
+def _depth_of_part(circle: Component[Statement], cut: _Cut) -> int | None:
     """The depth of the part alone; None if it needs something of the rest, or nothing of itself."""
     inside = []
-    for need in needs:
+    for need in circle.needs:
         here = conjunction(need.condition, cut.part)
         for side in (cut.rest, cut.part):
-            condition = conjunction(here, side.substitute(need.steps))
-            condition = conjunction(condition, facts(condition.symbols))
+            condition = with_facts(conjunction(here, side.substitute(need.steps)))
             if not solutions(condition).is_empty:
                 if side is cut.rest:
                     return None
                 inside.append(replace(need, condition=condition))
-    return depth(inside, _dims(graph, inside)) if inside else None
+    return replace(circle, needs=inside).depth() if inside else None
 
 
 def _apart(graph: Graph, names: Sequence[str], cut: _Cut) -> Graph:
@@ -191,7 +183,7 @@ def _besides(graph: Graph, inside: set[str], cut: _Cut, ends: set[Symbol]) -> Gr
 def _reads(graph: Graph, name: str, readers: set[str], where: Condition) -> bool:
     """Whether some nodes read another anywhere in a set of points."""
     condition = conjunction(read_condition(graph, name, by=readers), where)
-    return not solutions(conjunction(condition, facts(condition.symbols))).is_empty
+    return is_possible(condition)
 
 
 def _name_of_part(name: str, cut: _Cut) -> str:
@@ -200,8 +192,7 @@ def _name_of_part(name: str, cut: _Cut) -> str:
 
 def _reading(definition: Definition, names: dict[str, str]) -> Definition:
     """A definition that reads other nodes in the place of some."""
-    operands = tuple(Access(names.get(access.source, access.source), access.steps) for access in definition.operands)
-    return replace(definition, operands=operands)
+    return definition.reading(lambda access: Access(names.get(access.source, access.source), access.steps))
 
 
 def _stopping_by_copies(graph: Graph, names: Sequence[str]) -> Graph:
@@ -244,8 +235,7 @@ def _inside(definitions: Sequence[Definition], where: Condition) -> list[Definit
     """The definitions that hold somewhere in a set of points, with conditions as they are needed there."""
     found = []
     for definition in definitions:
-        condition = conjunction(definition.domain, where)
-        condition = conjunction(condition, facts(condition.symbols))
+        condition = with_facts(conjunction(definition.domain, where))
         if not solutions(condition).is_empty:
             found.append(replace(definition, domain=simplified(definition.domain, where)))
     return found
@@ -253,10 +243,10 @@ def _inside(definitions: Sequence[Definition], where: Condition) -> list[Definit
 
 def _without_unread(graph: Graph, names: Sequence[str], cut: _Cut, ends: set[Symbol]) -> Graph:
     """Copies of the part only where somebody reads them."""
-    nodes = dict(graph.nodes)
+    nodes, outside = dict(graph.nodes), wanted(graph)
     for name in names:
         node = graph[name]
-        if name in wanted(graph):
+        if name in outside:
             continue
         read = simplified(conjunction(cut.part, node.domain, read_condition(graph, name, ends)), node.rectangle)
         domain = simplified(disjunction(conjunction(node.domain, cut.rest), read), node.rectangle)
@@ -276,3 +266,42 @@ def _readers_first(graph: Graph, names: Sequence[str]) -> list[str]:
     }
     plain = {name: [source for source in sources if source in reads] for name, sources in reads.items()}
     return [name for component in reversed(components(plain)) for name in component]
+
+
+def read_condition(
+    graph: Graph, name: str, forget: Collection[Symbol] = (), by: Collection[str] | None = None
+) -> Condition:
+    """The points of a node that are read, by some nodes or any, as a condition on its dims.
+
+    It holds for any value of the bounds to `forget`.
+    """
+    node = graph[name]
+    found: Points | None = None
+    for reader in (node for node in graph if name in node.sources and (by is None or node.name in by)):
+        for definition in reader.definitions:
+            for number, access in enumerate(definition.operands):
+                if access.source == name:
+                    image = _image(reader, definition, access, node, definition.read_where(number))
+                    found = image if found is None else found | image
+    return FALSE if found is None else found.without(forget).condition()
+
+
+def narrowed(graph: Graph, names: Sequence[str], forget: Collection[Symbol] = ()) -> Graph:
+    """The graph with some plain nodes limited to where they are read; readers come before what they read."""
+    nodes = dict(graph.nodes)
+    for name in names:
+        node = nodes[name]
+        where = conjunction(node.domain, read_condition(replace(graph, nodes=nodes), name, forget))
+        nodes[name] = replace(node, domain=simplified(where, node.rectangle))
+    return replace(graph, nodes=nodes)
+
+
+def _image(reader: Node, definition: Definition, access: Access, source: Node, where: Condition) -> Points:
+    targets = [Symbol(symbol.name, "dim", serial=serials.TARGET) for symbol in source.symbols]
+    steps, inside, positions = positioned(source.steps(access))
+    there = (eq(target.term, step) for target, step in zip(targets, steps.values(), strict=True))
+    condition = with_facts(conjunction(reader.points, definition.domain, where, inside, *there))
+    bounds = ordered(s for s in condition.symbols if s.kind != "dim")
+    columns = (*bounds, *reader.symbols, *positions, *targets)
+    image = points(condition, columns).without((*reader.symbols, *positions))
+    return Points((*bounds, *source.symbols), image.isl_set)

@@ -23,7 +23,7 @@ from polyrhythm.compiler.ir.ops.record import concrete
 from polyrhythm.compiler.ir.sets import equal, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import Array, Shape
-from polyrhythm.compiler.passes.parts import reshape_of_contraction, slice_of_broadcast, slice_of_contraction
+from polyrhythm.compiler.passes import parts
 from polyrhythm.compiler.passes.rewriting import Nodes
 
 Structural = Callable[[Nodes, Node, Definition], Definition | None]
@@ -222,7 +222,7 @@ def contract_transposed(nodes: Nodes, node: Node, definition: Definition) -> Def
     words, output = parse_spec(definition.attributes["spec"])
     for position, access in enumerate(definition.operands):
         inner = nodes.seen_through(access)
-        if inner is None or inner.op != "transpose" or not set(node.symbols) <= _varying(inner.operands[0]):
+        if inner is None or inner.op != "transpose" or not set(node.symbols) <= inner.operands[0].dims:
             continue
         word = [""] * len(words[position])
         for axis, letter in zip(inner.attributes["axes"], words[position], strict=True):
@@ -310,7 +310,7 @@ def reassociate(nodes: Nodes, node: Node, definition: Definition) -> Definition 
         if inner is None or inner.op != "einsum" or len(inner.operands) != 2:
             continue
         # What others read is made anyway, and what varies along fewer dims is made less often.
-        varying = [_varying(access) for access in (*inner.operands, definition.operands[1 - position])]
+        varying = [access.dims for access in (*inner.operands, definition.operands[1 - position])]
         if nodes.readers[definition.operands[position].source] > 1 or not varying[2] <= varying[0] | varying[1]:
             continue
         found = _regrouped(nodes, definition, inner, position, words, output)
@@ -362,10 +362,6 @@ def _regrouped(
     return first, accesses[kept], _spec((near, c), middle), _spec((far, middle), output), True
 
 
-def _varying(access: Access) -> set[Symbol]:
-    return {symbol for symbol in access.symbols if symbol.kind == "dim"}
-
-
 def _work(sizes: dict[str, int], *words: str) -> int:
     """The multiplications of a contraction."""
     return prod(sizes[letter] for letter in set("".join(words)))
@@ -398,6 +394,8 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("broadcast-twice", frozenset({"broadcast", "copy"}), broadcast_twice),
     ("transpose-twice", frozenset({"transpose"}), transpose_twice),
     ("slice-twice", frozenset({"slice"}), slice_twice),
+    ("slice-of-range", frozenset({"slice"}), parts.slice_of_range),
+    ("reshape-of-range", frozenset({"reshape"}), parts.reshape_of_range),
     ("reduce-twice", frozenset({"reduce"}), reduce_twice),
     ("cast-twice", frozenset({"cast"}), cast_twice),
     ("choose-proved", frozenset({"select"}), choose_proved),
@@ -405,9 +403,9 @@ STRUCTURAL: tuple[tuple[str, frozenset[str] | None, Structural], ...] = (
     ("broadcast-last", None, broadcast_last),
     ("fold-constants", None, fold_constants),
     ("contract-transposed", frozenset({"einsum"}), contract_transposed),
-    ("slice-of-broadcast", frozenset({"slice"}), slice_of_broadcast),
-    ("slice-of-contraction", frozenset({"slice"}), slice_of_contraction),
-    ("reshape-of-contraction", frozenset({"reshape"}), reshape_of_contraction),
+    ("slice-of-broadcast", frozenset({"slice"}), parts.slice_of_broadcast),
+    ("slice-of-contraction", frozenset({"slice"}), parts.slice_of_contraction),
+    ("reshape-of-contraction", frozenset({"reshape"}), parts.reshape_of_contraction),
     ("take-of-codes", frozenset({"take"}), take_of_codes),
     ("take-of-cast", frozenset({"take", "take_along"}), take_of_cast),
     ("recognise-matmul", frozenset({"reduce"}), recognise_matmul),

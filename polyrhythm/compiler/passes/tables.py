@@ -20,9 +20,10 @@ from polyrhythm.compiler.ir.sets import proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Term, maximum
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
+from polyrhythm.compiler.passes.parts import cuts
 from polyrhythm.compiler.passes.ranges import ranged
 from polyrhythm.compiler.passes.rewriting import Nodes
-from polyrhythm.compiler.passes.running import PLACE, Ranged, axes_of, constant, entries_like, step_symbol
+from polyrhythm.compiler.passes.running import PLACE, Ranged, axes_of, entries_like, step_symbol
 
 
 def one_table(graph: Graph, notes: Notes) -> Graph:
@@ -47,6 +48,7 @@ def one_table(graph: Graph, notes: Notes) -> Graph:
 def _row(nodes: Nodes, found: Ranged) -> Definition | None:
     """The row of one table that a sum of rows is."""
     node, definition, steps = found.node, found.definition, found.steps
+    # What is summed: a row, cut out of a table of zeros to which something was added.
     access = definition.operands[0]
     at = tuple(step if isinstance(step, Term) else Term.of(PLACE) for step in access.steps)
     shaped = nodes.seen_through(Access(access.source, at))
@@ -56,12 +58,13 @@ def _row(nodes: Nodes, found: Ranged) -> Definition | None:
     scatter = nodes.seen_through(cut.operands[0])
     if scatter is None or scatter.op != "scatter_add" or scatter.attributes["axis"] != 0:
         return None
+    # Which row it is, and how many there are at most.
     base, indices, updates = scatter.operands
-    starts, lengths = (tuple(map(Term.of, cut.attributes[key])) for key in ("starts", "lengths"))
     table = nodes.type_of(cut.operands[0]).shape
-    if lengths[0] is not ONE or any(start is not ZERO for start in starts[1:]) or lengths[1:] != table[1:]:
+    at_row, length = cuts(cut, table).get(0, (ZERO, table[0]))
+    if length is not ONE or len(cuts(cut, table)) > 1:
         return None
-    if not _is_zero(nodes, base) or PLACE in starts[0].symbols or (indices.symbols | updates.symbols) & found.gone:
+    if not nodes.is_zero(base) or PLACE in at_row.symbols or (indices.symbols | updates.symbols) & found.gone:
         return None
     if any((found.gone | {PLACE}) & length.symbols for length in table[1:]):
         return None
@@ -69,8 +72,9 @@ def _row(nodes: Nodes, found: Ranged) -> Definition | None:
         return None
     rows = maximum(ZERO, table[0].substitute({PLACE: found.end - 1}))
     for dim in node.dims:  # the capacity that a buffer of all steps has, so that nothing is cut and padded
-        if starts[0] is Term.of(dim.symbol) and proves(found.known, le(rows, dim.extent)):
+        if at_row is Term.of(dim.symbol) and proves(found.known, le(rows, dim.extent)):
             rows = dim.extent
+    # A table for each step, and for each index of the other dims that what is added varies along.
     kept = indices.symbols | updates.symbols | found.end.symbols
     outer = tuple(dim for dim in node.dims if dim.symbol in kept)
     own = step_symbol(nodes, (updates, indices), steps.symbol)
@@ -78,7 +82,8 @@ def _row(nodes: Nodes, found: Ranged) -> Definition | None:
         return None
     dims = (*outer, NodeDim(own, steps.extent + 1))
     shape = (rows, *table[1:])
-    zero = constant(nodes, f"{node.name}_zero", np.zeros((), node.dtype), definition.at)
+    # After the last step it is zero; each step adds to what the later ones have left.
+    zero = nodes.constant(f"{node.name}_zero", np.zeros((), node.dtype), definition.at)
     name = nodes.fresh(f"{node.name}_table")
     here = {PLACE: Term.of(own)}
     before = Access(name, (*(Term.of(dim.symbol) for dim in outer), Term.of(own) + 1))
@@ -87,15 +92,8 @@ def _row(nodes: Nodes, found: Ranged) -> Definition | None:
     step = Definition(ne(Term.of(own), found.end), "scatter_add", operands, {"axis": 0}, definition.at)
     domain = entries_like(found, dims, own).domain
     nodes.nodes[name] = Node(name, dims, TensorType(shape, node.dtype), (begin, step), True, domain, node.at)
+    # The reader takes its row of the table at its own step.
     read = Access(name, (*(Term.of(dim.symbol) for dim in outer), steps.start))
-    part = {"starts": starts, "lengths": (ONE, *shape[1:]), "steps": (1,) * len(shape)}
+    part = {"starts": (at_row, *(ZERO for _ in table[1:])), "lengths": (ONE, *shape[1:]), "steps": (1,) * len(shape)}
     row = nodes.add(f"{node.name}_row", node, definition, "slice", (read,), **part)
     return Definition(definition.domain, "reshape", (row,), {"shape": node.shape}, definition.at)
-
-
-def _is_zero(nodes: Nodes, access: Access) -> bool:
-    """Whether what is read is zero everywhere."""
-    node = nodes[access.source]
-    while len(node.definitions) == 1 and node.definitions[0].op == "broadcast":
-        node = nodes[node.definitions[0].operands[0].source]
-    return all(d.op == "constant" and not d.attributes["value"].value.any() for d in node.definitions)

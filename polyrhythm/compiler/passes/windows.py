@@ -15,7 +15,6 @@ as they are; nor where the backend does not compile loops, since one operation o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,11 +23,10 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, le, lt, negation
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim
 from polyrhythm.compiler.ir.ops import TABLE
-from polyrhythm.compiler.ir.ops.record import map_attribute
-from polyrhythm.compiler.ir.sets import facts, least, proves, simplified, simplified_term
+from polyrhythm.compiler.ir.sets import least, proves, simplified, simplified_term, with_facts
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, dims_of, ordered
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, renamed, symbols_of, walk
+from polyrhythm.compiler.passes.elements import Element, Elements, emitted, mapped, renamed, symbols_of, walk
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.predicate import circles_of, near_recurrences
 from polyrhythm.compiler.passes.rewriting import Nodes
@@ -38,7 +36,6 @@ from polyrhythm.compiler.passes.running import (
     Steps,
     Summed,
     axes_of,
-    constant,
     defined_like,
     step_symbol,
     steps_of,
@@ -97,8 +94,7 @@ def window(nodes: Nodes, node: Node, definition: Definition, summed: Summed) -> 
     steps, access, axis = next((found for found in ranged if found[0] is not None), (None, *read[0]))
     if steps is None or dims_of(steps.extent) or node.recurrent:
         return None
-    known = nodes.known(node, definition)
-    known = conjunction(known, facts(known.symbols))
+    known = with_facts(nodes.known(node, definition))
     length = _distance(nodes.type_of(access).shape[axis], known)
     negated = least(-length, known)
     if negated is None or -negated < FEWEST or any(s in nodes.graph.stops for s in (length + steps.extent).symbols):
@@ -133,6 +129,7 @@ def _doubled(nodes: Nodes, found: Window, element: Element) -> Definition | None
     low, high = (
         (found.edge - (found.length - 1), found.edge) if found.way < 0 else (found.edge, found.edge + found.length - 1)
     )
+    # The elements that some window has, one for each step.
     where = conjunction(found.known, ge(place, low), le(place, high))
     own = step_symbol(nodes, [part for part in walk(element) if isinstance(part, Access)], found.steps.symbol)
     outer = tuple(dim for dim in node.dims if dim.symbol in symbols_of(element))
@@ -147,10 +144,11 @@ def _doubled(nodes: Nodes, found: Window, element: Element) -> Definition | None
         return None
     plain = Definition(TRUE, "broadcast", (), {}, at)
     first = emitted(nodes, like, plain, f"{node.name}_element", renamed(element, {PLACE: Term.of(own)}))
-    zero = constant(nodes, f"{node.name}_identity", dtypes.identity(found.summed.monoid, node.dtype), at)
+    zero = nodes.constant(f"{node.name}_identity", dtypes.identity(found.summed.monoid, node.dtype), at)
     kind = TensorType(node.shape, node.dtype)
     if node.shape != nodes.type_of(first).shape:
         return None
+    # Runs of 1, 2, 4, ... elements; a window is one of them for each bit of its length, side by side.
     run, size, offset, total = first, 1, 0, None
     while size <= found.most:
         if found.most & size:
@@ -175,7 +173,7 @@ def _taps(nodes: Nodes, found: Window, element: Element) -> Definition:
     node, at = found.node, found.definition.at
     here = replace(node, domain=conjunction(node.domain, found.definition.domain))
     kind = TensorType(node.shape, node.dtype)
-    zero = constant(nodes, f"{node.name}_identity", dtypes.identity(found.summed.monoid, node.dtype), at)
+    zero = nodes.constant(f"{node.name}_identity", dtypes.identity(found.summed.monoid, node.dtype), at)
     total = None
     for tap in range(found.most):
         inside = lt(Term(tap), found.length)
@@ -212,10 +210,10 @@ def _stacked(nodes: Nodes, node: Node, definition: Definition) -> Definition | N
         steps = steps_of(nodes, inner, axis)
         if steps is None or not dims_of(steps.start) & frozenset(source.symbols):
             continue
-        known = conjunction(source.points, facts(source.points.symbols))
+        known = with_facts(source.points)
         kind = TensorType((*source.shape[:axis], *source.shape[axis + 1 :]), source.dtype)
         value = made.attributes["value"] if made.op == "pad" else 0
-        other = constant(nodes, f"{source.name}_padding", np.array(value, source.dtype), made.at)
+        other = nodes.constant(f"{source.name}_padding", np.array(value, source.dtype), made.at)
         parts = []
         for tap in range(length.constant):
             here = conjunction(ge(Term(tap), before), lt(Term(tap), before + inside))
@@ -259,21 +257,11 @@ def _element(
         if not access.ranges and proves(known, source.points.substitute(steps)):
             return access
         own = nodes.type_of(access)
-        one = constant(nodes, f"{node.name}_one", np.ones((), own.dtype), node.at)  # of which most functions are finite
+        one = nodes.constant(f"{node.name}_one", np.ones((), own.dtype), node.at)  # of which most functions are finite
         return _guarded(nodes, node, own, known, access, one, inside, f"{node.name}_read")
 
-    made = emitted(nodes, node, plain, f"{node.name}_tap", _mapped(element, read))
+    made = emitted(nodes, node, plain, f"{node.name}_tap", mapped(element, read))
     return _guarded(nodes, node, kind, known, made, zero, inside, f"{node.name}_tap")
-
-
-def _mapped(element: Element, change: Callable[[Access], Access]) -> Element:
-    done: dict[int, Element] = {}
-    for part in walk(element):
-        if isinstance(part, Access):
-            done[id(part)] = change(part)
-        else:
-            done[id(part)] = Made(part.op, tuple(done[id(operand)] for operand in part.operands), part.attributes)
-    return done[id(element)]
 
 
 def _distance(value: Term, known: Condition) -> Term:
@@ -293,15 +281,10 @@ def _settled(element: Element, known: Condition) -> Element:
     def term(value: Term) -> Term:
         return _distance(value, known) if isinstance(value, Term) else value
 
-    done: dict[int, Element] = {}
-    for part in walk(element):
-        if isinstance(part, Access):
-            steps = tuple(term(step) if isinstance(step, Term) else step for step in part.steps)
-            done[id(part)] = Access(part.source, steps)
-        else:
-            changed = {key: map_attribute(value, term) for key, value in part.attributes.items()}
-            done[id(part)] = Made(part.op, tuple(done[id(operand)] for operand in part.operands), changed)
-    return done[id(element)]
+    def read(access: Access) -> Access:
+        return Access(access.source, tuple(term(step) if isinstance(step, Term) else step for step in access.steps))
+
+    return mapped(element, read, term)
 
 
 def _guarded(
@@ -317,20 +300,16 @@ def _guarded(
     """What is read where a condition holds, else a constant: a node of two definitions, or the read itself."""
     if proves(known, inside):
         return read
-    name = nodes.fresh(hint)
     inside = simplified(inside, node.points)
     yes = Definition(inside, "broadcast", (read,), {"shape": kind.shape}, node.at)
     no = Definition(negation(inside), "broadcast", (zero,), {"shape": kind.shape}, node.at)
-    nodes.nodes[name] = Node(name, node.dims, kind, (yes, no), False, node.domain, node.at)
-    return nodes[name].here
+    return nodes.put(hint, node.dims, kind, yes, no, domain=node.domain, at=node.at).here
 
 
 def _combined(nodes: Nodes, node: Node, kind: TensorType, found: Window, total: Access, read: Access) -> Access:
-    name = nodes.fresh(f"{node.name}_sum")
     made = Definition(TRUE, COMBINE[found.summed.monoid], (total, read), {}, found.definition.at)
     domain = conjunction(found.node.domain, found.definition.domain)
-    nodes.nodes[name] = Node(name, node.dims, kind, (made,), False, domain, found.definition.at)
-    return nodes[name].here
+    return nodes.put(f"{node.name}_sum", node.dims, kind, made, domain=domain, at=found.definition.at).here
 
 
 def _is_total(op: str) -> bool:

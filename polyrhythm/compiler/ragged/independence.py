@@ -37,7 +37,7 @@ from polyrhythm.compiler.ir.conditions import (
     negation,
 )
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
-from polyrhythm.compiler.ir.sets import facts, proves, solutions
+from polyrhythm.compiler.ir.sets import is_possible, proves
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, maximum, minimum
 from polyrhythm.compiler.ir.types import TensorType
 
@@ -47,6 +47,9 @@ MARGIN = 2
 
 DEPTH = 40
 """How many operations a value is followed back through."""
+
+ROUNDS = 2
+"""How often it is followed through the same node: unrolling a recurrence further says nothing of all its steps."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Independence:
     relied: dict[str, set[float | None]] = field(default_factory=dict)
     narrow: set[str] = field(default_factory=set)  # nodes of which fewer elements count
     frame: Term | None = None  # the row of the element that is looked at
+    known: dict[tuple[Any, ...], np.generic | None] = field(default_factory=dict)  # values that were asked for
 
     def __post_init__(self) -> None:
         self.rows = self.graph[self.lengths].dims[0].extent
@@ -154,7 +158,7 @@ class Independence:
 
     def _never(self, where: Condition) -> bool:
         known = conjunction(where, self._known(where.symbols))
-        return solutions(conjunction(known, facts(known.symbols))).is_empty
+        return not is_possible(known)
 
     # The proof
 
@@ -320,19 +324,30 @@ class Independence:
 
     # Values that follow from indices
 
-    def _constant(self, element: Element, where: Condition, depth: int = 0) -> np.generic | None:
-        """The one value that an element has wherever a condition holds; None if it is not known to have one."""
+    def _constant(self, element: Element, where: Condition, path: tuple[str, ...] = ()) -> np.generic | None:
+        """The one value that an element has wherever a condition holds; None if it is not known to have one.
+
+        What is not known at the end of a long path is not asked for again on a shorter one.
+        """
+        key = element.node.name, element.steps, element.positions, where
+        if key not in self.known:
+            self.known[key] = self._followed(element, where, path)
+        return self.known[key]
+
+    def _followed(self, element: Element, where: Condition, path: tuple[str, ...]) -> np.generic | None:
+        """The same by what the element is computed from."""
         if self._never(where):
             return _NOWHERE
         node = element.node
-        if node.is_input or depth > DEPTH or node.external:
+        if node.is_input or len(path) > DEPTH or path.count(node.name) >= ROUNDS or node.external:
             return None
         found: np.generic = _NOWHERE
+        path = (*path, node.name)
         for definition in node.definitions:
             here = conjunction(where, definition.domain.substitute(element.mapping))
             if self._never(here):
                 continue
-            value = self._value(element, definition, here, depth)
+            value = self._value(element, definition, here, path)
             if value is None or (found is not _NOWHERE and value is not _NOWHERE and not _alike(found, value)):
                 return None
             found = value if found is _NOWHERE else found
@@ -340,7 +355,9 @@ class Independence:
             self.relied.setdefault(node.name, set()).add(float(np.real(found)))
         return found
 
-    def _value(self, element: Element, definition: Definition, where: Condition, depth: int) -> np.generic | None:
+    def _value(
+        self, element: Element, definition: Definition, where: Condition, path: tuple[str, ...]
+    ) -> np.generic | None:
         """The same where one definition holds."""
         op = definition.op
         if op == "constant":
@@ -358,17 +375,17 @@ class Independence:
             values = []
             for number, branch in enumerate(branches):
                 taken = self._taken(element, definition, number + first, where)
-                values.append(self._constant(branch, taken, depth + 1))
+                values.append(self._constant(branch, taken, path))
             known = [value for value in values if value is not None and value is not _NOWHERE]
             if None in values or not all(_alike(known[0], value) for value in known):
                 return None
             return known[0] if known else _NOWHERE
-        values = [self._constant(other, conjunction(where, reduced), depth + 1) for other in read]
+        values = [self._constant(other, conjunction(where, reduced), path) for other in read]
         if any(value is _NOWHERE for value in values):
             return _NOWHERE if reduced is TRUE else None
         if op in ("mul", "einsum"):
             zero = next((value for value in values if value is not None and value == 0), None)
-            return None if zero is None else definition_zero(element)
+            return None if zero is None else element.node.dtype.type(0)
         if any(value is None for value in values):
             return None
         if definition.record.repeats or definition.record.view or op in ("detach", "keep", "shard"):
@@ -409,7 +426,7 @@ class Independence:
                 return None
             return (TRUE if array else FALSE) if array.dtype.kind == "b" else Term(int(array))
         known = op in _TERMS or op in _TRUTHS or op in ("copy", "reshape", "broadcast", "transpose", "not")
-        whole = op == "cast" and node_is_integer(element.node)
+        whole = op == "cast" and element.node.dtype.kind in "biu"
         if not known and not whole:
             return None
         try:
@@ -455,16 +472,6 @@ _TERMS: dict[str, Callable[..., Term]] = {
     "minimum": minimum,
     "maximum": maximum,
 }
-
-
-def definition_zero(element: Element) -> np.generic:
-    """Zero as an element has it."""
-    return element.node.dtype.type(0)
-
-
-def node_is_integer(node: Node) -> bool:
-    """Whether a node has whole numbers or truth values."""
-    return node.dtype.kind in "biu"
 
 
 def _positions(kind: TensorType) -> tuple[Term, ...]:

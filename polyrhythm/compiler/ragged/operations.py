@@ -18,7 +18,7 @@ from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge
 from polyrhythm.compiler.ir.graph import Definition, Node
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.ops.record import map_attributes
 from polyrhythm.compiler.ir.sets import facts, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Term, product
 from polyrhythm.compiler.ir.types import TensorType
@@ -45,7 +45,7 @@ class Application:
 
     def widened(self) -> Mapping[str, Any]:
         """The attributes at the longest row."""
-        return {k: map_attribute(v, self._widest) for k, v in self.definition.attributes.items()}
+        return map_attributes(self.definition.attributes, self._widest)
 
     def _widest(self, term: Any) -> Any:
         return self.lengths.widest(term) if isinstance(term, Term) else term
@@ -75,7 +75,7 @@ def rewritten(use: Application) -> Definition:
     if not ragged and not terms:
         return replace(definition, operands=reads)
     if definition.op in _RULES:
-        return _copied(_RULES[definition.op](use), definition)
+        return Definition(TRUE, "copy", (_RULES[definition.op](use).access,), {}, definition.at)
     if definition.record.calls or definition.record.external:
         raise use.refused(f"{definition.op} needs one shape")
     signature = definition.record.signature(use.types, definition.attributes)
@@ -92,10 +92,6 @@ def rewritten(use: Application) -> Definition:
             raise use.refused(f"{definition.op} cannot be computed for all rows at one length")
     reads = tuple(value.access for value in values)
     return replace(definition, operands=reads, attributes=use.widened())
-
-
-def _copied(value: Value, definition: Definition) -> Definition:
-    return Definition(TRUE, "copy", (value.access,), {}, definition.at)
 
 
 def _index(use: Application) -> Value:
@@ -176,10 +172,7 @@ def _pad(use: Application) -> Value:
         if not use.lengths.vary(before.symbols) and _never_negative(use, rest):
             if use.lengths.vary(length.symbols):
                 value = masked(use.lengths, value, axis, length, fill)
-            none = [ZERO] * len(value.shape)
-            low, high = list(none), list(none)
-            low[axis], high[axis] = before, rest
-            value = value.apply("pad", before=tuple(low), after=tuple(high), value=fill)
+            value = value.lengthened(axis, before, rest, fill)
         else:
             moved, inside = _placed(use, value, axis, before, length, size)
             value = moved.where(inside, fill)

@@ -10,6 +10,11 @@ checked again like any other.
 
 Runs after gradients, so that no gradient of a select is ever taken: it would turn an infinity beyond the end into NaN.
 Costs: the steps beyond the ends are computed, unless rows of similar length can run together (`loops/rows.py`).
+
+Outputs with rows of different lengths: zeros beyond the end, and an output of the lengths beside each.
+
+A caller gets `Ragged(values, lengths)`, as from `pr.evaluate`. So does an output whose shape differs from step to step:
+its values are padded to the largest shape, and their lengths follow from the step.
 """
 
 from __future__ import annotations
@@ -23,18 +28,16 @@ from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, lt, negation, within
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, NodeDim, Range, copy_of, operand_type
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.reads import fresh_name
-from polyrhythm.compiler.ir.sets import facts, points, proves, simplified, solutions
-from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, ordered
+from polyrhythm.compiler.ir.sets import is_possible, points, proves, simplified, with_facts
+from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of, maximum, ordered
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.ir.values import Growing, Space, Value
 from polyrhythm.compiler.ragged import stopping
-from polyrhythm.compiler.ragged.lengths import Lengths
+from polyrhythm.compiler.ragged.lengths import Lengths, Longest, OutputRows, Rows, masked
 from polyrhythm.compiler.ragged.operations import Application, positions, rewritten
-from polyrhythm.compiler.ragged.outputs import returned
-from polyrhythm.compiler.ragged.results import Rows
-from polyrhythm.errors import CycleError, OutOfRangeError, ProgressError, UnsupportedError
+from polyrhythm.errors import CycleError, OutOfRangeError, ProgressError, RaggedShapeError, UnsupportedError
 
 
 def rectangular(graph: Graph) -> tuple[Graph, Rows | None]:
@@ -102,15 +105,12 @@ class _Rectangle:
         known = conjunction(node.rectangle, condition)
         varying = [s for s in known.symbols if s in self.reads]
         # The longest row bounds the others; a length that may be anything else is not looked at.
-        limits = conjunction(*(within(s, Term.of(self.lengths.longest[s]) + 1) for s in varying if not self._same(s)))
-        known = conjunction(known, limits)
-        known = conjunction(known, facts(known.symbols))
+        longest = {s: self.lengths.longest[s] for s in varying}
+        limits = conjunction(*(within(s, Term.of(most) + 1) for s, most in longest.items() if most is not s))
+        known = with_facts(conjunction(known, limits))
         left = points(known, ordered(known.symbols)).without(varying)
         shell = conjunction(*(within(d.symbol, self.lengths.widest(d.extent)) for d in node.dims))
-        return simplified(left.condition(), conjunction(shell, facts(shell.symbols)))
-
-    def _same(self, bound: Symbol) -> bool:
-        return self.lengths.longest[bound] is bound
+        return simplified(left.condition(), with_facts(shell))
 
     def _stop(self, dim: Symbol) -> None:
         """A dim that ends at a step of its own for each row: its lengths, and the condition for all."""
@@ -157,12 +157,11 @@ class _Rectangle:
         cases = []
         for piece in pieces:
             where = self._projected(node, piece.domain)
-            if _somewhere(conjunction(shell.points, where)):
+            if is_possible(conjunction(shell.points, where)):
                 made_piece = self._piece(node, shell, piece, where)
-                value = self.growing.add(
-                    f"{node.name}_case", shell.dims, shell.type, [replace(made_piece, domain=TRUE)], piece.at
-                )
-                cases.append((where, piece.domain, value))
+                only = replace(made_piece, domain=TRUE)
+                value = self.growing.put(f"{node.name}_case", shell.dims, shell.type, only, at=piece.at)
+                cases.append((where, piece.domain, value.name))
         self.growing.nodes[node.name] = replace(shell, definitions=tuple(self._chosen(shell, cases)))
 
     def _of_own_rows(self, here: Condition, domain: Condition) -> Condition:
@@ -170,7 +169,7 @@ class _Rectangle:
         unknown = [bound for bound in ordered(domain.symbols) if self.lengths.longest.get(bound) is bound]
         if not unknown:
             return domain
-        known = conjunction(domain, facts(domain.symbols))
+        known = with_facts(domain)
         own = points(known, ordered(known.symbols)).without(unknown).condition()
         return own if proves(conjunction(here, own), domain) else domain
 
@@ -181,16 +180,16 @@ class _Rectangle:
             found = []
             for cell, holding in cells:
                 inside, outside = conjunction(cell, where), conjunction(cell, negation(where))
-                if _somewhere(conjunction(shell.points, inside)):
+                if is_possible(conjunction(shell.points, inside)):
                     found.append((inside, [*holding, (condition, value)]))
-                if _somewhere(conjunction(shell.points, outside)):
+                if is_possible(conjunction(shell.points, outside)):
                     found.append((outside, holding))
             cells = found
         definitions = []
         for cell, holding in cells:
             if not holding:
                 continue  # a plain node is needed nowhere there
-            cell = simplified(cell, conjunction(shell.points, facts(shell.points.symbols)))
+            cell = simplified(cell, with_facts(shell.points))
             space = Space(self.growing, shell.dims, conjunction(shell.points, cell), shell.at, shell.name)
             *others, (_, last) = holding
             chosen = space.current(last)
@@ -283,7 +282,7 @@ class _Rectangle:
             moved = [d for d, s in steps.items() if s is not Term.of(d)]
             if any(d in s.over for d in moved for s in conjunction(copied.points).symbols):
                 return None
-            renamed = replace(copied, definitions=tuple(_moved(d, steps) for d in copied.definitions))
+            renamed = replace(copied, definitions=tuple(d.substitute(steps) for d in copied.definitions))
             found = _only(renamed, here)
         return found
 
@@ -305,7 +304,7 @@ class _Rectangle:
         types = tuple(operand_type(access, self.old[access.source]) for access in only.operands)
         made = rewritten(Application(self.lengths, space, source, only, tuple(values), types))
         kind = self.growing.nodes[source.name].type
-        return space.current(self.growing.add(f"{source.name}_ended", space.dims, kind, [made], only.at))
+        return space.current(self.growing.put(f"{source.name}_ended", space.dims, kind, made, at=only.at).name)
 
     def _check_host(self, node: Node, definition: Definition) -> None:
         if definition.effect is not None and self.lengths.vary(node.rectangle.symbols):
@@ -345,47 +344,115 @@ class _Rectangle:
 
 def _only(node: Node, here: Condition) -> Definition | None:
     """The definition of a plain node that holds wherever a condition does."""
-    known = conjunction(here, facts(here.symbols))
+    known = with_facts(here)
     holding = (d for d in node.definitions if d.domain is TRUE or proves(known, d.domain))
     return None if node.recurrent else next(holding, None)
-
-
-def _somewhere(condition: Condition) -> bool:
-    """Whether a condition holds at some point, at some bounds."""
-    return not solutions(conjunction(condition, facts(condition.symbols))).is_empty
 
 
 def _with_dims(graph: Graph, longest: Mapping[Symbol, Symbol]) -> Graph:
     """The graph with the dims of the longest rows in place of the ragged ones."""
     dims = {s: longest[s.bound] for node in graph for s in node.symbols if s.bound is not None and s.bound in longest}
     new = {s: s.with_(bound=bound) for s, bound in dims.items() if bound is not s.bound}
-    mapping = {old: Term.of(symbol) for old, symbol in new.items()}
-    if not mapping:
+    if not new:
         return graph
-    nodes = {}
-    for node in graph:
-        kind = TensorType(tuple(n.substitute(mapping) for n in node.shape), node.dtype)
-        nodes[node.name] = replace(
-            node,
-            dims=tuple(NodeDim(new.get(d.symbol, d.symbol), d.extent.substitute(mapping)) for d in node.dims),
-            type=kind,
-            domain=node.domain.substitute(mapping),
-            definitions=tuple(_moved(definition, mapping) for definition in node.definitions),
-        )
+    nodes = {node.name: node.over(new) for node in graph}
     declared = {old: new.get(symbol, symbol) for old, symbol in graph.declared.items()}
     until = {new.get(dim, dim): name for dim, name in graph.until.items()}
     return replace(graph, nodes=nodes, declared=declared, until=until)
 
 
-def _moved(definition: Definition, mapping: Mapping[Symbol, Term]) -> Definition:
-    return replace(
-        definition,
-        domain=definition.domain.substitute(mapping),
-        operands=tuple(access.substitute(mapping) for access in definition.operands),
-        attributes={
-            k: map_attribute(v, lambda term: term.substitute(mapping)) for k, v in definition.attributes.items()
-        },
-    )
-
-
 __all__ = ["rectangular"]
+
+
+def returned(
+    graph: Graph, growing: Growing, lengths: Lengths, alive: Mapping[Symbol, str]
+) -> tuple[tuple[str, ...], Rows]:
+    """The outputs of the rectangular graph, and how the caller gets rows back."""
+    outputs: list[str] = []
+    extra: list[str] = []
+    count = len(graph.outputs)
+    ragged: dict[int, OutputRows] = {}
+    for number, name in enumerate(graph.outputs):
+        node = graph[name]
+        found = _ragged_axis(node, lengths)
+        if found is None:
+            outputs.append(name)
+            continue
+        axis, cut = found
+        values, sizes = _padded(node, growing, lengths, alive, axis, cut)
+        outputs.append(values)
+        ragged[number] = OutputRows(axis, count + len(extra), cut)
+        extra.append(sizes)
+    longest = []
+    for bound, access in graph.lengths.items():
+        source = graph[access.source]
+        given = next((name for name, node in graph.inputs.items() if node.name == source.name), None)
+        direct = access.steps == source.current
+        told = None
+        if given is None or not direct:
+            told = count + len(extra)
+            extra.append(_lengths_node(graph, growing, lengths, bound, access) if not direct else source.name)
+        known = given if direct else None
+        longest.append(Longest(bound, lengths.longest[bound], access, known, told, source.at))
+    inputs = {n for n, node in graph.inputs.items() if lengths.vary(node.rectangle.symbols)}
+    return (*outputs, *extra), Rows(count, tuple(longest), ragged, frozenset(inputs))
+
+
+def _lengths_node(graph: Graph, growing: Growing, lengths: Lengths, bound: Symbol, access: Access) -> str:
+    """A node of its own for lengths that are a view of another tensor."""
+    node = next(node for node in graph if set(bound.over) <= set(node.symbols))
+    dims = tuple(NodeDim(d.symbol, lengths.widest(d.extent)) for d in node.dims if d.symbol in bound.over)
+    space = Space(growing, dims, growing.nodes[node.name].rectangle, graph[access.source].at, f"{bound.name}_lengths")
+    return space.read(access).apply("copy").access.source
+
+
+def _ragged_axis(node: Node, lengths: Lengths) -> tuple[int, bool] | None:
+    """The axis of an output that differs from row to row, dims first; whether it is merely cut to a found length."""
+    along = [axis for axis, d in enumerate(node.dims) if lengths.vary(d.extent.symbols)]
+    along += [len(node.dims) + axis for axis, n in enumerate(node.shape) if dims_of(n) or lengths.vary(n.symbols)]
+    if not along:
+        return None
+    if len(along) > 1:
+        raise RaggedShapeError(
+            f"{described(node)} is ragged along more than one axis, so one array of lengths cannot describe it",
+            fix="reduce or pad all but one of them inside the program",
+            at=node.at,
+        )
+    axis = along[0]
+    term = node.dims[axis].extent if axis < len(node.dims) else node.shape[axis - len(node.dims)]
+    return axis, not dims_of(term)
+
+
+def _padded(
+    node: Node, growing: Growing, lengths: Lengths, alive: Mapping[Symbol, str], axis: int, cut: bool
+) -> tuple[str, str]:
+    """An output with zeros beyond its rows, and its lengths."""
+    shell = growing.nodes[node.name]
+    space = Space(growing, shell.dims, shell.points, node.at, node.name)
+    value = space.current(node.name)
+    if axis < len(node.dims):
+        along = node.dims[axis]
+        others = tuple(d for d in shell.dims if d.symbol is not along.symbol)
+        sizes = Space(growing, others, growing.nodes[node.name].rectangle, node.at, f"{node.name}_lengths")
+        size = lengths.value(sizes, maximum(ZERO, along.extent)).settled().access.source
+        inside = _inside(space, along, lengths, alive)
+        return value.where(inside).access.source, size
+    length = node.shape[axis - len(node.dims)]
+    size = lengths.value(space, maximum(ZERO, length)).settled().access.source
+    value = masked(lengths, value, axis - len(node.dims), length, 0)
+    wide = value.shape[axis - len(node.dims)]
+    ranges = {d.symbol: (ZERO, maximum(ZERO, d.extent - 1)) for d in shell.dims}
+    most = interval(wide, ranges)[1]
+    if most is not wide:
+        value = value.lengthened(axis - len(node.dims), ZERO, most - wide, 0)
+    return value.access.source, size
+
+
+def _inside(space: Space, along: NodeDim, lengths: Lengths, alive: Mapping[Symbol, str]) -> Value:
+    """Whether a step lies before the end of its row; of a dim that ends early, before it is known where."""
+    dim = next((s for s in alive if s.bound is not None and along.extent is Term.of(s.bound)), None)
+    if dim is not None:
+        node = space.graph.nodes[alive[dim]]
+        steps = tuple(Term.of(along.symbol) if s is dim else Term.of(s) for s in node.symbols)
+        return space.read(Access(node.name, steps))
+    return lengths.truth(space, within(along.symbol, along.extent))

@@ -46,7 +46,7 @@ def lived(growing: Growing, done: Node, dim: Symbol, limit: Term) -> str:
     """The node that says whether a row has not ended before a step."""
     dims = tuple(NodeDim(d.symbol, limit if d.symbol is dim else d.extent) for d in done.dims)
     kind = TensorType((), done.dtype)
-    name = growing.add(f"{done.name}_alive", dims, kind, (), done.at, recurrent=True)
+    name = growing.put(f"{done.name}_alive", dims, kind, at=done.at, recurrent=True).name
     step = Term.of(dim)
     before = tuple(step - 1 if d.symbol is dim else Term.of(d.symbol) for d in dims)
     space = Space(growing, dims, conjunction(ge(step, ONE)), done.at, name)

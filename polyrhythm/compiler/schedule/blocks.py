@@ -21,8 +21,7 @@ from functools import cached_property
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Step, operand_type
-from polyrhythm.compiler.ir.ops.record import map_attribute
-from polyrhythm.compiler.ir.reads import components, roots
+from polyrhythm.compiler.ir.reads import Place, circles, places, reached, roots
 from polyrhythm.compiler.ir.sets import points, simplified
 from polyrhythm.compiler.ir.terms import ONE, Symbol, Term, ordered
 from polyrhythm.compiler.schedule.hoisting import hoisted, narrowing
@@ -83,13 +82,7 @@ class Read:
 def definition_of(graph: Graph, statement: Statement) -> Definition:
     """The definition a statement computes, rewritten in terms of the block's dims."""
     node = graph[statement.node]
-    definition = node.definitions[statement.number]
-    mapping = dict(zip(node.symbols, statement.steps, strict=True))
-    if all(term is Term.of(symbol) for symbol, term in mapping.items()):
-        return definition
-    attributes = {k: map_attribute(v, lambda t: t.substitute(mapping)) for k, v in definition.attributes.items()}
-    operands = tuple(access.substitute(mapping) for access in definition.operands)
-    return Definition(definition.domain.substitute(mapping), definition.op, operands, attributes, definition.at)
+    return node.definitions[statement.number].substitute(dict(zip(node.symbols, statement.steps, strict=True)))
 
 
 def local_source(block: Block, access: Access) -> Statement | None:
@@ -110,12 +103,12 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True, distribute:
     """The blocks of a graph, by name. Inputs are outside and have none. With `hoist` contractions stay apart.
 
     With `distribute` so do all operations that each step would start anew, so that the scheduler may give them a loop
-    beside that of a recurrence (`distribution.py`). Without `fuse` every operation is a block of its own.
+    beside that of a recurrence (`groups.py`). Without `fuse` every operation is a block of its own.
     """
     domains = {node.name: _domains(node) for node in graph}
     remade = _remade(graph)
     apart = hoisted(graph) if hoist else {}
-    circular = _circular(graph) if distribute else frozenset()
+    circular = frozenset(name for part in circles(graph.reads) for name in part) if distribute else frozenset()
     early = narrowing(graph, apart)
     home = _homes(graph, domains, {**early, **apart}, fuse, circular)
     members: dict[tuple[str, int], list[Statement]] = {}
@@ -123,8 +116,7 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True, distribute:
         for number, definition in enumerate(node.definitions):
             if definition.op == "input" or node.name in remade or domains[node.name][number] is None:
                 continue
-            current = tuple(Term.of(symbol) for symbol in node.symbols)
-            members.setdefault(home[node.name, number], []).append(Statement(node.name, number, current))
+            members.setdefault(home[node.name, number], []).append(Statement(node.name, number, node.current))
     blocks = {}
     for (name, number), statements in members.items():
         node = graph[name]
@@ -135,7 +127,7 @@ def make_blocks(graph: Graph, hoist: bool = True, fuse: bool = True, distribute:
         computed = _with_remade(graph, statements, remade)
         piece = name if node.recurrent else None
         own = apart.get(name, frozenset())
-        launches = sum(_is_launched(graph[s.node].definitions[s.number]) for s in statements)
+        launches = sum(not graph[s.node].definitions[s.number].record.fused for s in statements)
         more = _is_wide(node), launches, early.get(name, frozenset())
         blocks[label] = Block(label, node.symbols, domain, computed, piece, host, own, name, *more)
     return blocks
@@ -166,11 +158,8 @@ def _remade(graph: Graph) -> set[str]:
         known = bool(node.sources) and all(source in cheap or source in of_nothing for source in node.sources)
         if known and node.name not in stored and _elementwise(graph, node):
             of_nothing.add(node.name)
-    waiting = [name for name in of_nothing if _grows_with_steps(graph[name])]
-    while waiting:
-        name = waiting.pop()
-        cheap.add(name)
-        waiting += [source for source in graph[name].sources if source not in cheap]
+    growing = [name for name in of_nothing if _grows_with_steps(graph[name])]
+    cheap |= reached(lambda name: set(graph[name].sources) - cheap, growing)
     return cheap | (_views(graph, stored) - guarded - stored)
 
 
@@ -184,7 +173,7 @@ def _views(graph: Graph, stored: Collection[str]) -> set[str]:
         for access in reader.accesses:
             source = graph[access.source]
             costs = source.only is not None and source.only.op != "reshape"
-            if costs and set(reader.symbols) != _dims(access):
+            if costs and set(reader.symbols) != access.dims:
                 found.discard(source.name)
     return found
 
@@ -197,12 +186,7 @@ def _is_view(graph: Graph, node: Node, stored: Collection[str]) -> bool:
     (access,) = definition.operands
     source = graph[access.source]
     kept = source.only is None or source.external or bool(access.ranges) or source.name in stored
-    return kept and bool(_dims(access)) and source.dtype.itemsize <= node.dtype.itemsize
-
-
-def _dims(access: Access) -> set[Symbol]:
-    """The dims that a read follows."""
-    return {symbol for symbol in access.symbols if symbol.kind == "dim"}
+    return kept and bool(access.dims) and source.dtype.itemsize <= node.dtype.itemsize
 
 
 def _elementwise(graph: Graph, node: Node) -> bool:
@@ -233,12 +217,7 @@ def _homes(
 
     What has to be launched does not join the blocks of `circular` nodes, unless it is one.
     """
-    readers: dict[str, list[tuple[str, int, Access]]] = {node.name: [] for node in graph}
-    for node in graph:
-        for number, definition in enumerate(node.definitions):
-            if domains[node.name][number] is not None:
-                for access in definition.operands:
-                    readers[access.source].append((node.name, number, access))
+    readers = {n: [r for r in read if domains[r[0]][r[1]] is not None] for n, read in places(graph).items()}
     kept = roots(graph)
     calls = _first_results(graph, domains)
     home: dict[tuple[str, int], tuple[str, int]] = {}
@@ -250,13 +229,12 @@ def _homes(
             continue
         if not fuse or node.recurrent or len(node.definitions) != 1 or node.name in kept or _external(node):
             continue
-        current = tuple(Term.of(symbol) for symbol in node.symbols)
         targets = set()
         after = _after_all_steps(graph, readers, node)
-        beside = node.name not in circular and _is_launched(node.definitions[0])
+        beside = node.name not in circular and not node.definitions[0].record.fused
         for name, number, access in readers[node.name]:
             reader = graph[name]
-            same = reader.symbols == node.symbols and access.steps == current and not _external(reader)
+            same = reader.symbols == node.symbols and access.steps == node.current and not _external(reader)
             same = same and domains[name][number] is domains[node.name][0]
             same = same and (node.name not in apart or apart.get(name) == apart[node.name]) and name not in after
             target = home.get((name, number)) if same else None
@@ -266,38 +244,22 @@ def _homes(
     return home
 
 
-def _circular(graph: Graph) -> frozenset[str]:
-    """The nodes of recurrences."""
-    reads = graph.reads
-    found = (part for part in components(reads) if len(part) > 1 or part[0] in reads[part[0]])
-    return frozenset(name for part in found for name in part)
-
-
-def _is_launched(definition: Definition) -> bool:
-    """Whether XLA does not compute an operation together with what reads it."""
-    record = definition.record
-    return not (record.elementwise or record.repeats or record.free or definition.op == "reshape")
-
-
 def _is_wide(node: Node) -> bool:
     return bool(node.symbols) and any(length.symbols for length in node.shape)
 
 
-def _after_all_steps(graph: Graph, readers: Mapping[str, list[tuple[str, int, Access]]], node: Node) -> set[str]:
+def _after_all_steps(graph: Graph, readers: Mapping[str, list[Place]], node: Node) -> set[str]:
     """For a node that makes little of wide values: those that wait for all steps of something made of these."""
     sources = {a.source for d in node.definitions for a in d.operands if not a.ranges and _is_wide(graph[a.source])}
     if _is_wide(node) or not sources:
         return set()
-    seen: set[tuple[str, bool]] = set()
-    waiting = [(name, False) for name in sources]
-    while waiting:
-        name, waited = waiting.pop()
-        for reader, _, access in readers[name]:
-            entry = reader, waited or access.steps != graph[name].current
-            if entry not in seen and reader != node.name:
-                seen.add(entry)
-                waiting.append(entry)
-    return {name for name, waited in seen if waited}
+
+    def further(entry: tuple[str, bool]) -> list[tuple[str, bool]]:
+        name, waited = entry
+        reads = [(reader, access) for reader, _, access in readers[name] if reader != node.name]
+        return [(reader, waited or access.steps != graph[name].current) for reader, access in reads]
+
+    return {name for name, waited in reached(further, [(name, False) for name in sources]) if waited}
 
 
 def _first_results(graph: Graph, domains: Mapping[str, list[Condition | None]]) -> dict[str, str]:

@@ -4,20 +4,23 @@ A dependence says that a block at point p needs another block at point `steps(p,
 in each range read) that satisfy `condition`. They come from the accesses; from effects, since host calls that share
 an effect are ordered by their dims, then as written; and from stopping conditions, which decide a length. Only true
 dependences exist here, since a graph assigns every value once; what storage adds comes later.
+
+Dependences found by the blocks at their ends, so that nobody goes through all of them for a few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from polyrhythm.compiler.analysis.stopping import waits_for
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq, ge, lt
 from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.reads import positioned
-from polyrhythm.compiler.ir.sets import facts, solutions
+from polyrhythm.compiler.ir.reads import components, positioned, reached
 from polyrhythm.compiler.ir.sets import least as least
+from polyrhythm.compiler.ir.sets import solutions, with_facts
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block, Statement, definition_of, stored_reads
 
@@ -56,8 +59,7 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
             node = graph[read.access.source]
             steps, known, _ = positioned(node.steps(read.access))
             for writer in writers.get(node.name, ()):
-                condition = conjunction(block.domain, read.where, known, writer.domain.substitute(steps))
-                condition = conjunction(condition, facts(condition.symbols))
+                condition = with_facts(conjunction(block.domain, read.where, known, writer.domain.substitute(steps)))
                 key = (writer.name, block.name, condition, tuple(steps.values()))
                 if key not in found and not solutions(condition).is_empty:
                     found[key] = Dependence(writer.name, block.name, condition, steps, node.name)
@@ -83,21 +85,19 @@ def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dep
                 known = conjunction(block.domain, ge(at, 0))
             else:
                 continue
-            condition = conjunction(known, facts(known.symbols))
+            condition = with_facts(known)
             yield Dependence(stopper.name, block.name, condition, {dim: at}, f"the length {dim.bound}", gap)
 
 
 def _of_steps_alone(graph: Graph, name: str) -> set[str]:
     """What a condition is made of, if that is nothing but indices and values without steps; else nothing."""
-    found, waiting = {name}, [graph[name]]
-    while waiting:
-        node = waiting.pop()
-        if node.recurrent or (node.external and node.dims):
-            return set()
-        sources = [graph[source] for source in node.sources if source not in found]
-        found |= {source.name for source in sources}
-        waiting += sources
-    return found
+
+    def has_steps(name: str) -> bool:
+        node = graph[name]
+        return node.recurrent or (node.external and bool(node.dims))
+
+    found = reached(lambda name: () if has_steps(name) else graph[name].sources, [name])
+    return set() if any(map(has_steps, found)) else found
 
 
 def _mentioned(graph: Graph, block: Block) -> set[Symbol]:
@@ -129,7 +129,7 @@ def _effect_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[D
         for late, later in members:
             for early, earlier in members:
                 for condition, steps in _before(dims, (early, earlier), (late, later), members):
-                    full = conjunction(condition, facts(condition.symbols))
+                    full = with_facts(condition)
                     if not solutions(full).is_empty:
                         yield Dependence(earlier.name, later.name, full, steps, f"effect {effect}", 0, effect)
 
@@ -161,3 +161,59 @@ def _before(
             return
     if early[0] < late[0]:
         yield conjunction(inside, equal), at
+
+
+Numbered = tuple[int, Dependence]
+"""A dependence and its place among all."""
+
+
+class ByBlock:
+    """Dependences by their reader and by their source; whatever is asked for comes in the order they were given."""
+
+    def __init__(self, dependences: Sequence[Dependence]) -> None:
+        self._into: dict[str, list[Numbered]] = {}
+        self._out_of: dict[str, list[Numbered]] = {}
+        for entry in enumerate(dependences):
+            self._into.setdefault(entry[1].reader, []).append(entry)
+            self._out_of.setdefault(entry[1].source, []).append(entry)
+
+    def into(self, name: str) -> Iterator[Dependence]:
+        """What a block waits for."""
+        return (d for _, d in self._into.get(name, ()))
+
+    def out_of(self, name: str) -> Iterator[Dependence]:
+        """What waits for a block."""
+        return (d for _, d in self._out_of.get(name, ()))
+
+    @cached_property
+    def circular(self) -> frozenset[str]:
+        """The blocks of recurrences."""
+        readers = {name: [d.reader for _, d in entries] for name, entries in self._out_of.items()}
+        readers |= {name: [] for name in self._into if name not in readers}
+        parts = components(readers)
+        return frozenset(name for part in parts for name in part if len(part) > 1 or name in readers[name])
+
+    def around(self, names: Iterable[str], after: bool) -> set[str]:
+        """All that comes after some blocks, or before them."""
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            ends = {d.reader for d in self.out_of(name)} if after else {d.source for d in self.into(name)}
+            waiting += ends - found
+            found |= ends
+        return found
+
+    def inside(self, names: set[str]) -> list[Dependence]:
+        """The dependences among some blocks."""
+        return self.between(names, names)
+
+    def between(self, sources: set[str], readers: set[str]) -> list[Dependence]:
+        """The dependences from some blocks to others."""
+        if len(sources) < len(readers):
+            return _in_order(e for name in sources for e in self._out_of.get(name, ()) if e[1].reader in readers)
+        return _in_order(e for name in readers for e in self._into.get(name, ()) if e[1].source in sources)
+
+
+def _in_order(entries: Iterable[Numbered]) -> list[Dependence]:
+    return [d for _, d in sorted(entries, key=lambda entry: entry[0])]

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from polyrhythm.compiler.analysis.naming import brackets, described
 from polyrhythm.compiler.ir.graph import Access, Graph, Node
-from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.passes.notes import Note, bytes_of
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.scheduler import Item, Loop
@@ -44,7 +43,10 @@ def _notes(
             owner = graph[blocks[home].node]
             what = "computed in one block" + (f" with {described(owner)}" if owner.at != node.at else "")
             yield Note("fuse", "block", node.at, what, bytes=bytes_of(node), launches=1)
-        elif near := [(r, a) for r, a in readers.get(node.name, []) if _at_the_point(node, r, a)]:
+            continue
+        here = (node.symbols, node.current)
+        near = [(reader, read) for reader, read in readers.get(node.name, []) if (reader.symbols, read.steps) == here]
+        if near:
             why = _why_apart(node, near, readers[node.name], homes, blocks[home], kept)
             yield Note("fuse", "block", node.at, why, refused=True)
 
@@ -85,12 +87,6 @@ def _loops_around(items: Sequence[Item], names: set[str]) -> set[str]:
     return set()
 
 
-def _at_the_point(node: Node, reader: Node, access: Access) -> bool:
-    """Whether a reader reads a node at its own point."""
-    current = tuple(Term.of(symbol) for symbol in node.symbols)
-    return reader.symbols == node.symbols and access.steps == current
-
-
 def _why_apart(
     node: Node,
     near: list[tuple[Node, Access]],
@@ -105,11 +101,8 @@ def _why_apart(
         return "it stays out of the loop of a recurrence"
     for reader, access in readers:
         if (reader, access) not in near:
-            return f"{described(reader)} reads it elsewhere, at {brackets(access)}" if access.steps else _once(reader)
+            where = f"reads it elsewhere, at {brackets(access)}" if access.steps else "varies along more dims"
+            return f"{described(reader)} {where}"
     if len({homes.get(reader.name) for reader, _ in near}) > 1:
         return f"{len(near)} readers are in different blocks"
     return f"{described(near[0][0])} is defined at other points"
-
-
-def _once(reader: Node) -> str:
-    return f"{described(reader)} varies along more dims"

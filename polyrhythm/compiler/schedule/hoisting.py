@@ -20,17 +20,18 @@ its advantages. Such work stays with what it reads, so that its result is stored
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from polyrhythm.compiler.analysis.directions import Along, reads_of
+from polyrhythm.compiler.analysis.directions import Along
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS
 from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node, Range, operand_type
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
+from polyrhythm.compiler.ir.reads import reached
 from polyrhythm.compiler.ir.sets import facts, least
-from polyrhythm.compiler.ir.terms import Symbol, Term
+from polyrhythm.compiler.ir.terms import Symbol, Term, product
 from polyrhythm.compiler.passes.notes import Note, bytes_of
 
 MIN_FLOPS_PER_STORED = 200
@@ -38,6 +39,9 @@ MIN_FLOPS_PER_STORED = 200
 
 MAX_STEP_ELEMENTS = 8192
 """Elements that a value may have at a step: with more, those of all steps do not stay in a cache."""
+
+FEW_ELEMENTS, FEWER = 32, 8
+"""A value of more elements than so few is made smaller early, too, if what is made of it has this many times fewer."""
 
 WEIGHTS_PER_ELEMENT = 8
 """A wider value is still hoisted if the weights have this many times its elements: not re-reading them pays for it."""
@@ -52,19 +56,18 @@ MEMORY_BOUND_ELEMENTS = 1 << 16
 
 def hoisted(graph: Graph) -> dict[str, frozenset[Symbol]]:
     """The nodes that stay out of the loops of recurrences, and the dims of those loops."""
-    found: dict[str, set[Symbol]] = {}
-    for symbol in dict.fromkeys(s for node in graph if node.recurrent for s in node.symbols):
-        if symbol not in graph.until:
-            for name in _Along(graph, symbol).hoisted():
-                found.setdefault(name, set()).add(symbol)
-    return {name: frozenset(dims) for name, dims in found.items()}
+    return _by_name(graph, lambda along: () if along.symbol in graph.until else along.hoisted())
 
 
 def narrowing(graph: Graph, apart: Collection[str]) -> dict[str, frozenset[Symbol]]:
     """The nodes that are made in the loop of what they read, none of it `apart`, and the dims of those loops."""
+    return _by_name(graph, lambda along: along.narrowing(apart))
+
+
+def _by_name(graph: Graph, chosen: Callable[[_Along], Iterable[str]]) -> dict[str, frozenset[Symbol]]:
     found: dict[str, set[Symbol]] = {}
     for symbol in dict.fromkeys(s for node in graph if node.recurrent for s in node.symbols):
-        for name in _Along(graph, symbol).narrowing(apart):
+        for name in chosen(_Along(graph, symbol)):
             found.setdefault(name, set()).add(symbol)
     return {name: frozenset(dims) for name, dims in found.items()}
 
@@ -119,7 +122,7 @@ class _Along(Along):
             node = self.graph[name]
             if self.symbol not in node.symbols or name in self.circles or not _plain(node):
                 continue
-            sources = (self.graph[a.source] for a in reads_of(node))
+            sources = (self.graph[a.source] for a in node.accesses)
             along = (s.name for s in sources if self.symbol in s.symbols and not _made_of_nothing(s))
             if all(source in found or self._is_there(source, name) for source in along):
                 found[name] = None
@@ -152,15 +155,13 @@ class _Along(Along):
             return True
         return any(r not in ready and (r in self.circles or self.ahead[r]) for r in self.readers[name])
 
+    def _sources(self, name: str) -> list[str]:
+        """What a node reads along the dim."""
+        return [access.source for access in self.reads[name]]
+
     def _pays(self, name: str, ready: set[str]) -> bool:
         """Whether a node is worth being made for all steps at once, with all that has to be made for it."""
-        cone, waiting = {name}, [name]
-        while waiting:
-            for access in self.reads[waiting.pop()]:
-                if access.source in ready and access.source not in cone:
-                    cone.add(access.source)
-                    waiting.append(access.source)
-        nodes = [self.graph[n] for n in cone]
+        nodes = [self.graph[n] for n in reached(lambda n: ready.intersection(self._sources(n)), [name])]
         products = [p for p in (_product(self.graph, node, self.symbol) for node in nodes) if p is not None]
         widest, kept = _most(n.shape for n in nodes), _most([self.graph[name].shape])
         if not products or widest is None or kept is None:
@@ -197,23 +198,17 @@ class _Along(Along):
         for name in fed:
             if all(reader in fed for reader in self.readers[name]):
                 continue
-            cone, crossing, waiting = {name}, set(), [name]
-            while waiting:
-                for source in (a.source for a in self.reads[waiting.pop()]):
-                    if source in fed and source not in cone:
-                        cone.add(source)
-                        waiting.append(source)
-                    elif source not in able and self._is_large(source):
-                        crossing.add(source)
+            cone = reached(lambda n: fed.intersection(self._sources(n)), [name])
+            crossing = {s for n in cone for s in self._sources(n) if s not in able and self._is_large(s)}
             read, made = _most(self.graph[c].shape for c in crossing), _most([self.graph[name].shape])
-            if read is not None and made is not None and 2 * made <= read:
+            if read is not None and made is not None and (2 if read > MAX_STEP_ELEMENTS else FEWER) * made <= read:
                 yield from cone
 
     def _is_large(self, name: str) -> bool:
-        """Whether a value leaves the cache with its steps, and nothing has to store them all in any case."""
+        """Whether the steps of a value take room, and nothing has to store them all in any case."""
         size = _most([self.graph[name].shape])
         along = self.symbol in self.graph[name].symbols and name not in self.whole
-        return along and size is not None and size > MAX_STEP_ELEMENTS
+        return along and size is not None and size > FEW_ELEMENTS
 
     def _is_between(self, name: str) -> bool:
         """Whether a node may be made in the loop of what it reads as well as in one that goes the other way."""
@@ -259,15 +254,8 @@ def _product(graph: Graph, node: Node, symbol: Symbol) -> _Product | None:
 
 def _most(shapes: Iterable[Sequence[Term]]) -> int | None:
     """The most numbers that one of some values has; None where that is not known."""
-    most = 0
-    for shape in shapes:
-        size = 1
-        for length in shape:
-            if not length.is_constant:
-                return None
-            size *= length.constant
-        most = max(most, size)
-    return most
+    sizes = [product(shape) for shape in shapes]
+    return max((size.constant for size in sizes), default=0) if all(size.is_constant for size in sizes) else None
 
 
 def _plain(node: Node) -> bool:

@@ -3,6 +3,8 @@
 Every loop of the schedule that follows the dim must be free of dependences from one iteration to another. A loop that
 is not holds a circle of dependences, since the scheduler does not join loops against the wish; or effects, which have
 an order. A circle is followed step by step with small bounds, from a value to itself at another step.
+
+`contradiction` blames an effect for which no order exists.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from dataclasses import dataclass
 from polyrhythm.compiler.analysis.naming import described_call, is_named
 from polyrhythm.compiler.ir.conditions import Condition, conjunction, eq, ge
 from polyrhythm.compiler.ir.graph import Graph, Node
-from polyrhythm.compiler.ir.reads import components
+from polyrhythm.compiler.ir.reads import circles
 from polyrhythm.compiler.ir.sets import facts, solutions
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block
 from polyrhythm.compiler.schedule.dependences import Dependence
-from polyrhythm.compiler.schedule.scheduler import Item, Loop, still_open
-from polyrhythm.errors import DependentStepsError, PolyrhythmError, UnsupportedError
+from polyrhythm.compiler.schedule.scheduler import Item, Loop, ScheduleError, schedule, still_open
+from polyrhythm.errors import DependentStepsError, EffectError, PolyrhythmError, UnsupportedError
 from polyrhythm.language.chunks import Chunk
 from polyrhythm.source import Source
 
@@ -105,8 +107,9 @@ def _pair(graph: Graph, blocks: Mapping[str, Block], dim: Symbol, among: Sequenc
     readers: dict[str, list[str]] = {name: [] for d in among for name in (d.source, d.reader)}
     for d in among:
         readers[d.source].append(d.reader)
-    circles = [part for part in components(readers) if len(part) > 1 or part[0] in readers[part[0]]]
-    starts = sorted((name for part in circles for name in part), key=lambda n: not is_named(_node(graph, blocks[n])))
+    starts = sorted(
+        (name for part in circles(readers) for name in part), key=lambda n: not is_named(_node(graph, blocks[n]))
+    )
     symbols = {s for d in among for s in d.condition.symbols if s.kind != "dim"}
     for n in BOUNDS:
         bounds = dict.fromkeys(symbols, n)
@@ -184,3 +187,24 @@ def _told(node: Node, point: Mapping[Symbol, int]) -> str:
     steps = [point[symbol] for symbol in node.symbols]
     is_call = any(definition.op == "host" for definition in node.definitions)
     return f"{node.label}{steps}" if is_named(node) and not is_call else described_call(node, steps)
+
+
+def contradiction(graph: Graph, blocks: Mapping[str, Block], dependences: Sequence[Dependence]) -> EffectError | None:
+    """The effect whose order contradicts the values that its calls read; None if no effect is to blame."""
+    for effect in dict.fromkeys(d.effect for d in dependences if d.effect is not None):
+        try:
+            schedule(blocks, [d for d in dependences if d.effect != effect])
+        except ScheduleError:
+            continue
+        callers = dict.fromkeys(d.reader for d in dependences if d.effect == effect)
+        nodes = [graph[blocks[name].statements[-1].node] for name in callers]
+        calls = [definition.attributes["function"].name for node in nodes for definition in node.definitions[:1]]
+        first, *others = nodes
+        return EffectError(
+            f"the calls of {' and '.join(dict.fromkeys(calls))} cannot run in the order of the effect {effect!r}: "
+            "one of them needs what comes after it",
+            fix="let a call depend only on calls that come before it: earlier steps, or earlier lines",
+            at=first.at,
+            also=tuple(dict.fromkeys(("through", node.at) for node in others if node.at not in (None, first.at))),
+        )
+    return None

@@ -19,28 +19,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count, product
 
 from polyrhythm.compiler.analysis.farkas import all_rankings
-from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Need, depth_by, depths, left_open, most_steps, rankings
+from polyrhythm.compiler.analysis.ranks import FEW_STEPS, Component, Need, most_steps
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, eq
 from polyrhythm.compiler.ir.reads import components
-from polyrhythm.compiler.ir.sets import facts, least, simplified, solutions
+from polyrhythm.compiler.ir.sets import least, simplified, solutions, with_facts
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of
 from polyrhythm.compiler.schedule.blocks import Block
-from polyrhythm.compiler.schedule.dependence_index import ByBlock
-from polyrhythm.compiler.schedule.dependences import Dependence
-from polyrhythm.compiler.schedule.distribution import (
+from polyrhythm.compiler.schedule.dependences import ByBlock, Dependence
+from polyrhythm.compiler.schedule.groups import (
+    Group,
+    Joint,
+    Order,
+    Way,
+    is_apart,
     is_cheap_to_keep,
+    is_early,
     is_kept,
     left_by_others,
     left_for_later,
     lets_go,
     most_steps_of,
+    old_before_new,
     reads_without_limit,
 )
-from polyrhythm.compiler.schedule.groups import Group, Joint, Order, Way, is_apart, is_early, old_before_new
 from polyrhythm.compiler.schedule.shifts import Ranking, Ranks, Shifts, matched
 from polyrhythm.compiler.schedule.tiles import Tiling
 from polyrhythm.errors import PolyrhythmError
@@ -99,29 +104,35 @@ def schedule(
     first: Symbol | None = None,
     at_once: frozenset[Symbol] = frozenset(),
     tiling: Tiling | None = None,
+    steps: frozenset[str] = frozenset(),
 ) -> tuple[Item, ...]:
     """A tree of loops that respects every dependence; where there is a choice the dim `first` is outermost.
 
     Loops over the dims in `at_once` are not joined if their iterations then wait for each other. With `tiling`, some of
-    those that are go over tiles.
+    those that are go over tiles. What a step of a stream does not need comes after its tensors, if `steps` has any.
     """
     remaining = {name: tuple(sorted(b.dims, key=lambda s: s is not first)) for name, b in blocks.items()}
     try:
-        return _Scheduler(blocks, first, at_once, tiling).nest(list(blocks), dependences, remaining)
+        return _Scheduler(blocks, first, at_once, tiling, steps).nest(list(blocks), dependences, remaining)
     except ScheduleError:
-        return _Careful(blocks, first, at_once, None).nest(list(blocks), dependences, remaining)
+        return _Careful(blocks, first, at_once, None, steps).nest(list(blocks), dependences, remaining)
 
 
 class _Scheduler:
     def __init__(
-        self, blocks: Mapping[str, Block], first: Symbol | None, at_once: frozenset[Symbol], tiling: Tiling | None
+        self,
+        blocks: Mapping[str, Block],
+        first: Symbol | None,
+        at_once: frozenset[Symbol],
+        tiling: Tiling | None,
+        steps: frozenset[str],
     ) -> None:
         self.blocks, self.at_once, self.tiling = blocks, at_once, tiling
         self.inside: frozenset[Symbol] = frozenset()  # the dims of the tiles around
         self.position = {name: number for number, name in enumerate(blocks)}
         self.first = first
-        self.loops = 0
-        self.shifts = Shifts(blocks)
+        self.numbers = count(1)  # of loops
+        self.shifts = Shifts(blocks, steps)
 
     def nest(
         self,
@@ -231,50 +242,34 @@ class _Scheduler:
         """
         members = sorted(component, key=self.position.__getitem__)
         own = dependences.inside(set(members))
-        ways = []
         needs = [Need(d.reader, d.source, d.condition, d.steps, d.gap) for d in own]
-        for symbol in dict.fromkeys(symbol for name in members for symbol in remaining[name]):
+        circle = Component(members, needs, remaining, {n for n in members if self.blocks[n].piece_of is not None})
+        ways = []
+        for symbol in circle.symbols:
             dims = {name: symbol if symbol in remaining[name] else None for name in members}
-            ranks = rankings(members, needs, remaining, symbol, self._is_definition)
-            fitting = [signed for signed in ranks if self.shifts.earliest(members, own, signed) is not None]
-            fitting = self._orderly(members, needs, remaining, symbol, fitting)
+            fitting = [r for r in circle.rankings(symbol) if self.shifts.earliest(members, own, r) is not None]
+            fitting = self._orderly(circle, symbol, fitting)
             if fitting:
                 ways.append(Way(dims, [Ranking(signed, self.shifts.aligned(signed, own)) for signed in fitting]))
         if not ways and own:
-            ways = list(self._skewed(members, own, needs, remaining))
+            ways = list(self._skewed(circle, own))
         if not ways and own:
             raise ScheduleError(
                 f"no loop carries all the dependences among {', '.join(members)}",
                 fix="make the recurrence go one way along some dim; please report a program that should work",
             )
         if len(ways) > 1 and own and self.first is None:
-            found = depths(members, needs, {name: remaining[name] for name in members})
+            found = circle.depths()
             fewest = min(found.values(), default=0)
             ways = [way for way in ways if found.get(way.symbol, fewest) == fewest]
             ways.sort(key=lambda way: way.symbol in self.at_once)  # another dim may carry what this one need not
         return Group(members, ways)
 
-    def _is_definition(self, name: str) -> bool:
-        return self.blocks[name].piece_of is not None
-
-    def _orderly(
-        self,
-        members: Sequence[str],
-        needs: Sequence[Need[str]],
-        remaining: Mapping[str, tuple[Symbol, ...]],
-        symbol: Symbol,
-        fitting: list[Ranks],
-    ) -> list[Ranks]:
+    def _orderly(self, circle: Component[str], symbol: Symbol, fitting: list[Ranks]) -> list[Ranks]:
         """The rankings to try; nearly all leave something that can be ordered inside, and others are tried then."""
         return fitting
 
-    def _skewed(
-        self,
-        members: Sequence[str],
-        own: Sequence[Dependence],
-        needs: Sequence[Need[str]],
-        remaining: Mapping[str, tuple[Symbol, ...]],
-    ) -> Iterator[Way]:
+    def _skewed(self, circle: Component[str], own: Sequence[Dependence]) -> Iterator[Way]:
         """Loops along no common dim."""
         return iter(())
 
@@ -311,11 +306,11 @@ class _Scheduler:
                     )
                     if fits and not (one_way and self._waits_for_all(dims, ranks, crossing)):
                         aligned = self.shifts.joined(producer, consumer, ranks, [*crossing, *back], dependences)
-                        found.append(Joint(producer, consumer, Ranking(ranks, aligned)))
+                        found.append(Joint(producer, consumer, Ranking(ranks, aligned), dims, crossing))
                 if found and self._in_strips(dims, found[0].both.ranks):
                     continue
-                if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, dims, crossing, kept):
-                    tile = self._tile(early, late, found[0], dims, dependences, crossing)
+                if found and self._is_worth(fresh, target, early.symbol, found[0], dependences, kept):
+                    tile = self._tile(early, late, found[0], dependences)
                     if tile is not None:
                         ways.append(Way(dims, [joint.both for joint in found], tile))
         if not ways:
@@ -344,15 +339,7 @@ class _Scheduler:
             return False
         return -2 * least_distance >= steps * abs(ranks[d.source].coefficient(dim))
 
-    def _tile(
-        self,
-        early: Way,
-        late: Way,
-        joint: Joint,
-        dims: Mapping[str, Symbol | None],
-        dependences: ByBlock,
-        crossing: Sequence[Dependence],
-    ) -> int | None:
+    def _tile(self, early: Way, late: Way, joint: Joint, dependences: ByBlock) -> int | None:
         """The steps of a tile of a common loop, 0 if its steps come one by one; None if two loops are better."""
         tile, symbol = early.tile or late.tile, late.symbol
         if joint.both.parallel and not tile:
@@ -364,19 +351,18 @@ class _Scheduler:
             return 0  # with a recurrence step by step, which needs no more than a step of anything
         ranks = joint.both.ranks
         long = all(most_steps(self.blocks[n].domain, symbol) is None for n in ranks)
-        alike = all(dim is symbol for dim in dims.values()) and len({ranks[n].coefficient(symbol) for n in ranks}) == 1
-        plain = alike and abs(next(iter(ranks.values())).coefficient(symbol)) == 1
+        rates = {rank.coefficient(symbol) for rank in ranks.values()}
+        plain = all(dim is symbol for dim in joint.dims.values()) and rates in ({1}, {-1})
         steps = self.tiling.steps(ranks)
         host = any(self.blocks[name].host for name in ranks)
         if not long or symbol in self.tiling.untiled or host:
             return None if tile else 0
-        if self.tiling.is_affordable(self.blocks[d.source] for d in crossing):
+        if self.tiling.is_affordable(self.blocks[d.source] for d in joint.crossing):
             return None
         if not (plain and steps):
             return None if tile else 0
-        if joint.early.parallel and all(
-            self.tiling.is_stored(self.blocks[d.source], ranks, dependences) for d in crossing
-        ):
+        read = (self.blocks[d.source] for d in joint.crossing)
+        if joint.early.parallel and all(self.tiling.is_stored(block, ranks, dependences) for block in read):
             return None
         return min(tile or steps, steps)
 
@@ -402,15 +388,7 @@ class _Scheduler:
         return most_steps(self.blocks[name].domain, dim) not in (0, 1)
 
     def _is_worth(
-        self,
-        fresh: Group,
-        target: Group,
-        symbol: Symbol,
-        joint: Joint,
-        dependences: ByBlock,
-        dims: Mapping[str, Symbol | None],
-        crossing: Sequence[Dependence],
-        kept: set[Symbol],
+        self, fresh: Group, target: Group, symbol: Symbol, joint: Joint, dependences: ByBlock, kept: set[Symbol]
     ) -> bool:
         """Whether a common loop is better than two: not where it makes iterations wait and saves no storage.
 
@@ -422,40 +400,40 @@ class _Scheduler:
         steps: one would be cut into pieces. Contractions that are much faster for all steps at once stay out of the
         loop of a recurrence that reads them, or that they read (`hoisting.py`); what narrows stays with what it reads.
         What reads ranges without a limit of values made before stays out too: those are kept whole. For the rest of
-        what a loop may be better without see `distribution.py`.
+        what a loop may be better without see `groups.py`.
         """
         if self.first is not None:
             return True
-        early = is_early(target, self.blocks, symbol)
-        if (
-            is_apart(fresh, self.blocks, symbol)
-            if early
-            else joint.early.parallel and is_early(fresh, self.blocks, symbol)
-        ):
+        blocks, ranks, crossing = self.blocks, joint.both.ranks, joint.crossing
+        # What narrows stays with what it reads.
+        early = is_early(target, blocks, symbol)
+        if is_apart(fresh, blocks, symbol) if early else joint.early.parallel and is_early(fresh, blocks, symbol):
             return False
+        # The producer is a recurrence: its steps come one after the other in any case.
         if not joint.early.parallel:
             if early or not joint.late.parallel:
                 return True
-            stored = is_kept(self.blocks, target, dims, joint.both.ranks, crossing)
-            left = left_by_others(self.blocks, fresh, joint.both.ranks, dims, dependences)
-            pays = is_cheap_to_keep(self.blocks, self.tiling, target, dependences, crossing, left)
-            return not (is_apart(target, self.blocks, symbol) or stored or pays)
-        steps = most_steps_of(self.blocks, fresh, symbol)
+            stored = is_kept(blocks, target, joint)
+            left = left_by_others(blocks, fresh, joint, dependences)
+            pays = is_cheap_to_keep(blocks, self.tiling, target, dependences, crossing, left)
+            return not (is_apart(target, blocks, symbol) or stored or pays)
+        # Nobody would wait.
         if joint.both.parallel and symbol in self.inside:  # members of one loop over a tile begin where the tile does
-            ranks = joint.both.ranks
             return all((ranks[d.reader] - ranks[d.source].substitute(d.steps)) is ZERO for d in crossing)
-        if joint.both.parallel and lets_go(self.blocks, fresh, target, symbol, dependences):
+        if joint.both.parallel and lets_go(blocks, fresh, target, symbol, dependences):
             return False
         if joint.both.parallel:
             pairs = [(d.source, d.reader) for d in crossing] or [(fresh.members[0], target.members[0])]
             return symbol not in kept or all(self._steps(a, symbol) is self._steps(b, symbol) for a, b in pairs)
+        # Independent steps of the producer would have to wait.
+        steps = most_steps_of(blocks, fresh, symbol)
         if symbol in self.at_once:
             return False
         if symbol in self.inside:
             return not joint.late.parallel and steps in (0, 1)
         if steps in (0, 1):
             return True
-        if is_apart(fresh, self.blocks, symbol):
+        if is_apart(fresh, blocks, symbol):
             return False
         if steps is not None and self._tensors(fresh) & self._tensors(target):
             return False
@@ -463,21 +441,21 @@ class _Scheduler:
             return True
         if symbol in kept and joint.late.parallel:
             return False
-        ranks = joint.both.ranks
+        # That pays if its values are then not stored for all steps.
         incoming = (d for name in fresh.members for d in dependences.into(name) if d.source not in ranks)
         if any(reads_without_limit(d, symbol) for d in incoming):
             return False
         for d in crossing:
             longest = least(ranks[d.source].substitute(d.steps) - ranks[d.reader], d.condition)
-            if longest is None or self._is_most(dims, ranks, d, longest):
+            if longest is None or self._is_most(joint.dims, ranks, d, longest):
                 return False
-        left = left_for_later(self.blocks, self.tiling, fresh, target, dependences)
-        return not is_cheap_to_keep(self.blocks, self.tiling, fresh, dependences, crossing, left)
+        left = left_for_later(blocks, self.tiling, fresh, target, dependences)
+        return not is_cheap_to_keep(blocks, self.tiling, fresh, dependences, crossing, left)
 
     def _steps(self, name: str, symbol: Symbol) -> Condition:
         """The steps of a dim that a block has."""
         block = self.blocks[name]
-        whole = conjunction(block.domain, facts(block.domain.symbols))
+        whole = with_facts(block.domain)
         steps = solutions(whole).without(s for s in block.dims if s is not symbol)
         return simplified(steps.condition(), TRUE)
 
@@ -509,8 +487,7 @@ class _Scheduler:
         """A loop over tiles: inside it, the members have loops over the steps of a tile."""
         shifts = self.shifts.of_tiles(group.members, among, ranks, way.tile)
         members = {n: Member(None, (ranks[n] + shifts[n]) // way.tile) for n in group.members}
-        self.loops += 1
-        counter = Symbol(f"{way.symbol.name}_tile", "dim", serial=serials.COUNTER - self.loops)
+        counter = Symbol(f"{way.symbol.name}_tile", "dim", serial=serials.COUNTER - next(self.numbers))
         outside, self.inside = self.inside, self.inside | {way.symbol}
         body = self.nest(group.members, list(still_open(among, members)), remaining)
         self.inside = outside
@@ -526,8 +503,7 @@ class _Scheduler:
     ) -> Loop:
         shifts = self._shifts(group, among, ranks)
         members = {name: Member(way.dims[name], ranks[name] + shifts[name]) for name in group.members}
-        self.loops += 1
-        counter = Symbol(way.symbol.name, "dim", serial=serials.COUNTER - self.loops)
+        counter = Symbol(way.symbol.name, "dim", serial=serials.COUNTER - next(self.numbers))
         inner = list(still_open(among, members))
         left = {name: tuple(s for s in remaining[name] if s is not members[name].dim) for name in group.members}
         unchanged = {(d.source, d.reader) for d in inner}
@@ -543,29 +519,15 @@ class _Careful(_Scheduler):
     such as settle something, of any form.
     """
 
-    def _orderly(
-        self,
-        members: Sequence[str],
-        needs: Sequence[Need[str]],
-        remaining: Mapping[str, tuple[Symbol, ...]],
-        symbol: Symbol,
-        fitting: list[Ranks],
-    ) -> list[Ranks]:
-        way = members, needs, remaining, symbol
-        return [ranks for ranks in fitting if depth_by(*way, ranks, self._is_definition) is not None]
+    def _orderly(self, circle: Component[str], symbol: Symbol, fitting: list[Ranks]) -> list[Ranks]:
+        return [ranks for ranks in fitting if circle.depth_by(symbol, ranks) is not None]
 
-    def _skewed(
-        self,
-        members: Sequence[str],
-        own: Sequence[Dependence],
-        needs: Sequence[Need[str]],
-        remaining: Mapping[str, tuple[Symbol, ...]],
-    ) -> Iterator[Way]:
-        dims = {name: self.blocks[name].dims for name in members}
-        for ranks in all_rankings(members, needs, dims, self._is_definition):
-            left = left_open(members, needs, ranks)
-            if left is not None and left[0] and self.shifts.earliest(members, own, ranks) is not None:
-                yield Way({n: _single(ranks[n], remaining[n]) for n in members}, [Ranking(ranks)])
+    def _skewed(self, circle: Component[str], own: Sequence[Dependence]) -> Iterator[Way]:
+        whole = replace(circle, dims={name: self.blocks[name].dims for name in circle.members})
+        for ranks in all_rankings(whole):
+            left = whole.left_open(ranks)
+            if left is not None and left[0] and self.shifts.earliest(whole.members, own, ranks) is not None:
+                yield Way({n: _single(ranks[n], circle.dims[n]) for n in whole.members}, [Ranking(ranks)])
                 return
 
     def _shifts(self, group: Group, among: Sequence[Dependence], ranks: Ranks) -> dict[str, int]:

@@ -15,8 +15,7 @@ from polyrhythm.compiler.ir.reads import components
 from polyrhythm.compiler.ir.sets import least
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.schedule.blocks import Block
-from polyrhythm.compiler.schedule.dependence_index import ByBlock
-from polyrhythm.compiler.schedule.dependences import Dependence
+from polyrhythm.compiler.schedule.dependences import ByBlock, Dependence
 
 Ranks = dict[str, Term]
 """For each block, an affine function of its steps that no dependence lets fall by more than a constant."""
@@ -46,8 +45,8 @@ class Ranking:
 class Shifts:
     """The distances of dependences between ranks, and the shifts that they ask for."""
 
-    def __init__(self, blocks: Mapping[str, Block]) -> None:
-        self.blocks = blocks
+    def __init__(self, blocks: Mapping[str, Block], steps: frozenset[str] = frozenset()) -> None:
+        self.blocks, self.steps = blocks, steps
         # With the dependence, so that its id is not given to another.
         self.distances: dict[tuple[int, Term, Term], tuple[Dependence, Term]] = {}
 
@@ -94,12 +93,7 @@ class Shifts:
                 return None
         return {name: now(*at) if at[0] in moved else at for name, at in aligned.items()}
 
-    def of(
-        self,
-        members: Sequence[str],
-        among: Sequence[Dependence],
-        ranks: Ranks,
-    ) -> dict[str, int] | None:
+    def of(self, members: Sequence[str], among: Sequence[Dependence], ranks: Ranks) -> dict[str, int] | None:
         """How each member is shifted, such that nothing runs before what it needs; None if that is impossible.
 
         Shifts that leave the iterations independent come first; else values wait as little as possible.
@@ -112,6 +106,8 @@ class Shifts:
         if aligned is not None:
             first: dict[str, int] = {}
             shifts = {name: shift - first.setdefault(part, shift) for name, (part, shift) in aligned.items()}
+        elif late := self._latest(members, shifts, distances) if self.steps else None:
+            shifts = late
         else:
             self._shorten(members, shifts, distances)
         return _anchored(members, shifts, distances, {n for n in members if self.blocks[n].piece_of})
@@ -147,6 +143,28 @@ class Shifts:
         if key not in self.distances:
             self.distances[key] = d, reader - source.substitute(d.steps)
         return self.distances[key][1]
+
+    def _latest(
+        self, members: Sequence[str], shifts: Mapping[str, int], distances: Sequence[Distance]
+    ) -> dict[str, int] | None:
+        """Shifts by which what a step does not need comes after it, and takes no item of an input before.
+
+        What steps have and what nothing else reads stays where it is, a recurrence where its values are; the rest
+        comes as late as its readers allow. None if the definitions of a tensor cannot stay together then.
+        """
+        order, _ = _by_component(members, distances)
+        part = {name: number for number, names in enumerate(order) for name in names}
+        read = {part[source] for source, reader, _ in distances if part[source] != part[reader]}
+        far, start = sum(abs(gap) for *_, gap in distances), ""
+        recurrent = {part[name] for name in members if self.blocks[name].piece_of}
+        wanted = [(reader, source, gap) for source, reader, gap in distances]
+        for name in members:
+            ends = part[name] not in read and (self.blocks[name].piece_of or part[name] not in recurrent)
+            if ends or any(s.node in self.steps for s in self.blocks[name].statements):
+                wanted.append((start, name, shifts[name] - far))
+        wanted += [(one, other, 0) for one in members for other in members if self._owner(one) == self._owner(other)]
+        found = least_shifts([start, *members], wanted)
+        return None if found is None else {name: far - found[name] for name in members}
 
     def _shorten(self, members: Sequence[str], shifts: dict[str, int], distances: Sequence[Distance]) -> None:
         """Shift members within what the dependences allow so that values wait less between being made and read.

@@ -11,6 +11,12 @@ in that iteration counts as alive.
 A tensor of many dims with many clamped reads may have more pairs of cases than are worth looking at: after so many
 operations on integer sets all its steps are kept, which is always legal. Outputs are kept whole. Inputs come from
 outside and are not planned here.
+
+When a block runs, as a vector to be compared lexicographically.
+
+The vector alternates the position among its siblings with the counter of the loop that encloses the next level:
+`(2, t + 1, 0)` is the third item of the program, a loop; in its iteration t + 1; the first item of the body. Blocks
+at different depths are compared on what they have in common, because their positions differ there at the latest.
 """
 
 from __future__ import annotations
@@ -19,14 +25,63 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le
+from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, eq, ge, le, lt
 from polyrhythm.compiler.ir.graph import Graph, Node, NodeDim, Range
 from polyrhythm.compiler.ir.reads import positioned, roots
-from polyrhythm.compiler.ir.sets import Points, TooManyOperationsError, at_most, facts, least, points, proves
+from polyrhythm.compiler.ir.sets import (
+    Points,
+    TooManyOperationsError,
+    at_most,
+    facts,
+    least,
+    points,
+    proves,
+    with_facts,
+)
 from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 from polyrhythm.compiler.schedule.blocks import Block, stored_reads
 from polyrhythm.compiler.schedule.scheduler import Item, Loop
-from polyrhythm.compiler.schedule.times import Time, at, earlier, times
+
+Time = tuple[Term, ...]
+
+
+def times(items: Sequence[Item]) -> dict[str, Time]:
+    """The time of every block of a schedule, as terms of the block's own dims."""
+    found: dict[str, Time] = {}
+
+    def visit(body: Sequence[Item], prefix: dict[str, Time]) -> None:
+        for position, item in enumerate(body):
+            if isinstance(item, Loop):
+                inner = {}
+                for name, member in item.members.items():
+                    inner[name] = (*prefix.get(name, ()), Term(position), member.time)
+                visit(item.body, inner)
+            else:
+                found[item] = (*prefix.get(item, ()), Term(position))
+
+    visit(items, {})
+    return found
+
+
+def at(time: Time, steps: Mapping[Symbol, Term]) -> Time:
+    """A time with the block's dims replaced."""
+    return tuple(term.substitute(steps) for term in time)
+
+
+def earlier(a: Time, b: Time) -> Iterator[Condition]:
+    """Conditions, one per level, that together say: a comes strictly before b."""
+    equal: Condition = TRUE
+    for x, y in zip(a, b, strict=False):
+        yield conjunction(equal, lt(x, y))
+        equal = conjunction(equal, eq(x, y))
+        if equal is FALSE:
+            return
+
+
+def same(a: Time, b: Time) -> Condition:
+    """The condition that two times agree on all levels they share."""
+    return conjunction(*(eq(x, y) for x, y in zip(a, b, strict=False)))
+
 
 OPERATIONS = 20_000_000
 """The operations on integer sets that folding one tensor may take: seconds. Natural programs take under a tenth."""
@@ -235,13 +290,13 @@ def _successive_modulo(
 def _from_first(slots: Slots, lives: Sequence[_Life]) -> Slots:
     """A ring that begins with the first step that is read."""
     known = ((life.steps[slots.symbol], life.condition) for life in lives)
-    found = [least(step, conjunction(condition, facts(condition.symbols))) for step, condition in known]
+    found = [least(step, with_facts(condition)) for step, condition in known]
     return replace(slots, first=max(0, min((n for n in found if n is not None), default=0)) if None not in found else 0)
 
 
 def _steps(node: Node, dim: NodeDim) -> int:
     """How many steps from the first one of a dim on hold all of a node's; 0 where that is not known."""
-    last = least(-Term.of(dim.symbol), conjunction(node.points, facts(node.points.symbols)))
+    last = least(-Term.of(dim.symbol), with_facts(node.points))
     if not dim.extent.is_constant:
         return 0 if last is None else 1 - last  # by a declared `max`
     return dim.extent.constant if last is None else min(dim.extent.constant, 1 - last)

@@ -22,12 +22,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Graph, Node
-from polyrhythm.compiler.ir.sets import facts, least
+from polyrhythm.compiler.ir.sets import least, with_facts
 from polyrhythm.compiler.ir.terms import Symbol, Term, product
 from polyrhythm.compiler.schedule.blocks import Block
-from polyrhythm.compiler.schedule.dependence_index import ByBlock
+from polyrhythm.compiler.schedule.dependences import ByBlock
 
 STEPS = 256
 """The most steps of a tile: enough that starting an operation does not count."""
@@ -48,7 +47,7 @@ class Tiling:
 
     `widths` has the bytes of the widest value of each block at one step; blocks of unknown width are not in it. `held`
     has the bytes that inputs and outputs over some dims take at each step of them; empty where memory comes first.
-    `distributes` allows loops beside recurrences (`distribution.py`); `distributed` has the dims of those that were
+    `distributes` allows loops beside recurrences (`groups.py`); `distributed` has the dims of those that were
     found, by the blocks at both ends of what passes.
     """
 
@@ -77,9 +76,13 @@ class Tiling:
         steps = min(STEPS, 1 << (BYTES // max(1, widest)).bit_length() - 1) if widest <= BYTES else 0
         return steps if steps >= min(FEWEST, STEPS) else 0
 
+    def is_whole(self, block: Block) -> bool:
+        """Whether all steps of something that a block makes are stored in any case."""
+        return any(statement.node in self.stored for statement in block.statements)
+
     def is_read_later(self, block: Block, inside: Container[str], dependences: ByBlock) -> bool:
         """Whether all steps of what a block makes are stored for somebody else than some blocks."""
-        if any(statement.node in self.stored for statement in block.statements):
+        if self.is_whole(block):
             return True
         outside = (d for d in dependences.out_of(block.name) if d.reader not in inside)
         return any(symbol.kind == "dim" for d in outside for step in d.steps.values() for symbol in step.symbols)
@@ -112,7 +115,7 @@ def tiling(
 
 def _most_bytes(node: Node) -> int | None:
     """The most bytes that a value of a node has; None where there is no limit."""
-    where = conjunction(node.points, facts(node.points.symbols))
+    where = with_facts(node.points)
     size = node.dtype.itemsize
     for length in node.shape:
         shortest = least(-length, where)

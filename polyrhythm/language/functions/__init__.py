@@ -9,7 +9,6 @@ from polyrhythm.language.functions import (
     arithmetic,
     complex_numbers,
     creation,
-    draws,
     elementwise,
     indexing,
     linalg,
@@ -24,7 +23,6 @@ from polyrhythm.language.functions.activations import *
 from polyrhythm.language.functions.arithmetic import *
 from polyrhythm.language.functions.complex_numbers import *
 from polyrhythm.language.functions.creation import *
-from polyrhythm.language.functions.draws import *
 from polyrhythm.language.functions.elementwise import *
 from polyrhythm.language.functions.indexing import *
 from polyrhythm.language.functions.linalg import *
@@ -43,7 +41,6 @@ __all__ += activations.__all__
 __all__ += arithmetic.__all__
 __all__ += complex_numbers.__all__
 __all__ += creation.__all__
-__all__ += draws.__all__
 __all__ += elementwise.__all__
 __all__ += indexing.__all__
 __all__ += linalg.__all__

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from polyrhythm.compiler.ir import sets
-from polyrhythm.compiler.ir.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT32, INT64
+from polyrhythm.compiler.ir.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT32, INT64, is_inexact
 from polyrhythm.compiler.ir.terms import Term, maximum, minimum
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.errors import DTypeError, OperandError, ShapeError
 from polyrhythm.language.functions.arithmetic import cast, where
-from polyrhythm.language.functions.shapes import broadcast_to, unsqueeze
+from polyrhythm.language.functions.shapes import broadcast_to, squeeze, unsqueeze
 from polyrhythm.language.functions.support import (
     DTypeLike,
     Length,
@@ -26,6 +26,7 @@ from polyrhythm.language.functions.support import (
     as_number,
     as_tensor,
     cast_to,
+    promoted_floats,
 )
 from polyrhythm.language.index import Condition, Index, index_max, index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
@@ -169,20 +170,23 @@ def eye(rows: Length, columns: Length | None = None, diagonal: Length = 0, dtype
 
 
 def linspace(
-    start: TensorLike, stop: TensorLike, num: Length, endpoint: bool = True, dtype: DTypeLike = "float32"
+    start: TensorLike, stop: TensorLike, num: Length, endpoint: bool = True, dtype: DTypeLike = None
 ) -> Tensor:
     """`num` numbers at equal distances from `start` to `stop`; without `endpoint` the last one is left out.
+
+    They have the dtype of the two ends, float32 where these are integers.
 
     >>> import polyrhythm as pr
     >>> pr.evaluate(pr.linspace(0, 1, 5))
     array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    kind = as_dtype(dtype)
-    first, last = cast_to(start, kind), cast_to(stop, kind)
+    kind = promoted_floats(start, stop)[0][0].dtype if dtype is None else as_dtype(dtype)
+    wide = kind if is_inexact(kind) else FLOAT64
+    first, last = cast_to(start, wide), cast_to(stop, wide)
     gaps = index_max(1, index_of(term_of(num) - (1 if endpoint else 0)))
-    part = cast(arange(num), kind) / cast(value(gaps), kind)
+    part = cast(arange(num), wide) / cast(value(gaps), wide)
     part = unsqueeze(part, tuple(range(1, 1 + max(first.rank, last.rank))))
-    return first * (1 - part) + last * part
+    return cast_to(first * (1 - part) + last * part, kind)
 
 
 def diagonal(x: TensorLike, offset: int = 0) -> Tensor:
@@ -197,10 +201,12 @@ def diagonal(x: TensorLike, offset: int = 0) -> Tensor:
     rows, columns = operand.type.shape[-2:]
     down, right = max(0, -offset), max(0, offset)
     length = maximum(Term(0), minimum(rows - down, columns - right))
-    steps = apply("iota", length=length)
-    flat = apply("reshape", operand, shape=(*operand.type.shape[:-2], rows * columns))
-    positions = (steps + down) * cast_to(index_of(columns), INT32) + steps + right
-    return apply("take", flat, positions, axis=operand.rank - 2)
+    lead = operand.type.shape[:-2]
+    starts, steps = (*(Term(0) for _ in lead), Term(down), Term(0)), (1,) * operand.rank
+    cut = apply("slice", operand, starts=starts, lengths=(*lead, length, columns), steps=steps)
+    places = unsqueeze(apply("iota", length=length) + right, 1)
+    places = broadcast_to(places, [index_of(n) for n in (*lead, length, Term(1))])
+    return squeeze(apply("take_along", cut, places, axis=operand.rank - 1), -1)
 
 
 def trace(x: TensorLike, offset: int = 0) -> Tensor:

@@ -187,7 +187,7 @@ def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tenso
     total = sum(exp(shifted), axis, keepdims=True)
     # A sum of zeros has no logarithm; the guard keeps its gradient finite.
     nothing = equal(total, 0)
-    result = where(nothing, -math.inf, log(where(nothing, 1, total)) + peak)
+    result = where(nothing, -math.inf, log(where(nothing, 1, total))) + peak
     result = result if keepdims else _dropped(result, some_axes(operand, axis))
     return cast_to(result, operand.dtype)
 

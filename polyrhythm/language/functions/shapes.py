@@ -259,14 +259,26 @@ def flip(x: TensorLike, axis: Axis = None) -> Tensor:
     return Axes(operand)[tuple(slice(None, None, -1 if i in axes else 1) for i in range(operand.rank))]
 
 
-def roll(x: TensorLike, shift: TensorLike, axis: int | None = None) -> Tensor:
-    """Moved along an axis; what leaves at the end comes back at the start. Without an axis, the flattened value.
+def roll(x: TensorLike, shift: TensorLike | Sequence[int], axis: Axis = None) -> Tensor:
+    """Moved along an axis, or several; what leaves at the end comes back at the start. Without an axis, flattened.
 
     >>> import polyrhythm as pr
     >>> pr.evaluate(pr.roll(pr.constant([1, 2, 3]), 1))
     array([3, 1, 2], dtype=int32)
+    >>> pr.evaluate(pr.roll(pr.constant([[1, 2], [3, 4]]), (1, 1), axis=(0, 1)))
+    array([[4, 3],
+           [2, 1]], dtype=int32)
     """
     operand = as_tensor(x)
+    if isinstance(axis, Sequence):
+        shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axis)
+        if len(shifts) != len(axis):
+            raise ShapeError(f"roll by {len(shifts)} shifts along {len(axis)} axes", fix="give one shift for each axis")
+        for distance, along in zip(shifts, axis, strict=True):
+            operand = roll(operand, distance, along)
+        return operand
+    if isinstance(shift, Sequence):
+        raise ShapeError("roll by several shifts along one axis", fix="name an axis for each shift, axis=(0, 1)")
     if axis is None:
         return reshaped(roll(flat(operand), shift, 0), operand.type.shape)
     place = one_axis(operand, axis)

@@ -35,10 +35,10 @@ from polyrhythm.language.tensor import Tensor, apply
 __all__ = ["argsort", "interp", "median", "quantile", "searchsorted", "sort", "topk"]
 
 FEW = 16
-"""Up to so many places in a sorted vector are found by comparing with all of it."""
+"""Up to so many places in a sorted vector of dynamic length are found by comparing with all of it."""
 
 SHORT = 64
-"""In longer vectors of known length places are found by bisection."""
+"""In longer vectors of known length places are found by bisection, in others by comparing."""
 
 
 def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
@@ -108,7 +108,7 @@ def searchsorted(sorted: TensorLike, values: TensorLike, side: Literal["left", "
     size, count = wanted.type.size, table.type.shape[0]
     if count.is_constant and count.constant > SHORT:
         return _bisected(table, wanted, side, count.constant)
-    if size.is_constant and size.constant <= FEW:
+    if count.is_constant or (size.is_constant and size.constant <= FEW):
         return sum(cast(_is_before(table, unsqueeze(wanted, -1), side), INT32), -1)
     # One stable order of both: the vector's elements that come before a value are those to be counted.
     places = flat(wanted)

@@ -4,8 +4,12 @@
 program that begin and end at their own step.
 """
 
-from polyrhythm.llm.serving.app import application
-from polyrhythm.llm.serving.engine import Engine
-from polyrhythm.llm.serving.requests import Busy
+from polyrhythm.extras import needs
+
+needs("starlette", "serve", "the server")
+
+from polyrhythm.llm.serving.app import application  # noqa: E402
+from polyrhythm.llm.serving.engine import Engine  # noqa: E402
+from polyrhythm.llm.serving.requests import Busy  # noqa: E402
 
 __all__ = ["Busy", "Engine", "application"]

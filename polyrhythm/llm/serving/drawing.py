@@ -22,10 +22,16 @@ _ZERO = np.uint32(0)
 
 
 class Drawing:
-    """Chooses the tokens of a text; with a constraint among those that it allows."""
+    """Chooses the tokens of a text; with a constraint among those that it allows.
 
-    def __init__(self, how: Sampling, prompt: Sequence[int], constraint: Constraint | None) -> None:
+    Of several samples each is a row of its own, whose number is a step of a dim or an element of an axis (`Batch`).
+    """
+
+    def __init__(
+        self, how: Sampling, prompt: Sequence[int], constraint: Constraint | None, row: int = 0, is_dim: bool = False
+    ) -> None:
         self.how, self.seen, self.written = how, set(prompt), dict[int, int]()
+        self.row, self.is_dim = row, is_dim
         self.tokens: list[int] = []
         self.masks = None if constraint is None else constraint.masks([self.tokens], [0])
 
@@ -76,7 +82,8 @@ class Drawing:
             tokens, scaled = kept if tokens is None else tokens[kept], scaled[kept]
         weights = np.exp(scaled - scaled.max())
         running = np.cumsum(weights)
-        bits = threefry(key_of(self.how.seed, "token", (step,)), (_ZERO, _ZERO))[0]  # type: ignore[arg-type]
+        at, element = ((self.row, step), 0) if self.is_dim else ((step,), self.row)
+        bits = threefry(key_of(self.how.seed, "token", at), (np.uint32(element), _ZERO))[0]
         mark = np.float32(bits >> np.uint32(8)) * np.float32(2.0**-24) * running[-1]
         place = int(((weights > 0) & (running > mark)).argmax())
         return place if tokens is None else int(tokens[place])

@@ -1,8 +1,9 @@
 """The thread that runs the model for a server.
 
 Requests wait in a bounded queue. Texts of usual length go into the slots of one program that goes on (`slots.py`): each
-begins as soon as a slot is free and gets the tokens that it gets alone, also those that it draws. Requests for longer
-ones, for several samples of a prompt or for more than text, and all those of models that cannot be run so, are taken
+begins as soon as a slot is free and gets the tokens that it gets alone, also those that it draws; one for several
+samples of a prompt begins when as many are free. Requests for longer ones, for more samples than there are slots or for
+more than text, and all those of models that cannot be run so, are taken
 from the front when the slots have emptied. Those that are greedy and alike then run as one batch: each row begins at
 its own prompt and ends at its own step. In such a batch a draw depends on the rows beside it, so a request that samples
 runs by itself. The number of rows is rounded up to a power of two, so that few programs are compiled; what fills it up
@@ -139,7 +140,7 @@ class Engine:
         try:
             self.slots.how(request)
             if self.slots.takes(request):
-                self.slots.drawing(request)
+                self.slots.drawings(request)
         except PolyrhythmError as error:
             self.counts.failed += 1
             request.deliver(error)
@@ -151,10 +152,14 @@ class Engine:
         if self.slots is None or not self.slots.requests:
             return
         self.counts.steps += 1
-        for request, piece in self.slots.step():
+        ended: dict[Request, None] = {}
+        for request, sample, piece in self.slots.step():
             self.counts.completion_tokens += 1
-            request.deliver((0, piece))
+            request.deliver((sample, piece))
             if piece.finish_reason is not None:
+                ended[request] = None
+        for request in ended:
+            if request not in self.slots.requests:  # no sample of it goes on
                 self.counts.finished += 1
                 request.deliver(None)
         for request in self.slots.requests:

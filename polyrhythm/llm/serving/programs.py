@@ -24,12 +24,13 @@ from polyrhythm.llm.config import Config, Kind
 from polyrhythm.llm.patterns import Past, since
 from polyrhythm.llm.programs import Generating, decoded
 from polyrhythm.runtime.program import Program, compile
+from polyrhythm.runtime.settings import quiet
 
 FREE = -2
 """The token of a slot in which there is no text."""
 
 
-def slotted(config: Config, slots: int, context: int, backend: str) -> Generating:
+def slotted(config: Config, slots: int, context: int, backend: str, **devices: Any) -> Generating:
     """The program of slots in which texts begin and end at steps of their own, each at most `context` long.
 
     Inputs over t: `given`, the token of each slot, -1 where it is the likeliest, or `FREE`, and `read`, where a text
@@ -56,7 +57,8 @@ def slotted(config: Config, slots: int, context: int, backend: str) -> Generatin
     likeliest = argmax(scores, -1).cast("int32")
     token[t < 1] = maximum(given, 0)
     token[t >= 1] = where(given >= 0, given, where(free, 0, likeliest[t - 1]))
-    return Generating(compile(likeliest, bounds=sizes, backend=backend, progress=False), t, T)
+    with quiet():
+        return Generating(compile(likeliest, bounds=sizes, backend=backend, **devices), t, T)
 
 
 Layers = dict[str, np.ndarray]
@@ -90,7 +92,7 @@ class Reading:
         return {name: np.concatenate([past[name], np.asarray(found[name])[:, : len(new)]], 1) for name in past}
 
 
-def reading(config: Config, context: int, backend: str) -> Reading:
+def reading(config: Config, context: int, backend: str, **devices: Any) -> Reading:
     """The program that reads: inputs `tokens` over s, `known`, how many came before, and what layers store of those.
 
     The outputs are what layers store of the new ones. Of layers that are one loop there is one array.
@@ -112,7 +114,8 @@ def reading(config: Config, context: int, backend: str) -> Reading:
         return Past(before[0], before[1], seen if kind.window is None else seen & (places > position - kind.window))
 
     _, _, sizes = decoded(config, tokens, s, None, positions=position, past=past)
-    program = compile(made, bounds=sizes, backend=backend, progress=False)
+    with quiet():
+        program = compile(made, bounds=sizes, backend=backend, **devices)
     nodes = {name: program.compiled.graph.inputs[f"past_{name}"] for name in made}
     shapes = [
         (name, tuple(int(str(n)) for n in (node.dims[0].extent, *node.shape[1:])), node.dtype)

@@ -32,7 +32,7 @@ class Request:
     work: Callable[[Model], Any] | None = None
     begun: float = field(default_factory=time.monotonic)
     sampling: Sampling | None = None
-    drawing: Drawing | None = None  # what chooses its tokens in a slot
+    drawings: list[Drawing] | None = None  # what chooses the tokens of each sample in a slot, if the program does not
     reused: int = 0  # tokens of the prompt that were not read again
 
     @property

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from polyrhythm.llm.batches import Batch
 from polyrhythm.llm.model import Model
 from polyrhythm.llm.programs import Generating, has_slots
 from polyrhythm.llm.sampling import Sampling, sampling
@@ -41,11 +42,13 @@ class _Text:
     """A text in a slot: its request, how many of its tokens have been read or written, and what it has written.
 
     `tokens` are those of the prompt and those that were written; `drawing` chooses these if not the likeliest are.
+    `sample` counts the texts of one request.
     """
 
     request: Request
     row: Row
     tokens: list[int]
+    sample: int = 0
     drawing: Drawing | None = None
     length: int = 0
     read: Layers | None = None  # what layers store of the prompt, as far as it was read; None if it enters by steps
@@ -73,41 +76,42 @@ class Slots:
     @property
     def requests(self) -> list[Request]:
         """Those that are being answered."""
-        return [text.request for text in self._texts if text is not None]
+        return list(dict.fromkeys(text.request for text in self._texts if text is not None))
 
     def takes(self, request: Request) -> bool:
-        """Whether a request is for slots: one text, chosen token by token, and not too long."""
+        """Whether a request is for slots: as many texts as there are, chosen token by token, and not too long."""
         if not self.known or request.work is not None:
             return False
         how = self.how(request)
-        if how.n > 1 or how.num_beams > 1 or how.draft_model is not None or how.choice.processors:
+        if how.n > self.count or how.num_beams > 1 or how.draft_model is not None or how.choice.processors:
             return False
         return len(request.tokens) + request.max_new_tokens <= min(self.context, STEPS)
 
     def begin(self, request: Request) -> bool:
-        """Put a request into a slot; False if none is free, or the stream has too few steps left."""
+        """Put a request into slots, one for each sample; False if too few are free, or the stream is near its end."""
         if not self.requests and len(request.tokens) + request.max_new_tokens > STEPS - self._step:
             self._ended()
-        left = STEPS - self._step
-        free = next((n for n, text in enumerate(self._texts) if text is None), None)
-        if free is None or len(request.tokens) + request.max_new_tokens > left:
+        left, how = STEPS - self._step, self.how(request)
+        free = [n for n, text in enumerate(self._texts) if text is None][: how.n]
+        if len(free) < how.n or len(request.tokens) + request.max_new_tokens > left:
             return False
-        how = self.how(request)
-        row = Row(self.model.tokenizer, request.tokens, request.max_new_tokens, how.ends, how.stop)
-        self._texts[free] = text = _Text(request, row, list(request.tokens), self.drawing(request))
-        if self.reads(request):
-            text.read = self.prefixes.longest(request.tokens[:-1]) or {}
-            text.length = _length(text.read)
-            request.reused = text.length
+        read = (self.prefixes.longest(request.tokens[:-1]) or {}) if self.reads(request) else None
+        request.reused = 0 if read is None else _length(read)
+        drawings: Sequence[Drawing | None] = self.drawings(request) or [None] * how.n
+        for sample, (slot, drawing) in enumerate(zip(free, drawings, strict=True)):
+            row = Row(self.model.tokenizer, request.tokens, request.max_new_tokens, how.ends, how.stop)
+            text = _Text(request, row, list(request.tokens), sample, drawing, request.reused, read)
+            self._texts[slot] = text
         return True
 
-    def drawing(self, request: Request) -> Drawing | None:
-        """What chooses the tokens of a text, if the program does not; `PromptError` if its options are wrong."""
-        how = self.how(request)
-        if request.drawing is None and not replace(how, stop=()).plain:
-            constraint = None if how.schema is None else self.model.constraint(how)
-            request.drawing = Drawing(how, request.tokens, constraint)
-        return request.drawing
+    def drawings(self, request: Request) -> list[Drawing] | None:
+        """What chooses the tokens of each sample, if not the program; `PromptError` if the options are wrong."""
+        how, model = self.how(request), self.model
+        if request.drawings is None and not replace(how, stop=(), n=1).plain:
+            constraint = None if how.schema is None else model.constraint(how)
+            is_dim = Batch.of(how.n, model.backend, bool(model.config.formats)).is_dim
+            request.drawings = [Drawing(how, request.tokens, constraint, row, is_dim) for row in range(how.n)]
+        return request.drawings
 
     def reads(self, request: Request) -> bool:
         """Whether a prompt is read in chunks. What it stores is written to steps that the stream has had."""
@@ -129,8 +133,11 @@ class Slots:
         self._texts = [None] * self.count
         self._ended()
 
-    def step(self) -> list[tuple[Request, Piece]]:
-        """A chunk of a prompt, if one is to be read, and one step of the slots: the new token of each text there."""
+    def step(self) -> list[tuple[Request, int, Piece]]:
+        """A chunk of a prompt, if one is to be read, and one step of the slots.
+
+        What it returns is the new token of each text there, with its request and the number of the sample.
+        """
         self._read()
         if all(text is None or text.waits for text in self._texts):
             return []
@@ -151,7 +158,7 @@ class Slots:
                 token, logprob = text.drawing(scores[number], text.length)
             text.tokens.append(token)
             piece = text.row.add(token, logprob)
-            pieces.append((text.request, piece))
+            pieces.append((text.request, text.sample, piece))
             if piece.finish_reason is not None:
                 self._texts[number] = None
         self._step += 1
@@ -165,12 +172,15 @@ class Slots:
         text = min(waiting, key=lambda text: len(text.request.tokens) - text.length)
         tokens = text.request.tokens[:-1]
         if self._reading is None:
-            self._reading = reading(self.model.config, self.context, self.model.backend)
+            devices = self.model.devices(scores=False)
+            self._reading = reading(self.model.config, self.context, self.model.backend, **devices)
         past = text.read or self._reading.nothing()
-        text.read = self._reading(tokens[: text.length + CHUNK], past, self.model.weights)
-        text.length = _length(text.read)
+        read = self._reading(tokens[: text.length + CHUNK], past, self.model.weights)
+        for other in waiting:  # samples of one prompt read it once
+            if other.request is text.request:
+                other.read, other.length = read, _length(read)
         if not text.waits:
-            self.prefixes.keep(tokens, text.read)
+            self.prefixes.keep(tokens, read)
 
     def _write(self, slot: int, read: Layers) -> None:
         """Let a slot have read the tokens of a prompt before this step."""
@@ -186,7 +196,8 @@ class Slots:
 
     def _begun(self) -> Any:
         if self._program is None:
-            self._program = slotted(self.model.config, self.count, self.context, self.model.backend)
+            devices = self.model.devices()
+            self._program = slotted(self.model.config, self.count, self.context, self.model.backend, **devices)
         program, weights = self._program, self.model.weights
         inputs: dict[str, Any] = {"given": self._given(), "read": self._known()}
         steps = program.program.stream(

@@ -65,12 +65,13 @@ class Functional:
     def step(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
         """One step of all; each key gives the next."""
         import jax
+        from jax.numpy import asarray
 
         def one(key: Any, leaves: Any, action: Any) -> tuple[Any, ...]:
             now, later = jax.random.split(key)
             before = jax.tree_util.tree_unflatten(self._structure, leaves)
             after, seen, reward, terminated = self._step(now, before, action)
-            return later, seen, *self._leaves(after), reward.astype(np.float32), terminated.astype(bool)
+            return later, seen, *self._leaves(after), asarray(reward, np.float32), asarray(terminated, bool)
 
         leaves = [state[f"leaf {number}"] for number in range(len(self._kinds))]
         *after, reward, terminated = jax_function(jax.vmap(one), [state["key"], leaves, action], name="step")

@@ -321,7 +321,7 @@ def _arrays(graph: Graph, inputs: Mapping[str, Any], bounds: Mapping[Any, int]) 
 
 
 def _directives(graph: Graph, schedule: Sequence[Directive], named: Mapping[int, str]) -> dict[DirectiveKey, Directive]:
-    dims, used = {dim.symbol for node in graph for dim in node.dims}, reads.reached(graph.reads, graph.outputs)
+    dims, used = {dim.symbol for node in graph for dim in node.dims}, reads.cone(graph, *graph.outputs)
     found: dict[DirectiveKey, Directive] = {}
     for directive in schedule:
         wanted = directive.dim
@@ -351,7 +351,7 @@ def _directives(graph: Graph, schedule: Sequence[Directive], named: Mapping[int,
 
 def _between(graph: Graph, ends: set[str]) -> frozenset[str]:
     """Some nodes, and those on a path from one of them to another; inputs are read by whoever wants them."""
-    above, below = reads.reached(graph.reads, ends), reads.reached(reads.readers(graph.nodes), ends)
+    above, below = reads.cone(graph, *ends), reads.reached(reads.readers(graph.nodes).__getitem__, ends)
     return frozenset((above & below) - {node.name for node in graph.inputs.values()})
 
 

@@ -114,7 +114,7 @@ class Routing:
         users = {name for name in self.nodes if taken.intersection(graph[name].sources)}
         own = {name: [read for read in graph[name].sources if read in self.nodes] for name in self.nodes}
         back = {name: [reader for reader in self.nodes if name in own[reader]] for name in self.nodes}
-        above, below = reached(own, users), reached(back, users)
+        above, below = reached(own.__getitem__, users), reached(back.__getitem__, users)
         self.span = above & below
 
     def to_stage(self, value: Value, node: str) -> Value:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import polyrhythm as pr
 from polyrhythm import errors
 from polyrhythm.compiler.analysis.farkas import all_rankings
-from polyrhythm.compiler.analysis.ranks import Need, left_open
+from polyrhythm.compiler.analysis.ranks import Component, Need
 from polyrhythm.compiler.ir import serials
 from polyrhythm.compiler.ir.conditions import TRUE, within
 from polyrhythm.compiler.ir.reads import components
@@ -252,7 +252,8 @@ def test_ranks_vary_by_dims_of_their_own_only() -> None:
         Need("y", "sum", steps, {}),
     ]
     dims: dict[str, tuple[Symbol, ...]] = {"y": (t,), "sum": ()}
-    found = list(all_rankings(["y", "sum"], needs, dims, lambda name: name == "y"))
+    circle = Component(["y", "sum"], needs, dims, ["y"])
+    found = list(all_rankings(circle))
     assert found
     assert all(ranks[name].symbols & {t, k} <= set(dims[name]) for ranks in found for name in dims)
-    assert all(left_open(["y", "sum"], needs, ranks) is None for ranks in found)
+    assert all(circle.left_open(ranks) is None for ranks in found)

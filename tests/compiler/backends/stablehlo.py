@@ -75,7 +75,7 @@ class Entry:
 
 def texts(entry: Entry) -> list[str]:
     """All that XLA is given for a program: by a call, by a stream, and inside of a function that JAX traces."""
-    program = pr.compile(entry.outputs, progress=False, **entry.options)
+    program = pr.compile(entry.outputs, **entry.options)
     with recorded() as found:
         program(bounds=entry.bounds, **entry.inputs)
         if entry.over is not None:

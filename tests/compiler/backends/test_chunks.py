@@ -179,7 +179,7 @@ PREFIXES = {
 def test_what_each_step_masks_counts(name: str) -> None:
     """Each of 20,000 steps masks an input of 20,000 to a length of its own: all together would take 34 GB."""
     t, T = pr.dim("t")
-    program = pr.compile(PREFIXES[name](pr.input("x", (8,), (t,)), t, T), progress=False)
+    program = pr.compile(PREFIXES[name](pr.input("x", (8,), (t,)), t, T))
     program(x=np.ones((20_000, 8), "float32"))
     (compilation,) = program.stats.compilations
     assert compilation.allocated <= program.memory.peak({T: 20_000}) < 64e6

@@ -18,7 +18,6 @@ from jax import lax
 import polyrhythm as pr
 from polyrhythm import nn
 from polyrhythm.compiler.backends.jax.products import choose, kernel
-from polyrhythm.compiler.backends.jax.run import executables
 from tests.compiler.backends.hlo import large, loop_bodies, optimised
 
 HEADS, DEPTH, STEPS, WINDOW = 4, 16, 512, 64
@@ -136,8 +135,7 @@ PATTERNS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], int]]
 
 @pytest.fixture(params=["XLA", "kernel"], autouse=True)
 def who_multiplies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Matrices of any size are multiplied by our kernel, or none is; what other tests have compiled is not used."""
-    monkeypatch.setattr(executables, "digest", lambda _: None)
+    """Matrices of any size are multiplied by our kernel, or none is."""
     if request.param == "kernel":
         for limit in ("LEAST", "LEAST_BATCH"):
             monkeypatch.setattr(choose, limit, 0)
@@ -175,6 +173,28 @@ def test_what_was_made_faster_is_still_right(pattern: str) -> None:
     have = pr.compile(outputs)(bounds=bounds, **inputs)
     want = pr.evaluate(outputs, inputs, bounds=bounds)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=2e-4), have, want)
+
+
+def test_texts_along_a_dim_are_decoded_in_place() -> None:
+    """What lanes keep is not turned to where a product wants it; values may be masked, as each lane begins anew."""
+    (b, B), (t, T) = pr.dim("b"), pr.dim("t")
+    x = pr.recurrent((WIDTH,), (b, (t, T + 1)))
+    q, k, v = ((x @ pr.input(name, (WIDTH, WIDTH))).reshape(HEADS, DEPTH) for name in ("wq", "wk", "wv"))
+    weights = pr.einsum("hd,shd->hs", q, k[{t: slice(0, t + 1)}]).softmax(-1)
+    mixed = pr.einsum("hs,shd->hd", weights, v[{t: slice(0, t + 1)}])
+    x[b, 0] = pr.input("first", (WIDTH,), (b,))
+    x[b, t + 1] = pr.tanh(mixed.reshape(WIDTH) + x)
+    inputs: dict[str, Any] = decode_inputs()
+    first = np.stack([inputs["first"], -inputs["first"], 0.5 * inputs["first"]])
+    program = pr.compile(x[b, t + 1], bounds={B: 3}, schedule={b: pr.vector()})
+    bodies = loop_bodies(optimised(program, **{**inputs, "first": first}, bounds={T: STEPS}))
+    assert "dynamic-update-slice" in bodies, "the loop is not there"
+    copies = tuple(op for op in COPIES if op != "select")
+    assert large(bodies, copies, 3 * STEPS * WIDTH) == []
+    found = program(**{**inputs, "first": first}, bounds={T: 9})
+    alone = pr.compile(decode(None))
+    for row, own in zip(found, first, strict=True):
+        np.testing.assert_allclose(row, alone(**{**inputs, "first": own}, bounds={"T": 9}), rtol=0, atol=2e-4)
 
 
 def test_the_count_sees_a_copy() -> None:

@@ -171,6 +171,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Nothing was built before."""
     monkeypatch.setenv("POLYRHYTHM_CACHE", str(tmp_path / "kept"))
     monkeypatch.setattr(build, "built", build.built.__wrapped__)
+    monkeypatch.setattr(build, "_begun", {})
     return tmp_path
 
 
@@ -179,6 +180,22 @@ def built(anew: Path) -> Path:
     assert build.built(SMALL).library is not None
     (kept,) = (anew / "kept").glob("*.so")
     return kept
+
+
+def test_libraries_are_built_beside_what_else_is_done(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several at once, each once, whoever asks when."""
+    both, calls = threading.Barrier(2, timeout=30), []
+
+    def making(source: Path, *flags: str, header: bytes = b"") -> native.Built:
+        calls.append(source.name)
+        both.wait()
+        return native.Built(None, source.name)
+
+    monkeypatch.setattr(native, "built", making)
+    build.ahead("one.c", "two.c")
+    build.ahead("two.c")
+    assert [build.built(name).missing for name in ("one.c", "two.c")] == ["one.c", "two.c"]
+    assert sorted(calls) == ["one.c", "two.c"]
 
 
 def test_a_library_is_built_once(anew: Path) -> None:
@@ -267,8 +284,8 @@ def test_junk_for_a_compiler(anew: Path, monkeypatch: pytest.MonkeyPatch, comman
 
 
 def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "built", lambda _: build.Built(ctypes.CDLL(None)))
-    assert kernel._missing.__wrapped__() == "the library of skinny.c has no skinny_across"
+    monkeypatch.setattr(build, "built", lambda _: build.Built(ctypes.CDLL(None)))
+    assert build._missing.__wrapped__("skinny.c", kernel.FORMS) == "the library of skinny.c has no skinny_across"
 
 
 def test_a_folder_that_cannot_be_written(anew: Path) -> None:
@@ -278,14 +295,14 @@ def test_a_folder_that_cannot_be_written(anew: Path) -> None:
 
 def test_threads_that_want_the_kernel_first(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[str] = []
-    monkeypatch.setattr(kernel, "_missing", lru_cache(1)(kernel._missing.__wrapped__))
+    monkeypatch.setattr(build, "_missing", lru_cache(build._missing.__wrapped__))
     monkeypatch.setattr(jax.ffi, "register_ffi_target", lambda name, *_, **__: registered.append(name))
     threads = [threading.Thread(target=kernel.missing) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(registered) == ["polyrhythm_skinny_across", "polyrhythm_skinny_along", "polyrhythm_skinny_packed"]
+    assert sorted(registered) == ["polyrhythm_skinny_across", "polyrhythm_skinny_along"]
 
 
 OTHERS = {

@@ -40,3 +40,33 @@ def test_steps_before_nan_do_not_see_it(backend: str) -> None:
     found = np.isfinite(pr.compile(y, backend=backend)(x=data))
     assert found[:, :50].all()
     assert not found[:, 50:].any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rows", [3, 600])
+def test_relu_between_products(rows: int, backend: str) -> None:
+    """XLA's library takes both products and what is between them; relu of NaN is NaN, of both zeros 0."""
+    x, w = pr.input("x", (rows, 64)), pr.input("w", (64, 256))
+    y = pr.relu(x)
+    program = pr.compile({"hidden": pr.relu(x @ w) @ w.T, "sign": 1 / y}, backend=backend)
+    data: Any = {
+        "x": np.random.default_rng(0).normal(size=(rows, 64)),
+        "w": np.random.default_rng(1).normal(size=(64, 256)),
+    }
+    data = {name: array.astype("float32") for name, array in data.items()}
+    data["x"][1, 3], data["x"][2, :2] = np.nan, [-0.0, 0.0]
+    found = program(**data)
+    nans = np.isnan(np.asarray(found["hidden"]))
+    assert nans[1].all()
+    assert not np.delete(nans, 1, 0).any()
+    assert (np.asarray(found["sign"])[2, :2] == np.inf).all()
+
+
+def test_relu_is_taken_into_products() -> None:
+    """What a choice would store of every row, its hidden units, twice, is not there."""
+    b, B = pr.dim("b")
+    x, share, which = pr.input("x", (32,), (b,)), pr.input("share", (2,), (b,)), pr.input("which", (2,), (b,), "int32")
+    up, down = pr.input("up", (8, 32, 64)), pr.input("down", (8, 64, 32))
+    of_all = (share.unsqueeze(1) * pr.one_hot(which, 8)).sum(0)
+    program = pr.compile(pr.einsum("e,eh,ehd->d", of_all, pr.relu(pr.einsum("d,edh->eh", x, up)), down))
+    assert program.memory.peak({B: 2048}) < 2048 * 8 * 64 * 4

@@ -36,6 +36,7 @@ CASES = [
     (8, 70, 48, 16),
     (8, 33, 96, 32),
     (8, 9, 80, 80),
+    (8, 5, 4800, 16),
     (4, 3, 32, 32),
     (4, 70, 128, 32),
     (4, 7, 96, 96),
@@ -53,14 +54,28 @@ def test_the_kernel_equals_numpy(bits: int, outer: int, inner: int, block: int, 
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
+def test_elements_of_a_matrix_that_is_too_large_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [jnp.asarray(part) for part in matrix(4, 70, 128, 32, True)]
+    x = np.random.default_rng(1).normal(size=(packed.FEW + 1, 128)).astype("float32")
+    texts = []
+    for largest in (packed.LARGE, 0):
+        monkeypatch.setattr(packed, "LARGE", largest)
+        lowered = jax.jit(lambda x, own: packed.product(x, *own)).lower(x, own)
+        texts.append(lowered.as_text())
+        found = lowered.compile()(x, own)
+        np.testing.assert_allclose(found, x @ elements(tuple(map(np.asarray, own))).T, rtol=1e-4, atol=1e-3)
+    assert ["packed_elements" in text for text in texts] == [True, False]
+
+
 @pytest.mark.parametrize("which", OTHERS)
 def test_other_instructions(which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYRHYTHM_CACHE", str(tmp_path))
     monkeypatch.setattr(native, "FLAGS", ("-O2", "-std=gnu11", "-fPIC", "-shared", *OTHERS[which]))
-    library = build.built.__wrapped__("skinny.c").library
+    monkeypatch.setattr(build, "_begun", {})
+    library = build.built.__wrapped__("packed.c").library
     assert library is not None
     name = f"packed {which}"
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library.skinny_packed), platform="cpu")
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library.packed_product), platform="cpu")
     for bits, outer, inner, block in CASES:
         for offsets in (False, True):
             own = matrix(bits, outer, inner, block, offsets)
@@ -82,9 +97,9 @@ def test_a_large_matrix_is_shared_among_threads() -> None:
 
 def test_operands_that_do_not_belong_together_are_refused() -> None:
     codes, scales = matrix(8, 4, 32, 16, False)
-    call = jax.ffi.ffi_call("polyrhythm_skinny_packed", jax.ShapeDtypeStruct((1, 4), jnp.float32))
+    call = jax.ffi.ffi_call("polyrhythm_packed_product", jax.ShapeDtypeStruct((1, 4), jnp.float32))
     x = np.zeros((1, 32), "float32")
-    assert kernel.missing() is None
+    assert kernel.missing_packed() is None
     for wrong in (
         (x, codes, scales[:, :1].repeat(3, 1)),
         (x, codes, scales.astype("float32")),

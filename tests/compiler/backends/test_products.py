@@ -227,7 +227,7 @@ def test_attention_in_every_pattern(batch: int, group: int, seen: str, dtype: st
         given[f"{what}_axis"] = random.normal(size=(6, batch, heads, *own, depth)).astype(kind)
         given[f"{what}_dim"] = given[f"{what}_axis"].swapaxes(0, 1)
     expected = pr.evaluate(outputs, given)
-    found = pr.compile(outputs, progress=False)(**given)
+    found = pr.compile(outputs)(**given)
     for name in outputs:
         near = 1e-5 if dtype == "float32" else 2e-2
         np.testing.assert_allclose(

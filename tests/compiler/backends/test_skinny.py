@@ -117,7 +117,7 @@ def test_programs_whose_rows_share_a_matrix(
     kind = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
     given: dict[str, Any] = {n: random.integers(-2, 3, s).astype(kind) for n, s in _shapes(batch).items()}
     expected = pr.evaluate(outputs, given)
-    found = pr.compile(outputs, progress=False)(**given)
+    found = pr.compile(outputs)(**given)
     for name in outputs:
         np.testing.assert_allclose(np.asarray(found[name], "float64"), np.asarray(expected[name], "float64"), rtol=1e-6)
 

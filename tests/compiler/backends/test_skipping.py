@@ -58,6 +58,7 @@ def given(size: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("every", [2, 5])
 @pytest.mark.parametrize(("made", "size", "skips"), [
     (shuffled, 4096, True),
+    (shuffled, 128, True),
     (shuffled, 16, False),
     (multiplied, 256, True),
     (multiplied, 8, False),

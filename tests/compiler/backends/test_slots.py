@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.backends.jax.trace.slots import put, put_along, taken, taken_along
+from polyrhythm.compiler.backends.jax.trace.places import put, put_along, taken, taken_along
 
 ARRAY = jnp.arange(120.0).reshape(2, 3, 4, 5)
 SLOTS = -jnp.arange(1.0, 31.0).reshape(2, 3, 1, 5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.backends.jax.trace.stride_split import separated, together
+from polyrhythm.compiler.backends.jax.trace.places import separated, together
 from polyrhythm.compiler.legality import IllegalProgramError, check_splits
 from polyrhythm.compiler.loops.ir import For, Item, Split, mapped, walk
 
@@ -36,7 +36,7 @@ class Attention:
     until: dict[Any, Any] | None
 
     def compiled(self) -> pr.Program:
-        return pr.compile(self.h, until=self.until, progress=False)
+        return pr.compile(self.h, until=self.until)
 
     def expected(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(pr.evaluate(self.h, {"x": x}, until=self.until))
@@ -106,7 +106,7 @@ def test_reads_with_different_strides_are_left_as_they_are() -> None:
     h[0] = x[0]
     scores = pr.einsum("hd,shd->hs", h, h[past]).sum() + pr.einsum("hd,shd->hs", h, h[other]).sum()
     h[t + 1] = x[t + 1] + 0.1 * pr.tanh(scores)
-    program = pr.compile(h, progress=False)
+    program = pr.compile(h)
     assert not apart(program)
     np.testing.assert_allclose(program(x=steps(7)), pr.evaluate(h, {"x": steps(7)}), rtol=0, atol=1e-5)
 

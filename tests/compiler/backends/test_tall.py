@@ -28,7 +28,7 @@ def test_the_product_is_that_of_numpy(spec: str, rows: int, m: int, n: int) -> N
     words = spec.split("->")[0].split(",")
     given: dict[str, Any] = {name: normal(*(sizes[c] for c in word)) for name, word in zip("xy", words, strict=True)}
     x, y = (pr.input(name, array.shape) for name, array in given.items())
-    found = pr.compile(pr.einsum(spec, x, y), progress=False)(**given)
+    found = pr.compile(pr.einsum(spec, x, y))(**given)
     np.testing.assert_allclose(found, np.einsum(spec, *given.values()), rtol=1e-4, atol=1e-4)
 
 
@@ -36,7 +36,7 @@ def test_the_product_is_that_of_numpy(spec: str, rows: int, m: int, n: int) -> N
 def test_the_gradient_of_a_weight_has_the_fast_form(inside: int, outside: int) -> None:
     x, w = pr.input("x", (512, inside)), pr.input("w", (outside, inside))
     slope = pr.grad(pr.square(pr.tanh(pr.einsum("ri,oi->ro", x, w))).sum(), w)
-    program = pr.compile(slope, progress=False)
+    program = pr.compile(slope)
     text = optimised(program, x=normal(512, inside), w=normal(outside, inside))
     assert " dot(" in text or "ynn_fusion" in text
     assert not SLOW.search(text)
@@ -46,7 +46,7 @@ def test_rows_of_an_unknown_number() -> None:
     t, _ = pr.dim("t")
     x, w = pr.input("x", (4,), (t,)), pr.input("w", (3, 4))
     slope = pr.grad(pr.tanh(pr.einsum("i,oi->o", x, w)).sum(), w)
-    program = pr.compile(slope, progress=False)
+    program = pr.compile(slope)
     for steps in (1, 5, 37):
         given: dict[str, Any] = {"x": normal(steps, 4), "w": normal(3, 4)}
         np.testing.assert_allclose(program(**given), pr.evaluate(slope, given), rtol=1e-4, atol=1e-4)
@@ -62,7 +62,7 @@ def test_the_gradient_of_a_bias_is_a_product_with_ones(
     x, w, b = pr.input("x", (rows, 4)), pr.input("w", (columns, 4)), pr.input("b", (columns,))
     slopes = pr.grad(pr.square(pr.tanh(pr.einsum("ri,oi->ro", x, w) + b)).sum(), [w, b])
     given: dict[str, Any] = {"x": normal(rows, 4), "w": normal(columns, 4), "b": normal(columns)}
-    found = pr.compile(tuple(slopes), progress=False)(**given)
+    found = pr.compile(tuple(slopes))(**given)
     for one, expected in zip(found, pr.evaluate(tuple(slopes), given), strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-3)
     assert counted.called is is_product
@@ -70,7 +70,7 @@ def test_the_gradient_of_a_bias_is_a_product_with_ones(
 
 def test_a_sum_of_rows_keeps_what_is_not_finite_where_it_is() -> None:
     x = pr.input("x", (3, 4))
-    program = pr.compile((x.sum(0), pr.einsum("ri,ro->io", x, x)), progress=False)
+    program = pr.compile((x.sum(0), pr.einsum("ri,ro->io", x, x)))
     given = normal(3, 4)
     given[1, 2], given[0, 3] = np.nan, np.inf
     np.testing.assert_allclose(program(x=given)[0], given.sum(0), rtol=1e-5)

@@ -26,7 +26,7 @@ def attention() -> tuple[dict[str, pr.Tensor], dict[str, Any]]:
 
 
 def check(outputs: dict[str, pr.Tensor], inputs: dict[str, Any], compiler: str) -> None:
-    program = pr.compile(outputs, backend=f"torch:{compiler}", progress=False)
+    program = pr.compile(outputs, backend=f"torch:{compiler}")
     expected = pr.evaluate(outputs, inputs)
     for name, value in program(**inputs).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
@@ -48,6 +48,6 @@ def test_attention_random_numbers_and_a_gradient(compiler: str) -> None:
 
 
 def test_it_is_for_torch_alone() -> None:
-    for choices in ({"backend": "numpy:inductor"}, {"backend": "torch:inductor", "check_nan": True}):
-        with pytest.raises(pr.errors.UnsupportedError, match="torch backend"):
-            pr.compile(pr.input("x"), **choices)
+    for backend, check_nan in (("numpy:inductor", False), ("torch:inductor", True)):
+        with pytest.raises(pr.errors.UnsupportedError, match="torch backend"), pr.settings(check_nan=check_nan):
+            pr.compile(pr.input("x"), backend=backend)

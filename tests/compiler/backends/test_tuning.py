@@ -16,7 +16,7 @@ import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.run import calibration, tuning
 from polyrhythm.compiler.backends.jax.run.tuning import TunedBackend
 from polyrhythm.compiler.loops.cost import Machine
-from polyrhythm.errors import UnsupportedError
+from polyrhythm.errors import DeclarationError, UnsupportedError
 
 WIDTH = 4
 
@@ -54,7 +54,7 @@ def test_whatever_wins_the_results_are_those_of_the_oracle(
 ) -> None:
     fastest(winner, monkeypatch)
     y, inputs = attention()
-    program = pr.compile(y, tune=True)
+    program = pr.compile(y, schedule="measure")
     assert "measured at the first call" in program.explain()
     for _ in range(2):
         np.testing.assert_allclose(program(**inputs), pr.evaluate(y, inputs), rtol=1e-4, atol=1e-5)
@@ -68,24 +68,27 @@ def test_whatever_wins_the_results_are_those_of_the_oracle(
 def test_a_choice_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fastest("t: pr.loop()", monkeypatch)
     y, inputs = attention()
-    first = pr.compile(y, tune=True)
+    first = pr.compile(y, schedule="measure")
     first(**inputs)
-    again = pr.compile(y, tune=True)
+    again = pr.compile(y, schedule="measure")
     np.testing.assert_allclose(again(**inputs), pr.evaluate(y, inputs), rtol=1e-4, atol=1e-5)
     assert len(again.stats.compilations) == 1 < len(first.stats.compilations)
     assert "t: pr.loop(); measured by an earlier run: " in again.explain()
     assert all(c.reason.startswith("tuning: ") for c in first.stats.compilations[:2])
     (path,) = (folder / "tuned").iterdir()
     path.write_text("{")  # a damaged file is as good as none
-    damaged = pr.compile(y, tune=True)
+    damaged = pr.compile(y, schedule="measure")
     damaged(**inputs)
     assert len(damaged.stats.compilations) > 1
 
 
-def test_what_the_user_chose_is_not_measured(folder: Path) -> None:
+def test_a_dim_without_choice_is_not_measured(folder: Path) -> None:
     t, _ = pr.dim("t")
     x = pr.input("x", (), (t,))
-    program = pr.compile(x * 2, schedule={t: pr.chunk(8)}, tune=True)
+    total = pr.recurrent((), (t,))
+    total[0] = x[0]
+    total[t + 1] = total * x[t + 1]
+    program = pr.compile(total, schedule="measure")
     program(x=np.ones(40, "float32"))
     assert "nothing to choose" in program.explain()
 
@@ -93,10 +96,12 @@ def test_what_the_user_chose_is_not_measured(folder: Path) -> None:
 def test_what_cannot_be_tuned(folder: Path) -> None:
     t, _ = pr.dim("t")
     x = pr.input("x", (), (t,))
-    with pytest.raises(UnsupportedError, match="nothing to tune on numpy"):
-        pr.compile(x * 2, backend="numpy", tune=True)
-    with pytest.raises(UnsupportedError, match="host functions cannot be tuned"):
-        pr.compile(pr.host(np.sin, [x], ()), tune=True)
+    with pytest.raises(UnsupportedError, match="nothing to measure on numpy"):
+        pr.compile(x * 2, backend="numpy", schedule="measure")
+    with pytest.raises(DeclarationError, match="no schedule 'fast'"):
+        pr.compile(x * 2, schedule="fast")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="host functions cannot be measured"):
+        pr.compile(pr.host(np.sin, [x], ()), schedule="measure")
 
 
 def test_calibrating_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,22 @@ def test_the_plan_keeps_what_enters_each_segment(kind: str) -> None:
     assert plan.peak({cell.T: 4096}) - plan.kept({cell.T: 4096}) < cell.inputs(4096)["x"].size * 4 + 64 * every * state
 
 
+def test_products_with_all_letters_are_taken_again() -> None:
+    """Their copy has no state to differ by, only the letters."""
+    t, T = pr.dim("t")
+    letters = pr.input("letters", (32,), (t,), "int32")
+    weights = [pr.input(name, shape) for name, shape in (("table", (16, 256)), ("u", (256, 1024)), ("w", (256, 1024)))]
+    h = pr.recurrent((32, 256), ((t, T + 1),))
+    h[0] = 0.0
+    wide = pr.take(weights[0], letters, 0) @ weights[1] + 0.1 + h @ weights[2]
+    h[t + 1] = pr.tanh(wide.reshape((32, 256, 4)).sum(2))
+    loss = pr.square(h[t + 1]).sum()[0:T].sum()
+    pr.checkpoint(h, over=t, every=64)
+    plan = pr.compile(pr.grad(loss, weights)).memory
+    state = 32 * 256 * 4
+    assert plan.kept({T: 16384}) < 2 * (16384 // 64) * state + 64 * 12 * state
+
+
 def iterations(items: Sequence[Item], values: Mapping[Symbol, int]) -> int:
     """How many iterations loops have in total, whatever their bodies do."""
     total = 0

@@ -7,7 +7,8 @@ import numpy as np
 
 import polyrhythm as pr
 from polyrhythm.compiler.analysis.check import checked
-from polyrhythm.compiler.ir.graph import Graph
+from polyrhythm.compiler.ir.conditions import TRUE
+from polyrhythm.compiler.ir.graph import Definition, Graph
 from polyrhythm.compiler.trace import trace
 from polyrhythm.language.trees import flattened
 
@@ -198,3 +199,8 @@ def same_names() -> Graph:
     other, _ = pr.dim("t")
     x, y = pr.input("x", (), (t,)), pr.input("y", (), (other,))
     return graph_of(x + y)
+
+
+def everywhere(op: str, **attributes: Any) -> Definition:
+    """A definition without a condition and operands."""
+    return Definition(TRUE, op, (), attributes)

@@ -19,8 +19,8 @@ from polyrhythm.compiler.ir.conditions import (
     negation,
     within,
 )
-from polyrhythm.compiler.ir.parse import parse_condition
 from polyrhythm.compiler.ir.terms import Symbol, Term, fresh
+from tests.compiler.ir.parse import parse_condition
 from tests.compiler.ir.strategies import (
     BY_NAME,
     POINTS,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyrhythm.compiler.ir.parse import parse_term
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, dims_of, fresh, maximum, minimum, ordered, product
+from tests.compiler.ir.parse import parse_term
 from tests.compiler.ir.strategies import AFFINE, BY_NAME, POINTS, POLYNOMIALS, SYMBOLS, P, Sample, T, Values, t
 
 

@@ -12,12 +12,12 @@ from hypothesis.extra import numpy as npst
 
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, ge
-from polyrhythm.compiler.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range, everywhere
-from polyrhythm.compiler.ir.parse import ParseError, parse, parse_condition
+from polyrhythm.compiler.ir.graph import Access, Definition, Graph, HostFunction, Node, NodeDim, Range
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.text import LARGEST_LIST, array_text, functions, show
 from polyrhythm.compiler.ir.types import Array, TensorType
-from tests.compiler.ir.programs import PROGRAMS
+from tests.compiler.ir.parse import ParseError, parse, parse_condition
+from tests.compiler.ir.programs import PROGRAMS, everywhere
 
 Golden = Callable[[str, str], None]
 SCALAR = TensorType((), dtypes.FLOAT32)
@@ -35,7 +35,7 @@ def round_trip(graph: Graph) -> None:
 
 
 def with_attributes(**attributes: object) -> Graph:
-    return Graph({"x": Node("x", (NodeDim(t, Term.of(T)),), SCALAR, (everywhere("op", (), **attributes),))}, ("x",))
+    return Graph({"x": Node("x", (NodeDim(t, Term.of(T)),), SCALAR, (everywhere("op", **attributes),))}, ("x",))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -129,7 +129,7 @@ def test_symbols_of_every_kind_read_back() -> None:
     step = Symbol("time step", "dim", bound=length, serial=7)
     free = Symbol("f32", "dim")
     dims = tuple(NodeDim(s, Term.of(e)) for s, e in ((b, b.bound or T), (step, length), (free, T)))
-    n = Node("n", dims, TensorType((Term.of(size),), dtypes.INT32), (everywhere("op", (), dtype=dtypes.FLOAT32),))
+    n = Node("n", dims, TensorType((Term.of(size),), dtypes.INT32), (everywhere("op", dtype=dtypes.FLOAT32),))
     round_trip(Graph({"n": n}, ("n",), {length: Access("n", (Term.of(b),))}, {free: "n"}, ("n",)))
 
 
@@ -145,7 +145,7 @@ def test_symbols_of_one_name_get_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["layers.0.weight", "an odd name", "when", "output", "dim", "a`b", "1", "x:y"])
 def test_node_names_read_back(name: str) -> None:
-    node = Node(name, (), SCALAR, (everywhere("input", (), name=name),))
+    node = Node(name, (), SCALAR, (everywhere("input", name=name),))
     reader = Node("y", (), SCALAR, (Definition(ge(Term.of(T), 1), "exp", (Access(name, ()),)),))
     round_trip(Graph({"y": reader, name: node}, (name, "y")))
 

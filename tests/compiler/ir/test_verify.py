@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.compiler.ir.graph import Graph, HostFunction, Node, everywhere
-from polyrhythm.compiler.ir.parse import parse
+from polyrhythm.compiler.ir.graph import Graph, HostFunction, Node
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
-from polyrhythm.compiler.ir.verify import RULES, GrammarError, verify
-from tests.compiler.ir.programs import PROGRAMS
+from tests.compiler.ir.parse import parse
+from tests.compiler.ir.programs import PROGRAMS, everywhere
+from tests.compiler.ir.verify import RULES, GrammarError, verify
 
 SCALAR = TensorType((), dtypes.FLOAT32)
 
@@ -136,7 +136,7 @@ def test_a_broken_graph_is_caught(rule: str, where: str, text: str) -> None:
 
 
 def test_a_node_under_another_name() -> None:
-    node = Node("x", (), SCALAR, (everywhere("input", (), name="x"),))
+    node = Node("x", (), SCALAR, (everywhere("input", name="x"),))
     with pytest.raises(GrammarError, match="y breaks the rule 'names'"):
         verify(Graph({"y": node}, ()))
 
@@ -155,14 +155,14 @@ def test_a_node_under_another_name() -> None:
     ids=repr,
 )
 def test_attributes_of_other_types(value: object) -> None:
-    node = Node("x", (), SCALAR, (everywhere("constant", (), value=Array(np.ones(())), extra=value),))
+    node = Node("x", (), SCALAR, (everywhere("constant", value=Array(np.ones(())), extra=value),))
     with pytest.raises(GrammarError, match="x breaks the rule 'attributes'"):
         verify(Graph({"x": node}, ()))
 
 
 def test_a_host_function_stands_only_in_its_place() -> None:
     function = HostFunction("f", print, (SCALAR,))
-    good = everywhere("host", (), function=function, call=0, result=0)
+    good = everywhere("host", function=function, call=0, result=0)
     verify(Graph({"x": Node("x", (), SCALAR, (good,))}, ()))
     for attributes in ({"function": "f"}, {"other": function}):
         bad = replace(good, attributes={**good.attributes, **attributes})
@@ -173,7 +173,7 @@ def test_a_host_function_stands_only_in_its_place() -> None:
 @pytest.mark.parametrize(("result", "length"), [(0, 4), (1, 3)])
 def test_a_host_function_returns_what_the_node_is(result: int, length: int) -> None:
     function = HostFunction("f", print, (TensorType((Term(3),), dtypes.FLOAT32),))
-    definition = everywhere("host", (), function=function, call=0, result=result)
+    definition = everywhere("host", function=function, call=0, result=result)
     node = Node("x", (), TensorType((Term(length),), dtypes.FLOAT32), (definition,))
     with pytest.raises(GrammarError, match="x breaks the rule 'types'"):
         verify(Graph({"x": node}, ()))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import polyrhythm as pr
 from polyrhythm.compiler.ir.conditions import ge
-from polyrhythm.compiler.ir.terms import Term
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality import IllegalProgramError, check_holds
-from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, mapped, walk
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, LoopProgram, blocks_of, mapped, walk
+from polyrhythm.compiler.loops.liveness import carried
 from polyrhythm.compiler.loops.show import show
 from polyrhythm.compiler.pipeline import Compiled, compile_tensors
 from tests.compiler.legality import mutants
@@ -108,11 +110,60 @@ def test_a_register_that_is_read_after_its_slot_is_overwritten() -> None:
 
 
 def test_a_register_of_what_is_stored_under_a_guard() -> None:
+    """It is what the slot holds after the iteration, so that the checker of holds has nothing against it."""
     program = recurrence().loops
     loop = loop_of(program)
     block = next(item for item in loop.body if isinstance(item, Block) and item.stores[0].place == "y")
-    guarded = If(ge(Term.of(loop.counter), 3), (block,))
-    refused(changed(program, block, (guarded,)), "register")
+    check_holds(changed(program, block, (If(ge(Term.of(loop.counter), 3), (block,)),)))
+
+
+def test_a_register_of_what_is_stored_in_a_loop() -> None:
+    program = recurrence().loops
+    loop = loop_of(program)
+    block = next(item for item in loop.body if isinstance(item, Block) and item.stores[0].place == "y")
+    often = For(Symbol("k", "dim"), Term(0), Term(2), (block,))
+    refused(changed(program, block, (often,)), "register")
+
+
+def until(width: int = 3) -> tuple[dict[str, pr.Tensor], dict[pr.Dim, pr.Tensor]]:
+    """What an iteration stores for the next has a guard: the last iteration only asks whether it is the last."""
+    n, N = pr.dim("n", min=1)
+    y = pr.recurrent((width,), (n,))
+    y[0] = pr.input("start", (width,))
+    y[n + 1] = 0.5 * y + 1.0 / (1.0 + y * y)
+    change = pr.abs(y - pr.where(n >= 1, y[n - 1], 9.0)).max()
+    return {"end": y[N - 1], "steps": pr.value(N)}, {n: (change < 1e-3).reshape()}
+
+
+def test_a_loop_that_ends_early_reads_no_slot_back() -> None:
+    outputs, stops = until()
+    program = pr.compile(outputs, until=stops)
+    loop = loop_of(program.compiled.loops)
+    assert {register.place for register in loop.registers} == {"y"}
+    check_holds(program.compiled.loops)
+    for limit in (1, 2, 3, 4, 50):
+        for start in (0.1, 0.7, 3.0):
+            given: dict[str, Any] = {"start": np.full(3, start, "float32")}
+            want = pr.evaluate(outputs, given, {"N": limit}, until=stops)
+            found = program(**given, bounds={"N": limit})
+            for name in outputs:
+                np.testing.assert_allclose(found[name], want[name], rtol=1e-5, err_msg=f"{name}, {limit}, {start}")
+
+
+def test_what_is_read_under_the_guard_of_its_store_is_not_carried() -> None:
+    outputs, stops = until()
+    program = pr.compile(outputs, until=stops).compiled.loops
+    loop = loop_of(program)
+    local = next(s.place for b in blocks_of(loop.body) for s in b.stores if program.places[s.place].kind == "variable"
+                 and loop.stop is not None and s.place != loop.stop.done.place)  # fmt: skip
+    assert local not in carried(loop, set(), program)
+    plain = tuple(i for item in loop.body for i in (item.body if isinstance(item, If) else (item,)))
+    stored = next(n for n, i in enumerate(plain) if isinstance(i, Block) and i.stores[0].place == local)
+    guard = next(item.condition for item in loop.body if isinstance(item, If))
+    read_always = replace(loop, body=(If(guard, (plain[stored],)), *plain[:stored], *plain[stored + 1 :]))
+    assert local in carried(read_always, set(), program)
+    other = If(ge(Term.of(loop.counter), 3), tuple(i for n, i in enumerate(plain) if n != stored))
+    assert local in carried(replace(loop, body=(If(guard, (plain[stored],)), other)), set(), program)
 
 
 def test_before_and_now_exchanged() -> None:

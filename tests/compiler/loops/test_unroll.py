@@ -71,6 +71,45 @@ def test_any_number_of_layers_and_steps(count: int, steps: int) -> None:
     agrees(outputs, given(steps, count), pr.compile(outputs, bounds={L: count}), {L: count})
 
 
+def prompted(window: int | None) -> tuple[pr.Tensor, Any]:
+    """Layers that see the steps before, of which the first P are given, as the prompt of a language model."""
+    P = pr.size("P", max=T)
+    given = pr.recurrent((WIDTH,), (t,))
+    h = pr.recurrent((WIDTH,), ((l, L + 1), t))
+    h[0] = given
+    k = h[l, t] @ pr.input("w", (WIDTH, WIDTH), (l,))
+    seen = k[l, 0 : t + 1] if window is None else pr.window(k, t, window)
+    h[l + 1] = h[l, t] + pr.tanh(pr.softmax(seen @ h[l, t]) @ seen)
+    given[t < P] = pr.input("x", (WIDTH,), (t,))
+    given[t >= P] = pr.tanh(h[L, t - 1])
+    return given, P
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_loop_over_layers_that_runs_once_in_a_call_stays_a_loop(window: int | None) -> None:
+    """And what it stores for the loops that are written out is in arrays of their own after it."""
+    output, P = prompted(window)
+    program = pr.compile(output, bounds={L: 3})
+    assert len([loop for loop in unrolled(program.compiled.loops) if len(loop.known or ()) == 3]) > 1
+    layers_left = [loop for loop in loops_of(program.backend.program) if loop.known == range(3)]
+    assert len(layers_left) == 1
+    places = program.backend.program.places
+    assert {name for name in places if name.startswith("k[")} == {"k[0, ]", "k[1, ]", "k[2, ]"}
+    for steps, prompt in ((9, 4), (5, 5), (6, 1)):
+        inputs = given(steps)
+        inputs["x"][prompt:] = np.nan  # nobody reads what is not given
+        want = pr.evaluate(output, inputs, bounds={L: 3, P: prompt})
+        np.testing.assert_allclose(program(bounds={P: prompt}, **dict[str, Any](inputs)), want, atol=1e-4)
+
+
+def test_weights_that_are_given_whole_and_in_parts_are_counted_once() -> None:
+    output, P = prompted(None)
+    program, inputs = pr.compile(output, bounds={L: 3}), given(9)
+    program(bounds={P: 4}, **dict[str, Any](inputs))
+    (made,) = program.backend.compilations
+    assert inputs["w"].nbytes < made.allocated < 2 * inputs["w"].nbytes
+
+
 def test_small_slices_or_unknown_numbers_stay_loops() -> None:
     assert not unrolled(pr.compile(layers(width=4), bounds={L: 3}).compiled.loops)
     assert not unrolled(pr.compile(layers()).compiled.loops)
@@ -211,9 +250,11 @@ def test_a_piece_of_a_longer_loop_is_not_unrolled() -> None:
     late[s, 0] = 0.0
     late[s, l + 1] = late * 0.5 + pr.where(l + 3 <= L, h[s, l + 3], 1.0) @ w
     outputs = {"late": late[s, L]}
-    body = pr.compile(outputs, without=("hoist",)).compiled.loops
+    with pr.settings(without=("hoist",)):
+        body = pr.compile(outputs).compiled.loops
     assert any(loop.known is not None and len(loop.known) > 1 for loop in loops_of(body)), "a prologue"
     assert not unrolled(body)
-    fixed = pr.compile(outputs, bounds={L: 4}, without=("hoist",))
+    with pr.settings(without=("hoist",)):
+        fixed = pr.compile(outputs, bounds={L: 4})
     assert unrolled(fixed.compiled.loops)
     agrees(outputs, given(count=4), fixed)

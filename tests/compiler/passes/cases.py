@@ -10,10 +10,10 @@ import numpy as np
 import polyrhythm as pr
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.verify import verify
 from polyrhythm.compiler.passes import Note, optimised
 from polyrhythm.compiler.trace import trace
 from polyrhythm.oracle import run
+from tests.compiler.ir.verify import verify
 
 
 def after(outputs: list[pr.Tensor], inputs: Mapping[str, Any], bounds: Any = None) -> tuple[Graph, list[Note]]:

@@ -39,7 +39,9 @@ X: Any = np.random.default_rng(0).normal(size=16).astype("float32")
 
 
 def test_one_rollout_is_stored() -> None:
-    program, plain = pr.compile(rollouts()), pr.compile(rollouts(), without=("carry",))
+    program = pr.compile(rollouts())
+    with pr.settings(without=["carry"]):
+        plain = pr.compile(rollouts())
     assert carried(program) == 1
     slots = [[str(slot) for slot in one.compiled.storage["s"].slots] for one in (program, plain)]
     assert slots == [["1 of i", "all T + 1 of t"], ["2 of i", "all T + 1 of t"]]

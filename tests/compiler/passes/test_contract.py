@@ -41,6 +41,27 @@ def test_the_gradient_of_an_embedding() -> None:
     assert scatters(pr.grad(pr.square(read)[0:T].sum(), table)) == [()]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_the_gradient_of_an_embedding_that_is_multiplied(first: bool) -> None:
+    """Products with all entries are taken, so both gradients are products of one table, made of all steps."""
+    t, T = pr.dim("t")
+    table, weight = pr.input("table", (LETTERS, 16)), pr.input("weight", (16, 16))
+    letters = pr.input("letters", (2,), (t,), "int32")
+    h = pr.recurrent((2, 16), ((t, T + 1),))
+    h[0] = 0.0
+    h[t + 1] = pr.tanh(h + (pr.take(table @ weight, letters, 0) if first else pr.take(table, letters, 0) @ weight))
+    program = pr.compile(pr.grad(pr.square(h[T]).sum(), [table, weight]))
+    graph = program.compiled.graph
+    assert [n.symbols for n in graph if any(d.op == "scatter_add" for d in n.definitions)] == [()]
+    random = np.random.default_rng(0)
+    inputs: dict[str, Any] = {"letters": random.integers(0, LETTERS, (5, 2)).astype("int32")}
+    inputs |= {"table": random.normal(size=(LETTERS, 16)), "weight": random.normal(size=(16, 16))}
+    inputs = {name: a if a.dtype == "int32" else a.astype("float32") / 4 for name, a in inputs.items()}
+    want = pr.evaluate(pr.grad(pr.square(h[T]).sum(), [table, weight]), inputs)
+    for found, expected in zip(program(**inputs), want, strict=True):
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 @pytest.mark.parametrize("steps", [(0, 2), (3, 4)])
 def test_the_sum_is_the_same(backend: str, steps: tuple[int, int]) -> None:

@@ -99,7 +99,7 @@ def test_linear_recurrences_of_any_length(backend: str, steps: int, reverse: boo
     x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
     y, z = discounted(x, t, T, w, reverse), discounted(-x, t, T, w, reverse)
     outputs = {"all": y[0:T] * 2, "end": pr.where(T > 0, z[0 if reverse else T - 1], pr.zeros((3,)))}
-    program = pr.compile(outputs, backend=backend, progress=False)
+    program = pr.compile(outputs, backend=backend)
     assert any(note.rule == "linear-scan" and not note.refused for note in program.compiled.notes)
     rng = np.random.default_rng(steps)
     given: dict[str, Any] = {name: rng.normal(size=(steps, 3)).astype(np.float32) for name in ("x", "w")}
@@ -142,7 +142,7 @@ def test_large_factors_do_no_harm() -> None:
     t, T = pr.dim("t")
     x, w = pr.input("x", (3,), (t,)), pr.input("w", (3,), (t,))
     given: dict[str, Any] = {"x": np.zeros((6, 3), np.float32), "w": np.full((6, 3), 1e30, np.float32)}
-    program = pr.compile(discounted(x, t, T, w, False)[0:T] * 2, backend="numpy", progress=False)
+    program = pr.compile(discounted(x, t, T, w, False)[0:T] * 2, backend="numpy")
     assert (program(**given) == 0).all()
 
 
@@ -153,7 +153,7 @@ def test_stencils_need_no_lifting(steps: int) -> None:
     y = pr.recurrent((3,), (t,))
     y[(t > 0) & (t < T - 1)] = 0.25 * x[t - 1] + 0.5 * x + 0.25 * x[t + 1]
     y[pr.otherwise] = x * 1.0
-    program = pr.compile(y, backend="numpy", progress=False)
+    program = pr.compile(y, backend="numpy")
     assert all(line.startswith("for all") for line in str(program.schedule).splitlines() if line.startswith("for"))
     given: dict[str, Any] = {"x": X[:1].repeat(steps, 0) * np.arange(1, steps + 1, dtype=np.float32)[:, None]}
     padded = np.pad(given["x"], ((1, 1), (0, 0)))
@@ -210,9 +210,9 @@ def test_not_where_steps_are_wanted_one_by_one() -> None:
 def test_not_for_a_backend_that_compiles_loops() -> None:
     t, T = pr.dim("t")
     x = pr.input("x", (3,), (t,))
-    program = pr.compile(forwards(x, t, COMBINE["sum"])[T - 1], progress=False)
+    program = pr.compile(forwards(x, t, COMBINE["sum"])[T - 1])
     assert "lift: refused running-sum" in program.explain(level=2)
-    linear = pr.compile(discounted(x, t, T, 0.9, True)[0:T] * 2, progress=False)
+    linear = pr.compile(discounted(x, t, T, 0.9, True)[0:T] * 2)
     assert "lift: refused linear-scan" in linear.explain(level=2)
     assert "this backend compiles loops, and steps as fast" in linear.explain(level=2)
     np.testing.assert_allclose(program(x=X), X.sum(0), rtol=1e-5)
@@ -222,7 +222,7 @@ def test_not_for_a_backend_that_compiles_loops() -> None:
 def test_streams_still_come_step_by_step(backend: str) -> None:
     t, T = pr.dim("t")
     x = pr.input("x", (3,), (t,))
-    program = pr.compile({"x": x * 2, "y": forwards(x, t, COMBINE["sum"])[T - 1]}, backend=backend, progress=False)
+    program = pr.compile({"x": x * 2, "y": forwards(x, t, COMBINE["sum"])[T - 1]}, backend=backend)
     assert any(note.rule == "reduction" for note in program.compiled.notes)
     np.testing.assert_allclose(np.asarray(program(x=X)["y"]), X.sum(0), rtol=1e-5)
     steps = list(program.stream(over=t, x=X))
@@ -234,4 +234,5 @@ def test_it_saves_steps() -> None:
     x = pr.input("x", (3,), (t,))
     y = forwards(x, t, COMBINE["sum"])[T - 1]
     assert "for" not in pr.compile(y, backend="numpy").schedule
-    assert "for" in pr.compile(y, backend="numpy", without=("lift",)).schedule
+    with pr.settings(without=("lift",)):
+        assert "for" in pr.compile(y, backend="numpy").schedule

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyrhythm.compiler.ir.parse import parse
-from polyrhythm.compiler.ir.verify import verify
 from polyrhythm.compiler.passes.narrow import narrow
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.oracle import run
+from tests.compiler.ir.parse import parse
+from tests.compiler.ir.verify import verify
 
 TEXT = """
 bound I

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.compiler.backends.python.batched import batched
+from polyrhythm.compiler.loops.ir import For, If, Item
 from tests.compiler.gradients.differences import check
 
 WIDTH = 3
@@ -77,7 +79,7 @@ def _gradients(spelling: Callable[..., pr.Tensor]) -> tuple[dict[str, pr.Tensor]
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_gradients_by_recomputed_elements(spelling: Callable[..., pr.Tensor]) -> None:
     outputs, T = _gradients(spelling)
-    program = pr.compile(outputs, progress=False)
+    program = pr.compile(outputs)
     rules = {note.rule for note in program.compiled.notes if note.by == "pairs"}
     assert rules == {"recompute-pairs"}
     assert program.memory.peak({T: 20_000}) <= 2.2 * program.memory.peak({T: 10_000})
@@ -86,6 +88,29 @@ def test_gradients_by_recomputed_elements(spelling: Callable[..., pr.Tensor]) ->
         got = program(**_given(steps), bounds={T: steps})
         for name in outputs:
             np.testing.assert_allclose(got[name], want[name], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("spelling", "backend"), [*((s, "numpy") for s in SPELLINGS), (causal, "torch")])
+def test_columns_are_computed_in_one_go(spelling: Callable[..., pr.Tensor], backend: str) -> None:
+    """Loops over pairs of steps have their inner one batched, and nothing is stored for all pairs."""
+    outputs, T = _gradients(spelling)
+    program = pr.compile(outputs, backend=backend)
+    inner = [loop for loop, outer in _nested(program.compiled.loops.body) if outer]
+    assert all(batched(program.compiled.loops, loop) is not None for loop in inner)
+    assert program.memory.kept({T: 4096}) < 4096 * 64 * 8 * WIDTH
+    for steps in (0, 6):
+        given = _given(steps)
+        wanted = pr.evaluate(outputs, given, bounds={T: steps})
+        for name, found in program(**given).items():
+            np.testing.assert_allclose(np.asarray(found), wanted[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def _nested(items: Sequence[Item], inside: bool = False) -> Iterator[tuple[For, bool]]:
+    for item in items:
+        if isinstance(item, For):
+            yield item, inside
+        if isinstance(item, For | If):
+            yield from _nested(item.body, inside or isinstance(item, For))
 
 
 @pytest.mark.parametrize("spelling", [causal, distances])
@@ -101,7 +126,7 @@ def test_large_scores_beside_the_rows() -> None:
     given = _given(40, scale=40.0)
     given["x"] = given["x"] * np.linspace(0, 3, 40)[:, None]
     want = pr.evaluate(outputs, given, {T: 40})
-    got = pr.compile(outputs, progress=False)(**given)
+    got = pr.compile(outputs)(**given)
     for name in outputs:
         assert np.isfinite(want[name]).all()
         np.testing.assert_allclose(got[name], want[name], rtol=1e-7, atol=1e-7)
@@ -111,8 +136,8 @@ def test_rows_that_are_outputs_are_stored() -> None:
     _, T, x, (wq, wk, wv) = _made()
     share = pr.softmax((x @ wk)[0:T] @ (x @ wq), 0)
     gradient = pr.grad(pr.square(share @ (x @ wv)[0:T])[0:T].sum((0, 1)), wv)
-    rules = [note.rule for note in pr.compile({"a": gradient}, progress=False).compiled.notes if note.by == "pairs"]
-    stored = pr.compile({"a": gradient, "share": share}, progress=False)
+    rules = [note.rule for note in pr.compile({"a": gradient}).compiled.notes if note.by == "pairs"]
+    stored = pr.compile({"a": gradient, "share": share})
     assert rules
     assert not [note for note in stored.compiled.notes if note.by == "pairs"]
     want = pr.evaluate(gradient, _given(5), {T: 5})
@@ -123,7 +148,7 @@ def test_rows_with_a_limit_are_stored() -> None:
     t, T = pr.dim("t", max=64)
     x = pr.input("x", (WIDTH,), (t,))
     y = pr.softmax(x[0 : t + 1] @ x, 0) @ x[0 : t + 1]
-    program = pr.compile(pr.grad(pr.square(y)[0:T].sum((0, 1)), x), progress=False)
+    program = pr.compile(pr.grad(pr.square(y)[0:T].sum((0, 1)), x))
     assert not [note for note in program.compiled.notes if note.by == "pairs"]
 
 
@@ -133,7 +158,7 @@ def test_a_gradient_of_a_gradient() -> None:
     loss = pr.square(causal(x, q, k, v, t, T))[0:T].sum((0, 1))
     steep = pr.square(pr.grad(loss, weights[1])).sum((0, 1))
     outputs = pr.grad(steep, [weights[0], weights[2]])
-    program = pr.compile({"a": outputs[0], "b": outputs[1]}, progress=False)
+    program = pr.compile({"a": outputs[0], "b": outputs[1]})
     for steps in (1, 5):
         want = pr.evaluate({"a": outputs[0], "b": outputs[1]}, _given(steps), {T: steps})
         got = program(**_given(steps))
@@ -146,8 +171,8 @@ def test_a_budget_is_kept_by_fewer_rows_at_once() -> None:
     outputs, _ = _gradients(causal)
     steps = 4096
     given = _given(steps)
-    tight = pr.compile(outputs, memory_budget="16MB", progress=False)
-    free = pr.compile(outputs, progress=False)
+    tight = pr.compile(outputs, memory_budget="16MB")
+    free = pr.compile(outputs)
     assert tight.memory.peak({"T": steps}) <= 16e6
     for name, array in free(**given).items():
         np.testing.assert_allclose(tight(**given)[name], array, rtol=1e-7, atol=1e-9)

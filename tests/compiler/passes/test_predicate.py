@@ -11,10 +11,11 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.verify import GrammarError, verify
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.predicate import EDGE, predicate
 from polyrhythm.compiler.trace import trace
+from tests.compiler.ir.parse import parse
+from tests.compiler.ir.verify import GrammarError, verify
 
 t, T = pr.dim("t")
 x = pr.input("x", (2,), (t,))
@@ -45,6 +46,26 @@ def test_what_is_no_edge_stays_in_pieces() -> None:
     assert chosen(pr.where(t > EDGE, u[t - EDGE], 0.0)) == []
     assert chosen(pr.where(t >= EDGE, u[t - EDGE], 0.0)) == [f"t >= {EDGE}"]
     assert chosen(pr.where(t >= 2, u[t - 2], 0.0), compiled_loops=False) == []
+
+
+def test_values_of_other_lengths_stay_in_pieces() -> None:
+    """Two steps have the shape of the window only where it is full."""
+    graph = parse("""
+bound T
+dim t < T
+
+x: f32 over t < T = input(name="x")
+two: f32[2] over t < T = broadcast(x[t], shape=[2])
+one: f32[1] over t < T = broadcast(x[t], shape=[1])
+y: f32[t - max(0, t - 1) + 1] over t < T
+  when t >= 1: copy(two[t])
+  when t == 0: copy(one[t])
+output y
+""")
+    verify(graph)
+    after = predicate(graph, Notes())
+    verify(after)
+    assert len(after["y"].definitions) == 2
 
 
 def test_a_recurrence_and_what_it_reads_stay_in_pieces() -> None:

@@ -330,6 +330,43 @@ def test_before_and_after(golden: Callable[[str, str], None]) -> None:
 def test_without_the_pass_the_results_are_the_same() -> None:
     output = s[0 : t + 1].sum(0)
     values = given(20, "s")
-    plain, fast = pr.compile(output, without=("ranges",)), pr.compile(output)
+    fast = pr.compile(output)
+    with pr.settings(without=["ranges"]):
+        plain = pr.compile(output)
     assert plain.compiled.graph != fast.compiled.graph
     np.testing.assert_allclose(plain(**values), fast(**values), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_gradient_of_a_product_is_a_recurrence_the_other_way(name: str) -> None:
+    """Also where elements are zero, and where the range is empty."""
+    rows = pr.input("rows", (2,), (t,))
+    read = {
+        "past": rows[0 : t + 1],
+        "before": rows[0:t],
+        "from the third": rows[pr.min(2, T) : pr.min(T, pr.max(2, t))],
+        "future": rows[t:T],
+        "after": rows[t + 1 : T],
+        "but the last": rows[t : T - 1],
+    }[name]
+    slope = pr.grad((read.prod(0) * pr.value(t + 1))[0:T].sum(), rows)
+    program = pr.compile(slope)
+    done = [note.rule for note in program.compiled.notes if note.by == "ranges"]
+    assert done == ["running-prod"], done
+    for steps in (1, 2, 9):
+        array = np.random.default_rng(steps).uniform(-1.5, 1.5, size=(steps, 2)).astype("float32")
+        array[steps // 2, 0] = 0
+        want = pr.evaluate(slope, {"rows": array})
+        np.testing.assert_allclose(program(rows=array), want, rtol=1e-4, atol=1e-5)
+    assert program.memory.peak({T: 40_000}) <= 2.1 * program.memory.peak({T: 20_000})
+
+
+def test_two_ranges_are_two_running_sums() -> None:
+    i, _ = pr.dim("i")
+    grid = pr.input("grid", (), (i, t))
+    program = pr.compile(grid[0 : i + 1, t:T].sum((0, 1)))
+    assert [note.rule for note in program.compiled.notes if note.by == "ranges"] == ["running-sum"] * 2
+    array = np.random.default_rng(0).normal(size=(20, 30)).astype("float32")
+    want = np.cumsum(np.cumsum(array, 0)[:, ::-1], 1)[:, ::-1]
+    np.testing.assert_allclose(program(grid=array), want, rtol=1e-4, atol=1e-4)
+    assert str(program.schedule).count("for all") == 2  # each along one dim, all of the other at once

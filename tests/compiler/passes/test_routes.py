@@ -33,12 +33,12 @@ def _given(steps: int) -> dict[str, Any]:
 
 
 def _rules(outputs: Any) -> list[str]:
-    return [note.rule for note in pr.compile(outputs, progress=False).compiled.notes if note.by == "routes"]
+    return [note.rule for note in pr.compile(outputs).compiled.notes if note.by == "routes"]
 
 
 def _check(outputs: Mapping[str, pr.Tensor], given: Mapping[str, Any], bounds: Any = None) -> None:
     want = pr.evaluate(outputs, given, bounds)
-    got = pr.compile(outputs, progress=False)(**given, bounds=bounds)
+    got = pr.compile(outputs)(**given, bounds=bounds)
     for name in outputs:
         np.testing.assert_allclose(got[name], want[name], rtol=1e-9, atol=1e-11, err_msg=name)
 

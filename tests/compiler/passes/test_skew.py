@@ -110,7 +110,7 @@ def _given(rows: int, columns: int) -> dict[str, Any]:
 @pytest.mark.parametrize("program", [alignment, by_pieces, backwards, one_down_one_up, steep, network, solid])
 def test_diagonals_give_the_same(program: Callable[[], Made]) -> None:
     outputs, I, J = program()
-    compiled = pr.compile(outputs, progress=False)
+    compiled = pr.compile(outputs)
     circles = 1 if program is solid else 2  # the table, and its gradient, which may be by several tensors
     assert sum(note.rule == "wavefront" for note in compiled.compiled.notes) >= circles
     names = compiled.compiled.graph.inputs
@@ -126,7 +126,7 @@ def test_diagonals_give_the_same(program: Callable[[], Made]) -> None:
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_on_other_backends(backend: str) -> None:
     outputs, I, J = alignment()
-    compiled = pr.compile(outputs, backend=backend, progress=False)
+    compiled = pr.compile(outputs, backend=backend)
     given = {name: array for name, array in _given(3, 5).items() if name != "w"}
     want = pr.evaluate(outputs, given, {I: 3, J: 5})
     for name in outputs:
@@ -135,7 +135,7 @@ def test_on_other_backends(backend: str) -> None:
 
 def test_one_loop_goes_step_by_step() -> None:
     outputs, _, _ = alignment()
-    loops = pr.compile(outputs, progress=False).compiled.loops
+    loops = pr.compile(outputs).compiled.loops
     for loop in walk(loops.body):
         inner = [item for item in walk(loop.body) if isinstance(item, For)] if isinstance(loop, For) else []
         assert not isinstance(loop, For) or loop.parallel or all(item.parallel for item in inner)
@@ -148,7 +148,7 @@ def test_what_one_loop_can_carry_stays() -> None:
     c = pr.recurrent((), (i, j), "float64")
     c[0, j] = y
     c[i + 1, j] = pr.tanh(c[i, pr.max(j - 1, 0)] + c[i, j]) + x
-    assert not any(note.by == "skew" for note in pr.compile(c[I - 1, j], progress=False).compiled.notes)
+    assert not any(note.by == "skew" for note in pr.compile(c[I - 1, j]).compiled.notes)
 
 
 def test_storage_of_two_diagonals() -> None:
@@ -157,7 +157,7 @@ def test_storage_of_two_diagonals() -> None:
     c = pr.recurrent((), (i, j), "float64")
     up, left = pr.where(i > 0, c[i - 1, j], x), pr.where(j > 0, c[i, j - 1], y)
     c[i, j] = pr.tanh(up + left)
-    memory = pr.compile(c[I - 1, J - 1], progress=False).memory
+    memory = pr.compile(c[I - 1, J - 1]).memory
     assert memory.peak({I: 4096, J: 4096}) < 40 * 4096 * 8
 
 
@@ -169,7 +169,7 @@ def test_a_few_operations_with_integers_go_cell_by_cell() -> None:
     c = pr.recurrent((), ((i, I + 1), (j, J + 1)), "int32")
     c[0, 0], c[i + 1, 0], c[0, j + 1] = 0, 0, 0
     c[i + 1, j + 1] = pr.where(x == y, c + 1, pr.maximum(c[i, j + 1], c[i + 1, j]))
-    program = pr.compile({"common": c[I, J]}, progress=False)
+    program = pr.compile({"common": c[I, J]})
     assert not any(note.rule == "wavefront" for note in program.compiled.notes)
     rng = np.random.default_rng(0)
     for rows, columns in ((1, 1), (4, 6), (9, 5)):

@@ -10,10 +10,10 @@ import pytest
 import polyrhythm as pr
 from polyrhythm.compiler.front_end import completed
 from polyrhythm.compiler.ir.graph import Graph
-from polyrhythm.compiler.ir.verify import verify
 from polyrhythm.compiler.passes import optimised
 from polyrhythm.compiler.schedule.scheduler import Item, Loop
 from polyrhythm.compiler.trace import trace
+from tests.compiler.ir.verify import verify
 
 WORDS, WIDTH, LAYERS = 7, 4, 3
 
@@ -111,7 +111,7 @@ def test_what_both_parts_read_at_their_own_steps_is_cut_too(backend: str, far: b
     h[layer + 1] = pr.tanh(seen + (pr.tanh(turn[0 : t + 1] * turn).sum(0) if far else 0.0))
     token[t < P] = prompt
     token[t >= P] = h[L, t - 1] + 0.5
-    program = pr.compile(token, backend=backend, progress=False)
+    program = pr.compile(token, backend=backend)
     kept = {name: [str(slot) for slot in one.slots] for name, one in program.compiled.storage.items()}
     whole = {name.rstrip("_0123456789") for name, slots in kept.items() if "all T of t" in slots}
     assert whole == {"token", *(["turn", "h_reduce"] if far else [])}
@@ -281,7 +281,7 @@ def test_the_recurrence_of_a_gradient_is_cut(backend: str) -> None:
     y[i == t] = pr.where(t >= 1, y[i, t // 2], 1.0) * x
     y[pr.otherwise] = pr.where(i >= 1, y[i - 1, t], 1.0)
     (slope,) = pr.grad((y * y).sum(), [x])
-    program = pr.compile({"slope": slope, "y": y}, backend=backend, progress=False)
+    program = pr.compile({"slope": slope, "y": y}, backend=backend)
     (cut,) = [note for note in program.compiled.notes if note.by == "split"]
     assert cut.at is not None
     assert cut.at.file == __file__

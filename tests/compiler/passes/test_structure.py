@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import polyrhythm as pr
-from polyrhythm.compiler.ir.parse import parse
-from polyrhythm.compiler.ir.verify import verify
 from polyrhythm.compiler.passes.notes import Notes
 from polyrhythm.compiler.passes.simplify import simplify
 from polyrhythm.compiler.passes.structure import STRUCTURAL
 from polyrhythm.oracle import run
+from tests.compiler.ir.parse import parse
+from tests.compiler.ir.verify import verify
 from tests.compiler.passes.cases import after, operations, rules
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 7
@@ -23,12 +23,21 @@ def x() -> pr.Tensor:
     return pr.input("x", (2, 3, 4))
 
 
+n, _ = pr.dim("n")
+
+
+def steps() -> pr.Tensor:
+    return pr.input("s", (4,), (n,))
+
+
 CASES = {
     "reshape-twice": (lambda: pr.reshape(pr.reshape(x(), (6, 4)), (4, 6)), ["reshape"]),
     "broadcast-twice": (lambda: pr.broadcast_to(pr.broadcast_to(x(), (5, 2, 3, 4)), (6, 5, 2, 3, 4)), []),
     "transpose-twice": (lambda: pr.transpose(pr.transpose(x(), (1, 2, 0)), (1, 2, 0)), ["transpose"]),
     "slice-twice": (lambda: x().axes[:, 1:, 1:4:2].axes[1:, :, 1:], ["slice"]),
     "slice-of-broadcast": (lambda: pr.broadcast_to(x(), (5, 2, 3, 4)).axes[1:3], []),
+    "slice-of-range": (lambda: pr.flip(steps()[0 : n + 1], 0).sum(0), ["reduce"]),
+    "reshape-of-range": (lambda: pr.reshape(steps()[1:2], (4,)) * 2.0, ["mul"]),
     "reduce-twice": (lambda: x().sum(2).sum(0), ["reduce"]),
     "cast-twice": (lambda: pr.cast(pr.cast(pr.cast(x(), "int8"), "int32"), "float32"), ["cast", "cast"]),
     "drop-broadcast": (lambda: x() * pr.broadcast_to(m((4,), "d"), (2, 3, 4)), ["mul"]),
@@ -55,7 +64,11 @@ def test_rule(rule: str) -> None:
     shapes = (
         {"a": (50, 2), "b": (2, 50), "c": (50,)} if rule == "reassociate" else {"a": (3, 4), "b": (5, 4), "d": (4,)}
     )
-    given = {"x": X, **{name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}}
+    given = {
+        "x": X,
+        "s": X[0],
+        **{name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()},
+    }
     used = {name: given[name] for name in given if name in _inputs(output)}
     graph, notes = after([output], used)
     assert rule in rules(notes)

@@ -33,7 +33,8 @@ def _serial(program: pr.Program) -> set[str]:
 @pytest.mark.parametrize("without", [(), ("distribute",)])
 def test_reductions_stay_out_of_a_recurrence(without: tuple[str, ...]) -> None:
     outputs, T = smoothed()
-    program = pr.compile(outputs, progress=False, without=without)
+    with pr.settings(without=without):
+        program = pr.compile(outputs)
     assert ("reduce" in _serial(program)) == bool(without)
     assert any(note.by == "distribute" for note in program.compiled.notes) == (not without)
     for steps in (0, 1, 2, 6):
@@ -51,8 +52,24 @@ def test_under_a_budget_memory_comes_first() -> None:
     h[0] = shares[0]
     h[t + 1] = pr.tanh(0.5 * h + shares[t + 1])
     last = {"h": h[T - 1]}
-    assert "reduce" not in _serial(pr.compile(last, progress=False))
-    assert "reduce" in _serial(pr.compile(last, progress=False, memory_budget="64MB"))
+    assert "reduce" not in _serial(pr.compile(last))
+    assert "reduce" in _serial(pr.compile(last, memory_budget="64MB"))
+
+
+@pytest.mark.parametrize(("rows", "stays"), [(1, True), (8, True), (64, False)])
+def test_a_product_of_many_rows_is_not_stored_for_all_steps(rows: int, stays: bool) -> None:
+    """What would pass leaves the cache: writing and reading it takes longer than starting the product at each step."""
+    t, T = pr.dim("t")
+    x, w = pr.input("x", (rows, 64), (t,)), pr.input("w", (64, 256))
+    h = pr.recurrent((rows, 256), ((t, T + 1),))
+    h[0] = 0.0
+    h[t + 1] = pr.tanh(h + x @ w)
+    program = pr.compile({"h": h[t + 1]})
+    assert ("einsum" not in _serial(program)) == stays
+    random = np.random.default_rng(0)
+    given: dict[str, Any] = {"x": random.normal(size=(3, rows, 64)), "w": random.normal(size=(64, 256)) / 8}
+    given = {name: array.astype("float32") for name, array in given.items()}
+    np.testing.assert_allclose(program(**given)["h"], pr.evaluate({"h": h[t + 1]}, given)["h"], rtol=1e-3, atol=1e-5)
 
 
 def test_what_is_read_at_the_same_step_stays_out_too() -> None:
@@ -61,7 +78,7 @@ def test_what_is_read_at_the_same_step_stays_out_too() -> None:
     h = pr.recurrent((WIDTH,), ((t, T + 1),), "float64")
     h[0] = 0.0
     h[t + 1] = pr.tanh(0.5 * h + pr.softmax(x))
-    program = pr.compile({"h": h}, progress=False)
+    program = pr.compile({"h": h})
     assert "reduce" not in _serial(program)
     given: dict[str, Any] = {"x": np.random.default_rng(0).normal(size=(5, WIDTH))}
     np.testing.assert_allclose(program(**given)["h"], pr.evaluate({"h": h}, given)["h"], rtol=1e-12)
@@ -76,7 +93,8 @@ def test_one_vectorised_loop_with_a_mask_at_its_edge(without: tuple[str, ...]) -
     later = pr.log(pr.square(x[t + 1]).sum())
     y = pr.where(t >= 1, before, 0.25) + pr.where(t + 1 < T, later, -1.0)
     outputs = {"y": y, "x": pr.grad(pr.square(y)[0:T].sum(), x)}
-    program = pr.compile(outputs, progress=False, without=without)
+    with pr.settings(without=without):
+        program = pr.compile(outputs)
     for steps in (0, 1, 2, 3, 9):
         given: dict[str, Any] = {"x": np.random.default_rng(steps).normal(size=(steps, WIDTH))}
         want = pr.evaluate(outputs, given, {T: steps})
@@ -92,7 +110,8 @@ def test_masks_save_a_copy_of_the_body() -> None:
     y = pr.tanh(x + pr.where(s >= 1, seen, 0.0))
 
     def softmaxes(without: tuple[str, ...]) -> int:
-        loops = pr.compile({"y": y}, progress=False, without=without).compiled.loops
+        with pr.settings(without=without):
+            loops = pr.compile({"y": y}).compiled.loops
         return sum(compute.op == "tanh" for block in blocks_of(loops.body) for compute in block.body)
 
     assert softmaxes(()) == 1

@@ -32,7 +32,8 @@ def network(rows: int, width: int, source: str = "input") -> tuple[pr.Tensor, di
 
 def parallel(outputs: Any, without: tuple[str, ...] = (), **options: Any) -> int:
     """How many contractions with matrices are in loops whose iterations are independent."""
-    loops = pr.compile(outputs, backend="numpy", without=without, **options).compiled.loops
+    with pr.settings(without=without):
+        loops = pr.compile(outputs, backend="numpy", **options).compiled.loops
     inside = (b for item in walk(loops.body) if isinstance(item, For) and item.parallel for b in blocks_of(item.body))
     return len({compute.result for block in inside for compute in block.body if compute.op == "einsum"})
 
@@ -46,7 +47,7 @@ def test_a_product_with_the_input_runs_before_the_recurrence() -> None:
     ).explain(level=2)
     want = pr.evaluate(outputs, inputs)
     for backend in ("numpy", "torch", "jax"):
-        found = pr.compile(outputs, backend=backend, progress=False)(**dict[str, Any](inputs))
+        found = pr.compile(outputs, backend=backend)(**dict[str, Any](inputs))
         np.testing.assert_allclose(np.asarray(found), want, rtol=1e-5, atol=1e-6)
 
 
@@ -136,7 +137,7 @@ def test_what_is_made_of_states_is_in_neither_loop_of_a_gradient() -> None:
     inputs = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     for steps in (1, 2, 5):
         given = {**inputs, "x": inputs["x"][:steps]}
-        found = pr.compile(gradient, backend="jax", progress=False)(**dict[str, Any](given))
+        found = pr.compile(gradient, backend="jax")(**dict[str, Any](given))
         np.testing.assert_allclose(np.asarray(found), pr.evaluate(gradient, given), rtol=1e-4, atol=1e-5)
 
 
@@ -170,7 +171,7 @@ def test_a_network_leaves_the_loop_of_advantages() -> None:
     worth = pr.tanh(seen @ w) @ v
     advantage = rl.gae(t, reward, worth, worth[t + 1], False, False, 0.9, 0.8)
     assert parallel(advantage) == 2
-    known = pr.compile(advantage, backend="jax", bounds={T: 20}, progress=False)
+    known = pr.compile(advantage, backend="jax", bounds={T: 20})
     assert "for all t" in known.schedule
     assert "%" not in known.schedule, "a slot for each step is no ring: no two steps could run at once"
     shapes = {"w": (4, 16), "v": (16,), "noise": (20, 2, 4)}

@@ -10,8 +10,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import rl
-from polyrhythm.compiler.schedule.dependence_index import ByBlock
-from polyrhythm.compiler.schedule.dependences import Dependence
+from polyrhythm.compiler.schedule.dependences import ByBlock, Dependence
 from polyrhythm.compiler.schedule.shifts import Aligned, Ranks, Shifts
 from tests.programs import PROGRAMS
 

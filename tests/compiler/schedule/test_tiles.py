@@ -107,7 +107,8 @@ def test_memory_does_not_grow_with_the_steps(name: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 4, 300])
 def test_a_filter_keeps_a_tile_and_its_taps_in_whole_tiles(k: int) -> None:
-    program = pr.compile(programs.taps(k), memory_budget=TIGHT, without=("windows",))
+    with pr.settings(without=("windows",)):
+        program = pr.compile(programs.taps(k), memory_budget=TIGHT)
     (place,) = (p for p in program.compiled.loops.places.values() if p.kind == "buffer")
     whole = -(-(k - 1 + tiles.STEPS) // tiles.STEPS) * tiles.STEPS if k > 1 else 1
     assert k == 1 or [str(n) for n in place.slots] == [str(whole)]
@@ -143,7 +144,9 @@ def _tiled(items: tuple[Item, ...]) -> list[Loop]:
 def test_a_ring_of_a_few_slots_where_the_user_or_a_stream_wants_steps_one_by_one() -> None:
     outputs = stack()
     assert _tiled(pr.compile(outputs, memory_budget=TIGHT).compiled.schedule)
-    for program in (pr.compile(outputs, schedule={t: pr.loop()}), pr.compile(outputs, without=("tile",))):
+    with pr.settings(without=["tile"]):
+        untiled = pr.compile(outputs)
+    for program in (pr.compile(outputs, schedule={t: pr.loop()}), untiled):
         assert not _tiled(program.compiled.schedule)
         counts = [n.constant for p in program.compiled.loops.places.values() if p.kind == "buffer" for n in p.slots]
         assert max(counts) <= 4

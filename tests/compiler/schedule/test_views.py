@@ -20,7 +20,7 @@ def buffers(program: pr.Program) -> dict[str, Any]:
 
 def agrees(outputs: Any, inputs: dict[str, Any], bounds: dict[Any, int]) -> None:
     for backend in ("numpy", "jax"):
-        found = pr.compile(outputs, backend=backend, progress=False)(bounds=bounds, **inputs)
+        found = pr.compile(outputs, backend=backend)(bounds=bounds, **inputs)
         np.testing.assert_allclose(found, pr.evaluate(outputs, inputs, bounds=bounds), rtol=1e-5, atol=1e-5)
 
 
@@ -86,6 +86,38 @@ def test_what_narrows_is_computed_with_what_it_reads() -> None:
     agrees(back[0], {"w": np.linspace(0, 1, 9000, dtype="float32")}, {T: 5})
 
 
+@pytest.mark.parametrize(("states", "of_scores"), [(16, False), (4, True)])
+def test_pointers_are_kept_and_not_what_they_are_found_in(states: int, of_scores: bool) -> None:
+    """The best path through a chain: an eighth of the numbers is worth it, a quarter of a few is not."""
+    seen, moves = pr.input("seen", (states,), (t,)), pr.input("moves", (states, states))
+    best, path = pr.recurrent((states,), (t,)), pr.recurrent((), (t,), "int32")
+    scores = best.unsqueeze(1) + moves
+    best[0] = seen[0]
+    best[t + 1] = scores.max(0) + seen[t + 1]
+    path[T - 1] = best[T - 1].argmax(0)
+    path[t - 1] = pr.take(scores.argmax(0)[t - 1], path, 0)
+    program = pr.compile(path, backend="numpy")
+    kept = {int(place.type.size) for place in buffers(program).values()}
+    assert (states * states in kept) == of_scores
+    random = np.random.default_rng(0)
+    shapes = {"seen": (7, states), "moves": (states, states)}
+    agrees(path, {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}, {})
+
+
+@pytest.mark.parametrize("read", [lambda x, w: x[t + 1] @ w, lambda x, w: pr.einsum("of,nf->no", w.T, x[t + 1])])
+def test_a_contraction_of_some_slots_has_no_copy_of_all(read: Any) -> None:
+    """XLA cuts out what is contracted of a longer place; of 32 MB that is a chunk at a time."""
+    x, w = pr.input("x", (8, 4096), ((t, T + 1),)), pr.input("w", (4096, 16))
+    made = pr.tanh(read(x, w)).sum()
+    program = pr.compile(made, bounds={T: 256})
+    held = 257 * 8 * 4096 * 4
+    assert program.memory.peak({}) < 1.6 * held
+    drawn = np.random.default_rng(0)
+    given: dict[str, Any] = {"x": drawn.normal(size=(257, 8, 4096)).astype("float32") / 64}
+    given["w"] = drawn.normal(size=(4096, 16)).astype("float32")
+    np.testing.assert_allclose(program(**given), np.tanh(given["x"][1:] @ given["w"]).sum((1, 2)), rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(("algorithm", "most"), [("ppo", 1.3), ("a2c", 1.2)])
 def test_rollouts_of_images_are_stored_once(algorithm: str, most: float) -> None:
     steps, count, shape = 2048, 8, (192, 64)
@@ -95,6 +127,19 @@ def test_rollouts_of_images_are_stored_once(algorithm: str, most: float) -> None
         training = rl.ppo(lamps, model, rl.PPOSettings(steps=steps, epochs=2, minibatches=4))
     else:
         training = rl.a2c(lamps, model, rl.A2CSettings(steps=steps))
-    program = pr.compile(training.outputs, bounds=training.bounds, progress=False)
+    program = pr.compile(training.outputs, bounds=training.bounds)
     stored = program.memory.bytes({training.iterations: 2})
     assert stored < most * 4 * steps * count * 192 * 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [32, 64, 128])
+def test_xla_has_one_rollout_of_images(side: int) -> None:
+    """What XLA says that PPO takes, weights and gradients included; minibatches are a 32nd of the rollout."""
+    steps, count, size = 512, 8, 3 * side * side
+    lamps = rl.Arrays(rl.Synthetic((size,), 100, 4), count)
+    model = rl.ActorCritic(lamps.observations, lamps.actions, (16,), np.random.default_rng(0))
+    training = rl.ppo(lamps, model, rl.PPOSettings(steps=steps, minibatches=32, epochs=1))
+    outputs = {name: x for name, x in training.outputs.items() if name != "weights"}
+    program = pr.compile(outputs, training.bounds)
+    assert program.memory.peak({str(training.iterations): 2}) < 1.3 * 4 * steps * count * size

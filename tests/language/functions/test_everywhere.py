@@ -37,6 +37,15 @@ def test_functions_of_order() -> None:
     check_everywhere(sums, np.nan_to_num(x), prefixes=True)
 
 
+def test_diagonals_of_squares_that_grow() -> None:
+    table = {
+        "diagonal": lambda x: (pr.diagonal(x @ x.mT) ** 2).sum(),
+        "above": lambda x: (pr.diagonal(x @ x.mT, 1) ** 2).sum(),
+        "flat": lambda x: ((x @ x.mT).reshape(x.shape[0] * x.shape[0]) ** 3).sum(),
+    }
+    check_everywhere(table, random_array((4, 2)), gradients=True, prefixes=True)
+
+
 def test_gradients_of_functions_of_order() -> None:
     x = random_array((5, 2))
     table = {

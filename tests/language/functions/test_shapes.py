@@ -98,6 +98,12 @@ def test_roll_as_in_numpy(shape: tuple[int, ...], shift: int, data: st.DataObjec
     assert_close(on_dynamic_axis(lambda x: x.roll(shift, axis), x), np.roll(x, shift, axis))
 
 
+@pytest.mark.parametrize(("shift", "axis"), [((1, -2), (0, 1)), (3, (1, 0)), ((0, 1), (-1, -2)), ((2,), [1])])
+def test_roll_along_several_axes(shift: Any, axis: Any) -> None:
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    assert_close(on_constants(lambda x: pr.roll(x, shift, axis), x), np.roll(x, shift, tuple(axis)))
+
+
 def test_roll_by_a_step() -> None:
     t, T = pr.dim("t")
     x = np.arange(4, dtype="float32")
@@ -188,6 +194,8 @@ def test_refusals() -> None:
         (lambda: pr.pad(pr.constant([1]), 1, 0.5), DTypeError, "0.5"),
         (lambda: x.unsqueeze(4), AxisError, "from -3 to 2"),
         (lambda: x.roll(0.5, 0), DTypeError, "integers"),
+        (lambda: x.roll((1, 2), (0,)), ShapeError, "2 shifts along 1 axes"),
+        (lambda: x.roll((1, 2), 0), ShapeError, "several shifts along one axis"),
     ]:
         with pytest.raises(kind, match=text):
             wrong()

@@ -94,6 +94,12 @@ def test_linspace_as_in_numpy(num: int, endpoint: bool) -> None:
     start, stop = f32([1, 2]), f32([3, 0])
     expected = np.linspace(start, stop, num, endpoint, dtype="float32")
     assert_close(on_constants(lambda a, b: pr.linspace(a, b, num, endpoint), start, stop), expected)
+    found = pr.evaluate(pr.linspace(pr.constant(0.1, "float64"), 1, num, endpoint))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, np.linspace(0.1, 1, num, endpoint), rtol=1e-15)
+    found = pr.evaluate(pr.linspace(pr.constant(1j, "complex64"), 1, num, endpoint))
+    np.testing.assert_allclose(found, np.linspace(1j, 1, num, endpoint), rtol=1e-6)
+    assert pr.evaluate(pr.linspace(0, 6, 4, dtype="int32")).dtype == np.int32
 
 
 def test_distributions_of_draws() -> None:

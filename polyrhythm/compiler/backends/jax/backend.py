@@ -16,7 +16,7 @@ from polyrhythm.compiler.analysis.calls import check_found
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.products import kernel
 from polyrhythm.compiler.backends.jax.run import watch
-from polyrhythm.compiler.backends.jax.run.cache import no_cache
+from polyrhythm.compiler.backends.jax.run.executables import no_cache
 from polyrhythm.compiler.backends.jax.run.executor import Advance, Compilation, Executor, Plan
 from polyrhythm.compiler.backends.jax.run.growing import Growing
 from polyrhythm.compiler.backends.jax.run.host_driver import Driver
@@ -53,10 +53,11 @@ MOST_SIZES = 1000
 
 @dataclass
 class JaxBackend:
-    """Runs a Loop IR program as XLA programs."""
+    """Runs a Loop IR program as XLA programs; `shorter` is what it was written out from."""
 
     program: LoopProgram
     compilations: list[Compilation] = field(default_factory=list)
+    shorter: LoopProgram | None = None
 
     def __post_init__(self) -> None:
         check_libraries(self.program, "jax")
@@ -67,7 +68,7 @@ class JaxBackend:
         self.ways = ways_of(self.program)
         self.host = has_host(self.program.body)
         self.growth = self.program.growth
-        self.executor = Executor(self.program, self.compilations)
+        self.executor = Executor(self.program, self.compilations, self.shorter)
         self.growing = Growing(self.program, self.growth, self.executor) if self.growth is not None else None
         self.stepper = Stepper(self)
         self._drivers: dict[tuple[int, ...], Driver] = {}
@@ -83,7 +84,10 @@ class JaxBackend:
                 deque(positions, maxlen=0)
                 return self._whole(run.outputs, bounds, run.found), dict(run.found)
             if self.growing is not None and not self.host:
-                place = partial(self._placed_at, inputs)
+
+                def place(now: Mapping[Symbol, int]) -> dict[str, Any]:
+                    return self.placed(inputs, self.input_shapes(now))
+
                 outputs, values = self.growing.run(place, bounds, sizes.capacities, seed_words(seed))
                 ended = {s.name: value for s, value in zip(self.program.found, values, strict=True)}
                 return self._whole(outputs, bounds, ended), ended
@@ -148,9 +152,6 @@ class JaxBackend:
             for place in places
         }
 
-    def _placed_at(self, inputs: Mapping[str, Any], capacities: Mapping[Symbol, int]) -> dict[str, Any]:
-        return self.placed(inputs, self.input_shapes(capacities))
-
     def placed(self, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         """The contents of every place of an input, at shapes that may be smaller or larger."""
         arrays = {}
@@ -171,10 +172,8 @@ class JaxBackend:
     def capacities(self, bounds: Mapping[str, int]) -> dict[Symbol, int]:
         """The capacity of each bound that sizes something: of a dim on several devices, the same on each."""
 
-        def rounded(value: int, ways: int) -> int:
-            return capacity(value) if ways == 1 else -(-value // ways) * ways
-
-        return {s: rounded(bounds[s.name], self.ways.get(s, 1)) for s in self.sizing}
+        values = ((s, bounds[s.name], self.ways.get(s, 1)) for s in self.sizing)
+        return {s: capacity(value) if ways == 1 else -(-value // ways) * ways for s, value, ways in values}
 
     def part(self, name: str, array: Any, index: tuple[int | slice, ...]) -> Any:
         """Some slots of an input; those of an array that cannot change are kept for the next call."""
@@ -260,21 +259,14 @@ class JaxBackend:
     def _shaped(self, capacities: Mapping[Symbol, int]) -> tuple[Any, tuple[Any, ...]]:
         """A call that nobody watches, before there are arrays."""
         inputs = {n: shaped(self.program, n, shape) for n, shape in self.input_shapes(capacities).items()}
-        _, (_, _, words) = self._call(capacities, inputs)
+        trace, (_, _, words) = self._call(capacities, inputs)
         values = jax.ShapeDtypeStruct((len(self.program.bounds),), np.int32)
-        return partial(self._trace, capacities, watched=False), (inputs, values, words)
+        return trace, (inputs, values, words)
 
     def _trace(
-        self,
-        capacities: Mapping[Symbol, int],
-        inputs: Mapping[str, jax.Array],
-        values: jax.Array,
-        seed: jax.Array,
-        watched: bool = True,
+        self, capacities: Mapping[Symbol, int], inputs: Mapping[str, jax.Array], values: jax.Array, seed: jax.Array
     ) -> tuple[list[jax.Array], list[jax.Array]]:
-        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.program.bounds)}
-        slot = values[len(self.program.bounds)] if watched and watch.available() else None
-        return Lowering(self.program, capacities, symbols, seed, slot=slot).run(inputs)
+        return Lowering.of(self.program, capacities, values, seed).run(inputs)
 
 
 def with_slot(values: np.ndarray) -> np.ndarray:

@@ -9,83 +9,44 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from polyrhythm.compiler.analysis.calls import check_found
+import numpy as np
+
+from polyrhythm.compiler.backends.python.batched import ELEMENTS, Batch, batched
+from polyrhythm.compiler.backends.python.direct import INFIX, Spelled, Words, is_fresh, spelled, written
 from polyrhythm.compiler.ir.ops import record
+from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.ops.record import attribute_terms
-from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
+from polyrhythm.compiler.ir.terms import Symbol, Term, fresh, ordered
 from polyrhythm.compiler.ir.types import Array, TensorType
 from polyrhythm.compiler.loops.ir import (
     Block,
     Compute,
+    For,
     If,
     Item,
     Load,
     Local,
     LoopProgram,
     Place,
+    RowSum,
     Steps,
     Store,
-    output_shapes,
 )
 from polyrhythm.compiler.loops.python import condition_source, term_source
+from polyrhythm.compiler.ragged.independence import MARGIN
 
 Position = tuple[int, int]
 """A unit of the program and its next iteration."""
 
-Check = Callable[[Compute, Any, tuple[Any, ...], tuple[int, ...]], None]
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Where a run goes on that was stopped: the position, the places that matter there, and the bounds found."""
-
-    position: Position
-    places: Mapping[str, Any]
-    found: Mapping[str, int]
-
-
-START = Begin((-1, 0), {}, {})
-"""The beginning of a program."""
-
-
-@dataclass
-class Run:
-    """One run of a program while it goes on: its outputs as far as they are computed, and the bounds found."""
-
-    program: LoopProgram
-    bounds: dict[str, int]
-    """All that are known; those that the program finds change when it does."""
-    check: Check | None = None
-    begin: Begin = START
-    outputs: list[Any] = field(default_factory=list)
-    kept: Callable[[], dict[str, Any]] = dict
-    """What every place holds now; None where nothing was stored yet."""
-
-    @property
-    def found(self) -> dict[str, int]:
-        """The bounds that the program finds itself, as far as it has."""
-        return {s.name: self.bounds[s.name] for s in self.program.found}
-
-    def ended(self, bound: str, length: int) -> int:
-        """A loop has ended early and so found a length."""
-        self.bounds[bound] = length
-        check_found(self.program.bounds, self.bounds, bound)
-        return length
-
-    def step(self, number: int, axis: int, step: int, shape: tuple[int, ...]) -> Any:
-        """One step of an output, at the lengths that its other axes have; a view."""
-        index: list[Any] = [slice(n) for n in shape]
-        index[axis] = step
-        return self.outputs[number][(*index, ...)]
-
-
 WORDS = (
     *keyword.kwlist,
-    *("inputs", "bounds", "seed", "runtime", "run", "new", "load", "own", "call", "steps"),
+    *("inputs", "bounds", "seed", "runtime", "run", "new", "load", "own", "call", "draws", "steps", "added", "_n"),
+    "int",
     *("begun", "begin_unit", "begin_at", "first", "range", "min", "max", "bool", "compiled"),
+    *("most", "np", "torch", "softmax", "contracted"),
 )
 """Identifiers that generated code reserves."""
 
@@ -95,9 +56,14 @@ class Source:
     """The text of a generated module and the objects it refers to by name."""
 
     program: LoopProgram
+    implementations: Mapping[str, Any]
     checked: bool = False
     apart: bool = False
+    words: Words | None = None
     units: int = 0
+    short: frozenset[Symbol] = frozenset()  # bounds that are less here than where places were made
+    counts: set[Term] = field(default_factory=set)
+    """How many iterations run together, by loop; at least one."""
     functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
@@ -106,7 +72,7 @@ class Source:
     def name(self, thing: object, text: str) -> str:
         """A Python identifier for a symbol, a place or a value."""
         if thing not in self.names:
-            wish = re.sub(r"\W", "_", text)
+            wish = re.sub(r"^(?=\d)|\W", "_", text)
             taken = set(self.names.values())
             number = 2
             unique = wish
@@ -136,9 +102,20 @@ class Source:
     def text(self) -> str:
         return "\n".join([*self.functions, *self.lines]) + "\n"
 
+    def loaded(self, name: str, **given: Any) -> Callable[..., Iterator[Position]]:
+        """The function that the source defines; `given` are objects that it may refer to."""
+        space: dict[str, Any] = {**self.constants, "added": added, **given}
+        exec(compile(self.text, name, "exec"), space)
+        steps: Callable[..., Iterator[Position]] = space["steps"]
+        return steps
+
 
 def generate(
-    program: LoopProgram, implementations: Mapping[str, Any], checked: bool = False, apart: bool = False
+    program: LoopProgram,
+    implementations: Mapping[str, Any],
+    checked: bool = False,
+    apart: bool = False,
+    words: Words | None = None,
 ) -> Source:
     """The source of `steps(inputs, bounds, seed, runtime, run)`, a generator that runs the program.
 
@@ -146,12 +123,14 @@ def generate(
     iterations. `run` is a `Run` and gets the outputs and the bounds found; it may begin at any position. `runtime` has
     the few functions that differ between array libraries: `new`, `load`, `store`, `own`, `call`. With `checked` every
     value is handed to `run.check` as soon as it is computed. With `apart` each block is a function of its own,
-    decorated by `compiled`, which the caller of `loaded` supplies.
+    decorated by `compiled`, which the caller of `loaded` gives. Operations are written in the `words` of a library
+    where it has them.
     """
-    source = Source(program, checked, apart)
+    source = Source(program, implementations, checked, apart, words)
+    source.constants.update(words.given if words else {})
     write = source.lines.append
     write("def steps(inputs, bounds, seed, runtime, run):")
-    write("    new, load, own, call = runtime.new, runtime.load, runtime.own, runtime.call")
+    write("    new, load, own, call, draws = runtime.new, runtime.load, runtime.own, runtime.call, runtime.draws()")
     write("    begun, (begin_unit, begin_at) = run.begin.places, run.begin.position")
     for symbol in program.bounds:
         write(f"    {source.symbol(symbol)} = bounds[{symbol.name!r}]")
@@ -165,23 +144,9 @@ def generate(
     write(f"    run.kept = lambda: {{{', '.join(kept)}}}")
     write(f"    run.outputs = [{', '.join(source.place(name) for name in program.outputs)}]")
     for item in program.body:
-        source.lines += _item(source, item, "    ", implementations, outermost=True)
+        source.lines += _item(source, item, "    ", outermost=True)
     write(f"    yield {source.units}, 0")
     return source
-
-
-def loaded(source: Source, name: str, **given: Any) -> Callable[..., Iterator[Position]]:
-    """The function that the source defines; `given` are objects that it may refer to."""
-    space: dict[str, Any] = {**source.constants, **given}
-    exec(compile(source.text, name, "exec"), space)
-    steps: Callable[..., Iterator[Position]] = space["steps"]
-    return steps
-
-
-def cut(program: LoopProgram, run: Run, bounds: Mapping[str, int]) -> list[Any]:
-    """The outputs of a finished run, at the lengths it found."""
-    shapes = output_shapes(program, {**bounds, **run.found})
-    return [o[(*map(slice, shape), ...)] for o, shape in zip(run.outputs, shapes, strict=True)]
 
 
 def _new(source: Source, place: Place) -> str:
@@ -193,14 +158,12 @@ def _new(source: Source, place: Place) -> str:
     return f"new(({sizes}), {str(place.type.dtype)!r})"
 
 
-def _item(
-    source: Source, item: Item, indent: str, implementations: Mapping[str, Any], outermost: bool = False
-) -> Iterator[str]:
+def _item(source: Source, item: Item, indent: str, outermost: bool = False) -> Iterator[str]:
     unit = source.units
     if isinstance(item, If):
         yield f"{indent}if {condition_source(item.condition, source.symbol)}:"
         for inner in item.body:
-            yield from _item(source, inner, indent + "    ", implementations, outermost)
+            yield from _item(source, inner, indent + "    ", outermost)
         return
     source.units += outermost
     if outermost:
@@ -209,16 +172,23 @@ def _item(
     if isinstance(item, Block):
         if outermost:
             yield f"{indent}yield {unit}, 0"
-        yield from _block(source, item, indent, implementations)
+        yield from _block(source, item, indent)
         return
     counter, first, end = source.symbol(item.counter), source.term(item.first), source.term(item.end)
     if outermost:
         yield f"{indent}first = begin_at if begin_unit == {unit} else {first}"
         yield f"{indent}yield {unit}, first"
         first = "first"
+    batch = batched(source.program, item) if source.words is not None and not source.checked else None
+    if batch is not None:
+        yield from _many(source, batch, counter, first, end, indent, outermost)
+        if outermost:
+            yield f"{indent}    yield {unit}, {counter} + {source.symbol(batch.count)}"
+        return
+    if item.rows is not None:
+        yield f"{indent}{_longest(source, item.rows.bound)} = {source.symbol(item.rows.bound)}"
     yield f"{indent}for {counter} in range({first}, {end}):"
-    for inner in item.body:
-        yield from _item(source, inner, indent + "    ", implementations)
+    yield from _iteration(source, item, indent + "    ")
     if item.stop is not None:
         bound = source.symbol(item.stop.bound)
         yield f"{indent}    if bool({_operand(source, item.stop.done)}):"
@@ -226,62 +196,109 @@ def _item(
         yield f"{indent}        break"
     if outermost:
         yield f"{indent}    yield {unit}, {counter} + 1"
+    if item.rows is not None:
+        yield f"{indent}{source.symbol(item.rows.bound)} = {_longest(source, item.rows.bound)}"
 
 
-def _block(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
+def _iteration(source: Source, loop: For, indent: str) -> Iterator[str]:
+    """What a loop does at one step; of a row, with the bound of the longest at what this one needs."""
+    outside = source.short
+    if loop.rows is not None:
+        bound, length = loop.rows.bound, _operand(source, loop.rows.lengths)
+        yield f"{indent}{source.symbol(bound)} = min({_longest(source, bound)}, int({length}) + {MARGIN})"
+        source.short |= {bound}
+    for inner in loop.body:
+        yield from _item(source, inner, indent)
+    source.short = outside
+
+
+def _longest(source: Source, bound: Symbol) -> str:
+    return source.name(("longest", bound), f"longest_{bound.name}")
+
+
+def _many(
+    source: Source,
+    batch: Batch,
+    counter: str,
+    first: str,
+    end: str,
+    indent: str,
+    outermost: bool,
+) -> Iterator[str]:
+    """As many iterations of a loop at once as are good for the cache.
+
+    Who asks for one position after the other may give the inputs of a step only then.
+    """
+    count = source.symbol(batch.count)
+    sizes = ", ".join(["1", "1", *(source.term(size) for size in batch.size)])
+    yield f"{indent}most = max(1, {ELEMENTS} // max({sizes})){' if run.alone else 1' if outermost else ''}"
+    yield f"{indent}for {counter} in range({first}, {end}, most):"
+    yield f"{indent}    {count} = min(most, {end} - {counter})"
+    source.counts.add(batch.count.term)
+    for block in batch.blocks:
+        yield from _block(source, block, indent + "    ")
+
+
+def _block(source: Source, block: Block, indent: str) -> Iterator[str]:
     yield f"{indent}# {block.name}"
-    if source.apart and not any(record(compute.op).calls for compute in block.body):
-        yield from _apart(source, block, indent, implementations)
+    if source.apart and not any(record(compute.op).calls or compute.rows for compute in block.body):
+        yield from _apart(source, block, indent)
         return
     called: dict[object, str] = {}
-    dead = _dead(block)
+    words = source.words
+    plan = Spelled() if words is None or source.checked else spelled(words, block)
+    made = {compute.result: compute for compute in block.body}
+    dead = _dead(block, plan)
     for number, compute in enumerate(block.body):
-        operands = _read(source, compute)
-        result = source.value(compute.result)
-        if compute.op == "host":
-            call = compute.attributes["call"]
-            if call not in called:
-                called[call] = f"results_{call}"
-                yield f"{indent}{called[call]} = {_host(source, compute, operands)}"
-            yield f"{indent}{result} = {called[call]}[{compute.attributes['result']}]"
-            yield from _check(source, compute, [], indent)
-            yield from _forget((source.value(name) for name in dead[number]), indent)
+        if compute.result in plan.numbers or compute.result in plan.gone:
             continue
-        if compute.op == "opaque":
+        result, text, operands = source.value(compute.result), None, list[str]()
+        if compute.result in plan.whole:
+            template, parts = plan.whole[compute.result]
+            text = template.format(*(_operand(source, part) for part in parts))
+        else:
+            for operand, read in zip(compute.operands, _read(source, compute), strict=True):
+                operands.append(plan.numbers.get(operand.name, read) if isinstance(operand, Local) else read)
+        if compute.op in ("host", "opaque"):
             # One call for all results that are computed here.
-            key = compute.attributes["function"], tuple(operands)
+            key = compute.attributes.get("call", (compute.attributes.get("function"), *operands))
             if key not in called:
                 called[key] = f"returned_{len(called)}"
-                function = source.constant(key[0].call, f"opaque_{compute.result}")
-                yield f"{indent}{called[key]} = {function}({', '.join(operands)})"
-            yield f"{indent}{result} = {called[key]}[{compute.attributes['result']}]"
-            yield from _check(source, compute, operands, indent)
-            yield from _forget((source.value(name) for name in dead[number]), indent)
-            continue
-        yield f"{indent}{result} = {_computed(source, compute, operands, implementations)}"
-        yield from _check(source, compute, operands, indent)
+                yield f"{indent}{called[key]} = {_called(source, compute, operands)}"
+            text = f"{called[key]}[{compute.attributes['result']}]"
+        elif words is not None and compute.op == "iota" and compute.attributes["length"].is_constant:
+            text = source.constant(np.arange(compute.attributes["length"].constant, dtype=np.int32), result)
+        elif words is not None and text is None:
+            types = [o.type if isinstance(o, Load) else made[o.name].type for o in compute.operands]
+            text = written(words, compute, types, operands, source.term)
+            if text is not None and compute.result in plan.reused:
+                kept = plan.reused[compute.result]
+                yield f"{indent}{operands[kept]} {INFIX[compute.op]}= {operands[1 - kept]}"
+                text = operands[kept]
+        yield f"{indent}{result} = {text or _computed(source, compute, operands)}"
+        yield from _check(source, compute, [] if compute.op == "host" else operands, indent)
         yield from _forget((source.value(name) for name in dead[number]), indent)
     for store in block.stores:
-        yield indent + _store(source, store)
+        yield indent + _store(source, store, words is not None and is_fresh(source.program, made[store.value], made))
     stored = dict.fromkeys(source.value(store.value) for store in block.stores)
     yield from _forget((*stored, *called.values()), indent)
 
 
-def _apart(source: Source, block: Block, indent: str, implementations: Mapping[str, Any]) -> Iterator[str]:
+def _apart(source: Source, block: Block, indent: str) -> Iterator[str]:
     """A block as a call of a function of what it loads and the symbols it mentions; random bits are drawn outside."""
     given: dict[str, str] = {}  # what is handed over, and the parameter that it becomes
     body = []
     for compute in block.body:
         result = source.value(compute.result)
         if compute.op == "random_bits":
-            given[_computed(source, compute, [], implementations)] = result
+            given[_computed(source, compute, [])] = result
             continue
         operands = []
         for operand, text in zip(compute.operands, _read(source, compute), strict=True):
             operands.append(text if isinstance(operand, Local) else given.setdefault(text, f"given_{len(given)}"))
         for term in (term for value in compute.attributes.values() for term in attribute_terms(value)):
             given.update({source.symbol(symbol): source.symbol(symbol) for symbol in ordered(term.symbols)})
-        body.append(f"    {result} = {_computed(source, compute, operands, implementations)}")
+        body.append(f"    {result} = {_computed(source, compute, operands)}")
     stored = ", ".join(dict.fromkeys(source.value(store.value) for store in block.stores))
     name = f"block_{len(source.functions)}"
     lines = ["@compiled", f"def {name}({', '.join(given.values())}):", *body, f"    return {stored},"]
@@ -300,22 +317,59 @@ def _read(source: Source, compute: Compute) -> list[str]:
     return operands
 
 
-def _computed(source: Source, compute: Compute, operands: Sequence[str], implementations: Mapping[str, Any]) -> str:
+def _computed(source: Source, compute: Compute, operands: Sequence[str]) -> str:
     """An operation applied to its operands."""
+    if compute.rows is not None:
+        return _row_sum(source, compute, compute.rows)
+    if compute.op == "random_bits" and source.words is not None and compute.step:
+        site = repr(compute.attributes["site"])
+        return f"draws({_tuple(source, compute.attributes['shape'])}, {site}, seed, {_tuple(source, compute.step)})"
     attributes = [f"{key}={_attribute(source, key, value)}" for key, value in compute.attributes.items()]
     if compute.op == "random_bits":
         attributes += ["seed=seed", f"step={_tuple(source, compute.step)}"]
     function = f"_{compute.op}_"
-    source.constants[function] = implementations[compute.op]
+    source.constants[function] = source.implementations[compute.op]
     return f"{function}({', '.join([*operands, *attributes])})"
 
 
-def _dead(block: Block) -> list[list[str]]:
+def _row_sum(source: Source, compute: Compute, rows: RowSum) -> str:
+    """A contraction over rows and their steps, added up row by row, each as long as it needs to be."""
+    row, bound = fresh("row"), source.symbol(rows.bound)
+    words, output = parse_spec(compute.attributes["spec"])
+    outside, source.short = source.short, source.short | {rows.bound}
+    operands = []
+    for word, load in zip(words, compute.loads, strict=True):
+        at = word.index(rows.label)
+        ranges = [number for number, entry in enumerate(load.index) if isinstance(entry, Steps)]
+        index = tuple(Term.of(row) if k == ranges[at] else entry for k, entry in enumerate(load.index))
+        shape = tuple(n for k, n in enumerate(load.type.shape) if k != at)
+        operands.append(_operand(source, replace(load, index=index, type=replace(load.type, shape=shape))))
+    source.short = outside
+    spec = ",".join(word.replace(rows.label, "") for word in words) + "->" + output
+    source.constants["_einsum_"] = source.implementations["einsum"]
+    one = f"lambda {source.symbol(row)}, {bound}: _einsum_({', '.join(operands)}, spec={spec!r})"
+    needed = f"[min({bound}, int(_n) + {MARGIN}) for _n in {_operand(source, rows.lengths)}]"
+    total = f"new({_tuple(source, compute.type.shape)}, {str(compute.type.dtype)!r})"
+    return f"added({total}, {one}, {needed})"
+
+
+def added(total: Any, one: Callable[[int, int], Any], lengths: Iterable[int]) -> Any:
+    """What each row adds, by its number and length."""
+    for row, length in enumerate(lengths):
+        total = total + one(row, length)
+    return total
+
+
+def _dead(block: Block, plan: Spelled) -> list[list[str]]:
     """For each computation, the values of the block that nobody needs after it."""
-    last = {compute.result: number for number, compute in enumerate(block.body)}
+    unnamed = plan.gone | plan.numbers.keys()
+    last: dict[str, int] = {}
     for number, compute in enumerate(block.body):
-        last.update({operand.name: number for operand in compute.operands if isinstance(operand, Local)})
-    kept = {store.value for store in block.stores}
+        if compute.result not in unnamed:
+            operands = plan.whole[compute.result][1] if compute.result in plan.whole else compute.operands
+            names = [compute.result, *(operand.name for operand in operands if isinstance(operand, Local))]
+            last.update(dict.fromkeys(names, number))
+    kept = {store.value for store in block.stores} | unnamed
     dead: list[list[str]] = [[] for _ in block.body]
     for name, number in last.items():
         if name not in kept:
@@ -338,26 +392,36 @@ def _check(source: Source, compute: Compute, operands: list[str], indent: str) -
         yield f"{indent}run.check({what}, {result}, ({given}), {_tuple(source, compute.step)})"
 
 
-def _host(source: Source, compute: Compute, operands: list[str]) -> str:
-    """One call of a host function; its declared shapes are those of its results, at this point."""
-    function = source.constant(compute.attributes["function"], f"host_{compute.result}")
+def _called(source: Source, compute: Compute, operands: list[str]) -> str:
+    """One call of a function that is not ours; the declared shapes of a host function are those at this point."""
+    function, given = compute.attributes["function"], ", ".join(operands)
+    if compute.op == "opaque":
+        return f"{source.constant(function.call, f'opaque_{compute.result}')}({given})"
     shapes = ", ".join(_tuple(source, shape) for shape in compute.attributes["shapes"])
-    return f"call({function}, [{', '.join(operands)}], [{shapes}])"
+    return f"call({source.constant(function, f'host_{compute.result}')}, [{given}], [{shapes}])"
 
 
 def _tuple(source: Source, terms: Iterable[Term]) -> str:
     return f"({''.join(f'{source.term(term)}, ' for term in terms)})"
 
 
-def _store(source: Source, store: Store) -> str:
+def _store(source: Source, store: Store, fresh: bool = False) -> str:
     place = source.program.places[store.place]
     value = source.value(store.value)
     if place.kind == "variable":
-        return f"{source.place(store.place)} = own({value})"
+        return f"{source.place(store.place)} = {value if fresh else f'own({value})'}"
     if any(n.symbols for n in place.type.shape):
-        return f"runtime.store({source.place(store.place)}, {_tuple(source, store.index)}, {value})"
-    index = ", ".join(source.term(term) for term in store.index)
+        entries = "".join(f"{_slot(source, entry)}, " for entry in store.index)
+        return f"runtime.store({source.place(store.place)}, ({entries}), {value})"
+    index = ", ".join(_slot(source, entry) for entry in store.index)
     return f"{source.place(store.place)}[{index or '...'}] = {value}"
+
+
+def _slot(source: Source, entry: Term | Steps) -> str:
+    """A slot in an index, or those of iterations that run together."""
+    if isinstance(entry, Term):
+        return source.term(entry)
+    return f"{source.term(entry.start)}:{source.term(entry.start + entry.length)}"
 
 
 def _operand(source: Source, operand: Load | Local) -> str:
@@ -368,9 +432,8 @@ def _operand(source: Source, operand: Load | Local) -> str:
     trimmed = _trimmed(source, place, operand)
     if not operand.index and not trimmed:
         return name
-    if all(isinstance(entry, Term) for entry in operand.index) and not trimmed:
-        index = ", ".join(source.term(entry) for entry in operand.index if isinstance(entry, Term))
-        return f"{name}[{index}]"
+    if all(isinstance(entry, Term) or entry.length in source.counts for entry in operand.index) and not trimmed:
+        return f"{name}[{', '.join(_slot(source, entry) for entry in operand.index)}]"
     if len(operand.index) == 1 and isinstance(operand.index[0], Steps) and not trimmed:
         entry = operand.index[0]
         if entry.ring is None and entry.step == 1 and entry.start.is_constant:
@@ -386,19 +449,12 @@ def _entry(source: Source, entry: Term | Steps) -> str:
     return f"({source.term(entry.start)}, {source.term(entry.length)}, {entry.step}, {entry.ring})"
 
 
-def empty_read(shape: Sequence[int], entries: Sequence[Any], trimmed: Sequence[int]) -> list[int] | None:
-    """The shape of a read of which a range is empty; None otherwise. Its points may then lie anywhere."""
-    lengths = [max(0, entry[1]) for entry in entries if isinstance(entry, tuple)]
-    if all(lengths):
-        return None
-    return [*lengths, *(trimmed or shape[len(entries) :])]
-
-
 def _trimmed(source: Source, place: Place, load: Load) -> str:
     """The actual lengths of the value's axes, where they may be less than what the place has room for."""
     own: TensorType = place.type
     shape = load.type.shape[len(load.type.shape) - own.rank :] if own.rank else ()
-    if all(a is b for a, b in zip(shape, own.shape, strict=True)) or place.kind == "variable":
+    exact = place.kind == "variable" or all(a is b for a, b in zip(shape, own.shape, strict=True))
+    if exact and all(n.symbols.isdisjoint(source.short) for n in shape):
         return ""
     return "".join(f"{source.term(n)}, " for n in shape)
 

@@ -23,10 +23,6 @@ def _constant_type(operands: Types, attributes: Attributes, given: Condition) ->
     return TensorType(terms(value.shape), value.dtype)
 
 
-def _constant(value: np.ndarray) -> np.ndarray:
-    return value
-
-
 def _constant_signature(operands: Types, attributes: Attributes) -> Signature:
     rank = attributes["value"].value.ndim
     return Signature((), tuple(range(rank)), (OPAQUE,) * rank)
@@ -60,7 +56,7 @@ def _index_signature(operands: Types, attributes: Attributes) -> Signature:
 
 
 OPS: tuple[Op, ...] = (
-    Op("constant", _constant_type, _constant, _constant_signature, free=True),
+    Op("constant", _constant_type, lambda value: value, _constant_signature, free=True),
     Op("iota", _iota_type, _iota, _iota_signature, free=True),
     Op("index", _index_type, _index, _index_signature, free=True),
 )

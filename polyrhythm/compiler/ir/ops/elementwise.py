@@ -228,11 +228,7 @@ DERIVATIVES: dict[str, Vjp] = {
     "atan2": _binary(lambda s: s.g * s.x[1] / _squares(s), lambda s: -(s.g * s.x[0] / _squares(s))),
     "maximum": _binary(lambda s: _greater(s, 0, 1), lambda s: _greater(s, 1, 0)),
     "minimum": _binary(lambda s: _lesser(s, 0, 1), lambda s: _lesser(s, 1, 0)),
-    "eq": flat,
-    "ne": flat,
-    "lt": flat,
-    "le": flat,
-    "detach": flat,
+    **dict.fromkeys(("eq", "ne", "lt", "le", "detach"), flat),
     "keep": through,
 }
 
@@ -241,16 +237,8 @@ _ROUNDING = "an integer is whole already; leave the rounding out, or cast to a f
 
 UNARY: tuple[Op, ...] = (
     _operation("neg", np.negative, FIELDS, fix="use ~ for truth values, or cast them to a number first", linear=True),
-    _operation("exp", np.exp, INEXACT),
-    _operation("log", np.log, INEXACT),
-    _operation("log1p", np.log1p, FLOATS),
-    _operation("expm1", np.expm1, FLOATS),
-    _operation("tanh", np.tanh, INEXACT),
-    _operation("sqrt", np.sqrt, INEXACT),
-    _operation("sin", np.sin, INEXACT),
-    _operation("cos", np.cos, INEXACT),
-    _operation("sinh", np.sinh, INEXACT),
-    _operation("cosh", np.cosh, INEXACT),
+    *(_operation(n, getattr(np, n), INEXACT) for n in ("exp", "log", "tanh", "sqrt", "sin", "cos", "sinh", "cosh")),
+    *(_operation(n, getattr(np, n), FLOATS) for n in ("log1p", "expm1")),
     _operation("lgamma", _lgamma, FLOATS),
     _operation("digamma", _digamma, FLOATS),
     _operation("abs", np.abs, NUMBERS),
@@ -280,9 +268,7 @@ BINARY: tuple[Op, ...] = (
     _operation("ne", np.not_equal, ALL, truth=True),
     _operation("lt", np.less, ANY, truth=True),
     _operation("le", np.less_equal, ANY, truth=True),
-    _operation("and", np.bitwise_and, BITS, fix="compare with 0 first"),
-    _operation("or", np.bitwise_or, BITS, fix="compare with 0 first"),
-    _operation("xor", np.bitwise_xor, BITS, fix="compare with 0 first"),
+    *(_operation(n, getattr(np, f"bitwise_{n}"), BITS, fix="compare with 0 first") for n in ("and", "or", "xor")),
 )
 
 
@@ -297,10 +283,6 @@ def _select_type(operands: Types, attributes: Attributes, given: Condition) -> T
     return TensorType(broadcast_shapes("select", [o.shape for o in operands], given), dtype)
 
 
-def _select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.where(condition, a, b)
-
-
 def _select_vjp(s: Step) -> Gradients:
     condition, first, second = s.x
     return [
@@ -310,7 +292,7 @@ def _select_vjp(s: Step) -> Gradients:
     ]
 
 
-SELECT = Op("select", _select_type, _select, _signature, _select_vjp, elementwise=True)
+SELECT = Op("select", _select_type, np.where, _signature, _select_vjp, elementwise=True)
 
 
 def _cast_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:

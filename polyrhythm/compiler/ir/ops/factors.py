@@ -236,13 +236,7 @@ def _triangular(a: Value, b: Value, lower: bool, transposed: bool = False) -> Va
 
 def _rows(x: Value, start: Term, count: Term) -> Value:
     """Some rows of a batch of matrices."""
-    lead = x.shape[:-2]
-    return x.apply(
-        "slice",
-        starts=(*(ZERO for _ in lead), start, ZERO),
-        lengths=(*lead, count, x.shape[-1]),
-        steps=(1,) * len(x.shape),
-    )
+    return x.part(len(x.shape) - 2, start, count)
 
 
 def _cholesky_vjp(s: Step) -> Gradients:
@@ -271,9 +265,7 @@ def _solve_vjp(s: Step) -> Gradients:
 def _slogdet_vjp(s: Step) -> Gradients:
     (a,) = s.x
     batch = a.shape[:-2]
-    g = s.g.apply(
-        "slice", starts=(*(ZERO for _ in batch), ONE), lengths=(*batch, ONE), steps=(1,) * len(s.g.shape)
-    ).apply("reshape", shape=(*batch, ONE, ONE))
+    g = s.g.part(len(batch), ONE, ONE).apply("reshape", shape=(*batch, ONE, ONE))
     return [_transposed(a).apply("solve", _identity(a)) * g]
 
 

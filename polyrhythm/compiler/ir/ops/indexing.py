@@ -278,10 +278,7 @@ def _scatter_add_vjp(s: Step) -> Gradients:
     base, indices, updates = s.x
     axis = s["axis"]
     read = s.g.apply("take", indices, axis=axis)
-    rank = len(indices.shape)
-    shape = tuple(indices.shape[i - axis] if axis <= i < axis + rank else ONE for i in range(len(updates.shape)))
-    kept = _in_range(indices, base.shape[axis]).apply("reshape", shape=shape)
-    return [s.g, None, read.where(kept.apply("broadcast", shape=updates.shape))]
+    return [s.g, None, read.where(_spread(_in_range(indices, base.shape[axis]), axis, updates))]
 
 
 def _spread(value: Value, axis: int, like: Value) -> Value:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -35,27 +36,24 @@ PARITY = 0x1BD11BDA
 """The constant that completes the key schedule: the third key word is key[0] ^ key[1] ^ PARITY."""
 
 
-def threefry(key: Words, counter: Words) -> Words:
-    """Threefry-2x32 with 20 rounds: two words of key and two of counter to two random words.
+def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> Words:
+    """Threefry-2x32 with 20 rounds: two words of key and two of counter to two random words, of any array library.
 
     >>> zero = np.uint32(0)
     >>> [hex(word) for word in threefry((zero, zero), (zero, zero))]
     ['0x6b200159', '0x99ba4efe']
     """
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(PARITY))
-    first, second = np.add(counter[0], schedule[0]), np.add(counter[1], schedule[1])
-    for group in range(5):
-        for distance in ROTATIONS[group % 2]:
-            first = np.add(first, second)
-            second = np.bitwise_xor(_rotated(second, distance), first)
-        first = np.add(first, schedule[(group + 1) % 3])
-        second = np.add(np.add(second, schedule[(group + 2) % 3]), np.uint32(group + 1))
+    with np.errstate(over="ignore"):
+        first, second = counter[0] + schedule[0], counter[1] + schedule[1]
+        for group in range(5):
+            for distance in ROTATIONS[group % 2]:
+                first = first + second
+                rotated = (second << np.uint32(distance)) | (second >> np.uint32(32 - distance))
+                second = rotated ^ first
+            first = first + schedule[(group + 1) % 3]
+            second = second + schedule[(group + 2) % 3] + np.uint32(group + 1)
     return first, second
-
-
-def _rotated(word: np.ndarray, distance: int) -> np.ndarray:
-    left = np.left_shift(word, np.uint32(distance))
-    return np.asarray(np.bitwise_or(left, np.right_shift(word, np.uint32(32 - distance))))
 
 
 def site_words(site: str) -> tuple[int, int]:
@@ -88,9 +86,24 @@ def _random_bits_type(operands: Types, attributes: Attributes, given: Condition)
 
 
 def _random_bits(shape: tuple[int, ...], site: str, seed: int, step: tuple[int, ...]) -> np.ndarray:
-    count = np.arange(prod(shape), dtype=np.uint64)
-    low, high = count.astype(np.uint32), (count >> np.uint64(32)).astype(np.uint32)
-    return threefry(key_of(seed, site, step), (low, high))[0].reshape(shape)
+    return threefry(key_of(seed, site, step), _halves(np.arange(prod(shape), dtype=np.uint64)))[0].reshape(shape)
+
+
+def bits_of_steps(shape: tuple[int, ...], site: str, seed: int, step: tuple[int, ...], count: int) -> np.ndarray:
+    """The bits at a step and at those after it along the last coordinate, `count` of them, at once.
+
+    >>> many = bits_of_steps((3,), "noise", 7, (2, -1), 4)
+    >>> all((many[k] == _random_bits((3,), "noise", 7, (2, k - 1))).all() for k in range(4))
+    True
+    """
+    last = np.arange(step[-1], step[-1] + count).astype(np.uint64)[:, None]
+    place = np.arange(prod(shape), dtype=np.uint64)
+    key = threefry(key_of(seed, site, step[:-1]), _halves(last))
+    return threefry(key, _halves(place))[0].reshape((count, *shape))
+
+
+def _halves(numbers: np.ndarray) -> Words:
+    return numbers.astype(np.uint32), (numbers >> np.uint64(32)).astype(np.uint32)
 
 
 def _random_bits_signature(operands: Types, attributes: Attributes) -> Signature:

@@ -10,7 +10,7 @@ properties; they compare a name only to recognise one operation that they rewrit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ import numpy as np
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array, TensorType
+from polyrhythm.errors import PolyrhythmError
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.ir.values import Step, Value
@@ -54,6 +55,16 @@ class Signature:
     roles: tuple[Role, ...]
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What must hold wherever an operation is applied, and the error where it may not."""
+
+    condition: Condition
+    error: type[PolyrhythmError]
+    what: str
+    fix: str
+
+
 Gradients = Sequence["Value | None"]
 """The gradient of each operand; None is zero."""
 
@@ -79,7 +90,7 @@ class Op:
     DTypeError; `given` is what is known of the symbols, for proving symbolic lengths equal.
     `numpy(*arrays, **attributes)` computes it; the attributes it gets have integers in place of terms.
     `signature(operand_types, attributes)` tells the role of every axis. `vjp(step)` is the derivative; without one a
-    gradient through the operation is refused.
+    gradient through the operation is refused. `claims(operand_types, attributes)` are what has to be proved of it.
 
     *external*: not computed by an array library; its value comes from a caller, or from what the gradient passes put
     in its place. *transient*: gone once gradients are worked out. *sited*: not a function of its operands alone, or
@@ -98,6 +109,7 @@ class Op:
     numpy: Callable[..., np.ndarray]
     signature: Callable[[tuple[TensorType, ...], Attributes], Signature]
     vjp: Vjp | None = None
+    claims: Callable[[tuple[TensorType, ...], Attributes], Iterator[Claim]] | None = None
     external: bool = False
     transient: bool = False
     sited: bool = False
@@ -116,6 +128,11 @@ class Op:
     def cheap(self) -> bool:
         """Whether nothing is gained by sharing or moving an application, or it may not be."""
         return self.sited or self.free or self.repeats
+
+    @property
+    def fused(self) -> bool:
+        """Whether XLA computes an application together with what reads it."""
+        return self.elementwise or self.repeats or self.free or self.name == "reshape"
 
 
 def attribute_terms(value: Any) -> list[Term | Condition]:
@@ -136,7 +153,12 @@ def map_attribute(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
+def map_attributes(attributes: Attributes, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Attributes with `change` applied to each term and condition inside them."""
+    return {name: map_attribute(value, change) for name, value in attributes.items()}
+
+
 def concrete(attributes: Attributes, lookup: Callable[[Symbol], int]) -> dict[str, Any]:
     """Attributes with every term replaced by its value and every literal by its array."""
-    evaluated = {k: map_attribute(v, lambda term: term.evaluate(lookup)) for k, v in attributes.items()}
+    evaluated = map_attributes(attributes, lambda term: term.evaluate(lookup))
     return {k: v.value if isinstance(v, Array) else v for k, v in evaluated.items()}

@@ -11,13 +11,13 @@ overflows do no harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.compiler.ir.conditions import Condition
+from polyrhythm.compiler.ir.conditions import Condition, ge
 from polyrhythm.compiler.ir.ops.checks import (
     check_axis,
     check_kind,
@@ -31,6 +31,7 @@ from polyrhythm.compiler.ir.ops.record import (
     OPAQUE,
     PARALLEL,
     Attributes,
+    Claim,
     Gradients,
     Op,
     Role,
@@ -70,6 +71,12 @@ def check_monoid(name: str, monoid: str, operand: TensorType) -> None:
         check_kind(name, operand, ("complex", "int", "float"), fix=fix)
     else:
         check_kind(name, operand, ("bool", "int", "float"), fix=_NO_ORDER)
+
+
+def _along(axis: int, rank: int, role: Role, operands: int = 1) -> Signature:
+    """Of an operation that does something along one axis, which stays, of operands of the same shape."""
+    axes = tuple(range(rank))
+    return Signature((axes,) * operands, axes, tuple(role if a == axis else PARALLEL for a in axes))
 
 
 def _reduce_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -117,6 +124,13 @@ def _argreduce(x: np.ndarray, which: str, axis: int) -> np.ndarray:
     return np.asarray(choose(x.astype(dtypes.accumulator(x.dtype), copy=False), axis=axis)).astype(np.int32)
 
 
+def _argreduce_claims(operands: Types, attributes: Attributes) -> Iterator[Claim]:
+    length, which = operands[0].shape[attributes["axis"]], attributes["which"]
+    what = f"arg{which} over an axis of length {length}, which may be empty"
+    fix = f"take it only where the axis has an element, as in pr.where(condition, x.arg{which}(0), 0)"
+    yield Claim(ge(length, 1), EmptyAxisError, what, fix)
+
+
 def _argreduce_signature(operands: Types, attributes: Attributes) -> Signature:
     axes = range(operands[0].rank)
     roles = tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes)
@@ -141,9 +155,8 @@ def _cumulative(x: np.ndarray, monoid: str, axis: int, reverse: bool) -> np.ndar
 
 def _cumulative_signature(operands: Types, attributes: Attributes) -> Signature:
     # Position k of a reversed scan depends on the positions from k on, which no role says.
-    along = OPAQUE if attributes["reverse"] else Role("scan", attributes["monoid"])
-    axes = tuple(range(operands[0].rank))
-    return Signature((axes,), axes, tuple(along if axis == attributes["axis"] else PARALLEL for axis in axes))
+    role = OPAQUE if attributes["reverse"] else Role("scan", attributes["monoid"])
+    return _along(attributes["axis"], operands[0].rank, role)
 
 
 def _linear_scan_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -185,8 +198,7 @@ def _numbers(factors: np.ndarray, elements: np.ndarray) -> np.ndarray:
 
 
 def _linear_scan_signature(operands: Types, attributes: Attributes) -> Signature:
-    axes = tuple(range(operands[1].rank))
-    return Signature((axes, axes), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
+    return _along(attributes["axis"], operands[1].rank, OPAQUE, 2)
 
 
 def _argsort_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -205,8 +217,7 @@ def _argsort(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 
 
 def _argsort_signature(operands: Types, attributes: Attributes) -> Signature:
-    axes = tuple(range(operands[0].rank))
-    return Signature((axes,), axes, tuple(OPAQUE if axis == attributes["axis"] else PARALLEL for axis in axes))
+    return _along(attributes["axis"], operands[0].rank, OPAQUE)
 
 
 def _spread(value: Value, axes: Sequence[int], shape: Shape) -> Value:
@@ -247,14 +258,9 @@ def _others(x: Value, axes: Sequence[int]) -> Value:
 
 def _shifted_product(x: Value, axis: int, reverse: bool) -> Value:
     """The running product without the element itself."""
-    n = x.shape[axis]
-    one = tuple(ONE if i == axis else ZERO for i in range(len(x.shape)))
-    none = tuple(ZERO for _ in x.shape)
-    padded = x.apply("pad", before=none if reverse else one, after=one if reverse else none, value=1.0)
-    running = padded.apply("cumulative", monoid="prod", axis=axis, reverse=reverse)
-    starts = tuple(ONE if reverse and i == axis else ZERO for i in range(len(x.shape)))
-    lengths = tuple(n if i == axis else m for i, m in enumerate(x.shape))
-    return running.apply("slice", starts=starts, lengths=lengths, steps=(1,) * len(x.shape))
+    before, after = (ZERO, ONE) if reverse else (ONE, ZERO)
+    running = x.lengthened(axis, before, after, 1.0).apply("cumulative", monoid="prod", axis=axis, reverse=reverse)
+    return running.part(axis, after, x.shape[axis])
 
 
 def _cumulative_vjp(s: Step) -> Gradients:
@@ -288,11 +294,8 @@ def _linear_scan_vjp(s: Step) -> Gradients:
 
 def _moved(x: Value, axis: int, by: int) -> Value:
     """The elements one position further along an axis, or back; zero comes in."""
-    none = tuple(ZERO for _ in x.shape)
-    one = tuple(ONE if i == axis else ZERO for i in range(len(x.shape)))
-    padded = x.apply("pad", before=one if by > 0 else none, after=one if by < 0 else none, value=0.0)
-    starts = one if by < 0 else none
-    return padded.apply("slice", starts=starts, lengths=x.shape, steps=(1,) * len(x.shape))
+    before, after = (ONE, ZERO) if by > 0 else (ZERO, ONE)
+    return x.lengthened(axis, before, after, 0.0).part(axis, after, x.shape[axis])
 
 
 def _first_zero(zero: Value, axis: int, reverse: bool) -> Value:
@@ -311,12 +314,8 @@ def _product_without_first_zero(x: Value, zero: Value, axis: int, reverse: bool)
 def _first_met(x: Value, y: Value, axis: int, reverse: bool) -> Value:
     """For each position of a running extremum, where the value it has was first met."""
     n = x.shape[axis]
-    before = tuple(ONE if i == axis and not reverse else ZERO for i in range(len(x.shape)))
-    after = tuple(ONE if i == axis and reverse else ZERO for i in range(len(x.shape)))
-    padded = y.apply("pad", before=before, after=after, value=0.0)
-    starts = tuple(ONE if i == axis and reverse else ZERO for i in range(len(x.shape)))
-    lengths = tuple(n if i == axis else m for i, m in enumerate(x.shape))
-    previous = padded.apply("slice", starts=starts, lengths=lengths, steps=(1,) * len(x.shape))
+    before, after = (ZERO, ONE) if reverse else (ONE, ZERO)
+    previous = y.lengthened(axis, before, after, 0.0).part(axis, after, n)
     places = x.space.apply("iota", length=n)
     shape = tuple(n if i == axis else ONE for i in range(len(x.shape)))
     places = places.apply("reshape", shape=shape).apply("broadcast", shape=x.shape)
@@ -329,7 +328,7 @@ def _first_met(x: Value, y: Value, axis: int, reverse: bool) -> Value:
 
 OPS: tuple[Op, ...] = (
     Op("reduce", _reduce_type, _reduce, _reduce_signature, vjp=_reduce_vjp),
-    Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature, vjp=flat),
+    Op("argreduce", _argreduce_type, _argreduce, _argreduce_signature, flat, _argreduce_claims),
     Op("cumulative", _cumulative_type, _cumulative, _cumulative_signature, vjp=_cumulative_vjp, heavy=True),
     Op("linear_scan", _linear_scan_type, _linear_scan, _linear_scan_signature, vjp=_linear_scan_vjp, heavy=True),
     Op("argsort", _argsort_type, _argsort, _argsort_signature, vjp=flat, heavy=True),

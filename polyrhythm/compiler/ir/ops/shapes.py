@@ -7,12 +7,13 @@ NumPy function refuses at run time: a slice is never cut short silently.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyrhythm.compiler.ir import dtypes, sets
-from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, disjunction, eq, ge, lt, negation
+from polyrhythm.compiler.ir.conditions import FALSE, TRUE, Condition, conjunction, disjunction, ge, le, lt, negation
 from polyrhythm.compiler.ir.ops.checks import (
     broadcast_labels,
     check_axis,
@@ -27,6 +28,7 @@ from polyrhythm.compiler.ir.ops.record import (
     OPAQUE,
     PARALLEL,
     Attributes,
+    Claim,
     Gradients,
     Op,
     Role,
@@ -51,10 +53,6 @@ def check_lengths(name: str, shape: Shape) -> None:
 
 def _copy_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
     return operands[0]
-
-
-def _copy(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x)
 
 
 def _copy_signature(operands: Types, attributes: Attributes) -> Signature:
@@ -130,10 +128,6 @@ def _transpose_type(operands: Types, attributes: Attributes, given: Condition) -
     return TensorType(tuple(x.shape[axis] for axis in axes), x.dtype)
 
 
-def _transpose(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    return x.transpose(axes)
-
-
 def _transpose_signature(operands: Types, attributes: Attributes) -> Signature:
     rank = operands[0].rank
     return Signature((tuple(range(rank)),), tuple(attributes["axes"]), (PARALLEL,) * rank)
@@ -152,10 +146,6 @@ def _broadcast_type(operands: Types, attributes: Attributes, given: Condition) -
             fix="only axes of length 1 and new leading axes can be repeated",
         )
     return TensorType(shape, x.dtype)
-
-
-def _broadcast(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return np.broadcast_to(x, shape)
 
 
 def _broadcast_signature(operands: Types, attributes: Attributes) -> Signature:
@@ -256,14 +246,19 @@ def slice_in_range(x: TensorType, attributes: Attributes) -> Condition:
     >>> str(slice_in_range(x, {"starts": (T - 1,), "lengths": (ONE,), "steps": (1,)}))
     'T >= 1'
     """
-    parts = []
+    nonnegative = (ge(length, ZERO) for length in terms(attributes["lengths"]))
+    return conjunction(*nonnegative, *(claim.condition for claim in _slice_claims((x,), attributes)))
+
+
+def _slice_claims(operands: Types, attributes: Attributes) -> Iterator[Claim]:
     starts, lengths = terms(attributes["starts"]), terms(attributes["lengths"])
-    for start, length, step, whole in zip(starts, lengths, attributes["steps"], x.shape, strict=True):
+    for n, start, length, step in zip(operands[0].shape, starts, lengths, attributes["steps"], strict=True):
         last = start + (length - 1) * step
         low, high = (start, last) if step > 0 else (last, start)
-        parts.append(ge(length, ZERO))
-        parts.append(disjunction(eq(length, ZERO), conjunction(ge(low, ZERO), lt(high, whole))))
-    return conjunction(*parts)
+        what = f"positions {start} to {last} may lie outside an axis of length {n}"
+        fix = "keep the position inside the axis, for example with pr.min and pr.max"
+        inside = disjunction(le(length, ZERO), conjunction(ge(low, ZERO), lt(high, n)))
+        yield Claim(inside, OutOfRangeError, what, fix)
 
 
 def _slice_type(operands: Types, attributes: Attributes, given: Condition) -> TensorType:
@@ -350,31 +345,23 @@ def _slice_vjp(s: Step) -> Gradients:
     x, value = s.x[0], s.g
     for axis, step in enumerate(s["steps"]):
         start, length = s["starts"][axis], s["lengths"][axis]
-        shape = tuple(x.shape[i] if i <= axis else n for i, n in enumerate(value.shape))
         if step == 1:
             if start is ZERO and length is x.shape[axis]:
                 continue
-            none = [ZERO] * len(shape)
-            before, after = list(none), list(none)
-            before[axis], after[axis] = start, x.shape[axis] - start - length
-            value = value.apply("pad", before=tuple(before), after=tuple(after), value=0.0)
+            value = value.lengthened(axis, start, x.shape[axis] - start - length, 0.0)
         else:
-            places = value.space.apply("iota", length=length)
-            first = value.space.apply("index", value=start)
-            places = places.apply("mul", places.space.constant(step, places.dtype)).apply("add", first)
-            base = value.space.constant(0, value.dtype, shape)
-            value = base.apply("scatter_add", places, value, axis=axis)
+            value = value.apart(axis, start, step, x.shape[axis])
     return [value]
 
 
 OPS: tuple[Op, ...] = (
-    Op("copy", _copy_type, _copy, _copy_signature, vjp=through, repeats=True, view=True, identity=True),
+    Op("copy", _copy_type, np.asarray, _copy_signature, vjp=through, repeats=True, view=True, identity=True),
     Op("reshape", _reshape_type, _reshape, _reshape_signature, vjp=_reshape_vjp, view=True, linear=True),
-    Op("transpose", _transpose_type, _transpose, _transpose_signature, vjp=_transpose_vjp, view=True, linear=True),
+    Op("transpose", _transpose_type, np.transpose, _transpose_signature, vjp=_transpose_vjp, view=True, linear=True),
     Op(
         "broadcast",
         _broadcast_type,
-        _broadcast,
+        np.broadcast_to,
         _broadcast_signature,
         vjp=_broadcast_vjp,
         repeats=True,
@@ -385,5 +372,5 @@ OPS: tuple[Op, ...] = (
     Op("choose", _choose_type, _choose, _choose_signature, chooses=True),
     Op("concat", _concat_type, _concat, _concat_signature, vjp=_concat_vjp),
     Op("pad", _pad_type, _pad, _pad_signature, vjp=_pad_vjp),
-    Op("slice", _slice_type, _slice, _slice_signature, vjp=_slice_vjp, view=True),
+    Op("slice", _slice_type, _slice, _slice_signature, _slice_vjp, _slice_claims, view=True),
 )

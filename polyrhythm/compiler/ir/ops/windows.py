@@ -79,7 +79,7 @@ def _padded(x: np.ndarray, padding: Pairs, value: np.ndarray) -> np.ndarray:
     return result
 
 
-def _counts(lengths: Ints, window: Ints, stride: Ints, dilation: Ints) -> Ints:
+def window_counts(lengths: Ints, window: Ints, stride: Ints, dilation: Ints) -> Ints:
     sizes = zip(lengths, window, stride, dilation, strict=True)
     return tuple(max(0, (n - (w - 1) * d - 1) // s + 1) for n, w, s, d in sizes)
 
@@ -134,7 +134,7 @@ def _conv(x: np.ndarray, w: np.ndarray, stride: Ints, padding: Pairs, dilation: 
     wide = dtypes.accumulator(x.dtype)
     kernel = w.shape[2:]
     padded = _padded(x.astype(wide, copy=False), padding, np.zeros((), wide))
-    counts = _counts(padded.shape[2:], kernel, stride, dilation)
+    counts = window_counts(padded.shape[2:], kernel, stride, dilation)
     batch, outputs, inputs = x.shape[0], w.shape[0], w.shape[1]
     padded = padded.reshape((batch, groups, inputs, *padded.shape[2:]))
     weights = w.astype(wide, copy=False).reshape((groups, outputs // groups, inputs, *kernel))
@@ -180,7 +180,7 @@ def _reduce_window(x: np.ndarray, monoid: str, window: Ints, stride: Ints, paddi
     padded = _padded(x.astype(wide, copy=False), padding, start)
     kept = x.ndim - len(window)
     ones = (1,) * len(window)
-    counts = _counts(padded.shape[kept:], window, stride, ones)
+    counts = window_counts(padded.shape[kept:], window, stride, ones)
     total = np.full((*x.shape[:kept], *counts), start, wide)
     with np.errstate(all="ignore"):
         for _, elements in _positions(padded, window, stride, ones, counts):
@@ -279,13 +279,6 @@ def _without_padding(value: Value, shape: Shape, before: Sequence[Term]) -> Valu
     return value.apply("slice", starts=tuple(before), lengths=shape, steps=(1,) * len(shape))
 
 
-def _spans(
-    starts: Sequence[Term], outputs: Shape, stride: Sequence[int], lead: int
-) -> Iterator[tuple[int, Term, Term, int]]:
-    for i, (start, length, step) in enumerate(zip(starts, outputs, stride, strict=True)):
-        yield lead + i, start, length, int(step)
-
-
 def _inputs_at(x: Value, starts: Sequence[Term], outputs: Shape, stride: Sequence[int], lead: int) -> Value:
     """The inputs that one window position pairs with the outputs."""
     rest = x.shape[:lead]
@@ -299,13 +292,8 @@ def _inputs_at(x: Value, starts: Sequence[Term], outputs: Shape, stride: Sequenc
 
 def _put_back(value: Value, shape: Shape, starts: Sequence[Term], stride: Sequence[int], lead: int) -> Value:
     """The adjoint of `_inputs_at`: each element where it was taken from, zero elsewhere."""
-    for axis, start, length, step in _spans(starts, value.shape[lead:], stride, lead):
-        places = value.space.apply("iota", length=length)
-        places = places.apply("mul", places.space.constant(step, places.dtype))
-        places = places.apply("add", places.space.apply("index", value=start))
-        wide = tuple(shape[i] if i <= axis else n for i, n in enumerate(value.shape))
-        base = value.space.constant(0, value.dtype, wide)
-        value = base.apply("scatter_add", places, value, axis=axis)
+    for axis, (start, step) in enumerate(zip(starts, stride, strict=True), lead):
+        value = value.apart(axis, start, int(step), shape[axis])
     return value
 
 

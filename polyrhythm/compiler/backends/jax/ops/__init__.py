@@ -20,23 +20,17 @@ from polyrhythm.compiler.backends.jax.ops import (
     opaque,
     quantised,
     reductions,
-    reshape,
     shapes,
-    transforms,
-    windows,
 )
 from polyrhythm.compiler.backends.jax.ops.padded import Implementation, IndexRangeError, Length, Padded, Result
 
 _FAMILIES = (
-    transforms,
     elementwise,
     reductions,
     contraction,
     factors,
-    reshape,
     shapes,
     indexing,
-    windows,
     creation,
     opaque,
     quantised,

@@ -197,8 +197,11 @@ def _around(a: _Labelled, b: _Labelled, dimensions: Any, wide: Any, unmasked: tu
     x, y, spread = a.value.array, b.value.array, b.value.ring
     assert spread is not None
     array = ring.product(x, y, dimensions, wide, spread)
-    if unmasked is None or unmasked[0] is not b:
-        return array if unmasked is None else _exact(a, b, partial(_dot, dimensions, wide), array, *unmasked)
+    if unmasked is None:
+        return array
+    if unmasked[0] is not b:
+        dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)
+        return _exact(a, b, dot, array, *unmasked)
     (axis,) = b.axes(unmasked[1])
     assert b.value.shared is not None
     length = b.value.lengths[axis]
@@ -208,10 +211,6 @@ def _around(a: _Labelled, b: _Labelled, dimensions: Any, wide: Any, unmasked: tu
 
     chosen: Array = lax.cond(b.value.shared(y), lambda made: made, again, array)
     return chosen
-
-
-def _dot(dimensions: Any, wide: Any, x: Array, y: Array) -> Array:
-    return lax.dot_general(x, y, dimensions, preferred_element_type=wide)
 
 
 def _is_rows_by_matrix(b: _Labelled, contracted: str) -> bool:

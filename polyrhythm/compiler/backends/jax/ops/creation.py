@@ -16,42 +16,12 @@ import numpy as np
 from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops.padded import Implementation, Padded, Result, as_index, check_countable
-from polyrhythm.compiler.backends.jax.ops.reshape import element_numbers
-from polyrhythm.compiler.ir.ops.random import PARITY, ROTATIONS, site_words
-from polyrhythm.compiler.ir.ops.random import threefry as threefry_of_numpy
+from polyrhythm.compiler.backends.jax.ops.shapes import element_numbers
+from polyrhythm.compiler.ir.ops.random import site_words, threefry
 
 Array = jax.Array
 Word = np.ndarray | Array
 Words = tuple[Word, Word]
-
-
-def _constant(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
-    return jnp.asarray(attributes["value"], result.dtype)
-
-
-def _iota(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
-    return lax.iota(result.dtype, result.capacities[0])
-
-
-def _index(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
-    return jnp.asarray(attributes["value"], result.dtype)
-
-
-def threefry(key: Words, counter: Words) -> Words:
-    """Threefry-2x32 with 20 rounds, in NumPy if nothing is traced."""
-    if not _is_traced(*key, *counter):
-        with np.errstate(over="ignore"):
-            return threefry_of_numpy(key, counter)  # type: ignore[arg-type]
-    schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(PARITY))
-    first, second = counter[0] + schedule[0], counter[1] + schedule[1]
-    for group in range(5):
-        for distance in ROTATIONS[group % 2]:
-            first = first + second
-            rotated = (second << np.uint32(distance)) | (second >> np.uint32(32 - distance))
-            second = rotated ^ first
-        first = first + schedule[(group + 1) % 3]
-        second = second + schedule[(group + 2) % 3] + np.uint32(group + 1)
-    return first, second
 
 
 def _words(number: int | Array) -> Words:
@@ -102,9 +72,9 @@ def _random_bits(operands: Sequence[Padded], attributes: Mapping[str, Any], resu
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    "constant": _constant,
-    "iota": _iota,
-    "index": _index,
+    "constant": lambda operands, attributes, result: jnp.asarray(attributes["value"], result.dtype),
+    "index": lambda operands, attributes, result: jnp.asarray(attributes["value"], result.dtype),
+    "iota": lambda operands, attributes, result: lax.iota(result.dtype, result.capacities[0]),
     "random_bits": _random_bits,
 }
 

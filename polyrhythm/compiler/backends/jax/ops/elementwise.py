@@ -16,6 +16,7 @@ from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops.padded import Implementation, Padded, Result, aligned, scalar
 from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.loops.ir import Block, Compute, Local
 
 Array = jax.Array
 Function = Callable[..., Array]
@@ -37,16 +38,8 @@ def _elementwise(function: Function) -> Implementation:
     return apply
 
 
-def _round(x: Array) -> Array:
-    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
-
-
 def _isfinite(x: Array) -> Array:
     return jnp.isfinite(x) if dtypes.is_inexact(x.dtype) else lax.full(x.shape, np.True_)
-
-
-def _abs(x: Array) -> Array:
-    return x if x.dtype.kind == "u" else lax.abs(x)
 
 
 def _differ_in_sign(remainder: Array, y: Array) -> Array:
@@ -105,6 +98,18 @@ def _select(operands: Sequence[Padded], attributes: Mapping[str, Any], result: R
     return lax.select(condition, a, b)
 
 
+def is_maximum(compute: Compute, block: Block) -> bool:
+    """Whether a choice is the maximum of x and 0, as relu is: 0 where x <= 0. XLA's library for products takes a
+    maximum in, where it stores a choice. Zeros of both signs become 0 in XLA's maximum too, and NaN stays."""
+    made = {Local(other.result): other for other in block.body if other.op in ("le", "constant")}
+    which, zero, x = compute.operands
+    condition = made[which].operands if which in made else ()
+    if len(condition) != 2 or condition[0] != x or not dtypes.is_float(compute.type.dtype):
+        return False
+    values = [made[o].attributes.get("value") for o in (zero, condition[1]) if o in made]
+    return len(values) == 2 and all(v and v.value.shape == () and str(v.value) == "0.0" for v in values)
+
+
 def _cast(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     x, dtype = aligned(operands[0], result.capacities), result.dtype
     if dtype == dtypes.BOOL:
@@ -127,48 +132,25 @@ def _cast(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Res
     return lax.select(too_high, _like(whole, limits.max), whole)
 
 
+_AS_IN_XLA = (
+    *("neg", "exp", "log", "log1p", "expm1", "tanh", "sqrt", "sin", "cos", "sinh", "cosh", "lgamma", "digamma", "sign"),
+    *("floor", "ceil", "erf", "add", "sub", "mul", "div", "atan2", "eq", "ne", "lt", "le"),
+)
+
 _FUNCTIONS: dict[str, Function] = {
-    "neg": lax.neg,
-    "exp": lax.exp,
-    "log": lax.log,
-    "log1p": lax.log1p,
-    "expm1": lax.expm1,
-    "tanh": lax.tanh,
-    "sqrt": lax.sqrt,
-    "sin": lax.sin,
-    "cos": lax.cos,
-    "sinh": lax.sinh,
-    "cosh": lax.cosh,
-    "lgamma": lax.lgamma,
-    "digamma": lax.digamma,
-    "abs": _abs,
-    "sign": lax.sign,
-    "floor": lax.floor,
-    "ceil": lax.ceil,
-    "round": _round,
-    "erf": lax.erf,
-    "not": lax.bitwise_not,
+    **{name: getattr(lax, name) for name in _AS_IN_XLA},
+    **{name: getattr(lax, f"bitwise_{name}") for name in ("not", "and", "or", "xor")},
+    "abs": lambda x: x if x.dtype.kind == "u" else lax.abs(x),
+    "round": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "isfinite": _isfinite,
     "detach": lambda x: x,
     "shard": lambda x: x,  # what XLA is told of it, the trace adds
     "keep": lambda x: lax.optimization_barrier(x),  # or XLA would find what is computed again to be computed already
-    "add": lax.add,
-    "sub": lax.sub,
-    "mul": lax.mul,
-    "div": lax.div,
     "floordiv": _floordiv,
     "mod": _mod,
     "pow": _pow,
-    "atan2": lax.atan2,
     "maximum": lax.max,
     "minimum": lax.min,
-    "eq": lax.eq,
-    "ne": lax.ne,
-    "lt": lax.lt,
-    "le": lax.le,
-    "and": lax.bitwise_and,
-    "or": lax.bitwise_or,
-    "xor": lax.bitwise_xor,
 }
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

@@ -41,10 +41,6 @@ def _matrices(operand: Padded, rows: int, columns: int) -> Padded:
     return Padded(fit(array, (*array.shape[:-2], rows, columns)), x.lengths)
 
 
-def _is_dynamic(x: Padded) -> bool:
-    return not all(map(is_static, x.lengths[-2:]))
-
-
 def _continued(x: Padded, diagonal: Array | None = None) -> Array:
     """A square matrix with the identity beyond its length, or a multiple of it."""
     array, length = x.array, x.lengths[-1]
@@ -141,7 +137,7 @@ def _svd(operands: Sequence[Padded], attributes: Attributes, result: Result) -> 
     columns = min(rows, result.capacities[-1])
     x = _matrices(operand, rows, columns)
     length = x.lengths[-1]
-    if _is_dynamic(operand) or rows != operand.lengths[-2] or columns != length:
+    if not all(map(is_static, operand.lengths[-2:])) or rows != operand.lengths[-2] or columns != length:
         q, r = lax.linalg.qr(x.array, full_matrices=False)
         square = Padded(masked(Padded(r, (*x.lengths[:-2], length, length)), (r.ndim - 2, r.ndim - 1), 0), x.lengths)
         square = Padded(square.array, (*x.lengths[:-2], length, length))

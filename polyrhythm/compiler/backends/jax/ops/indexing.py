@@ -114,11 +114,22 @@ def _take_along(operands: Sequence[Padded], attributes: Mapping[str, Any], resul
 def _targets(indices: Array, lengths: Sequence[Length], axes: Sequence[int], length: Length, capacity: int) -> Array:
     """Where updates go: outside the base if their index is, or if they are garbage along some axes."""
     chosen = _indices32(indices)
+    lengths = [as_index(n) if is_static(n) and n < size else n for n, size in zip(lengths, chosen.shape, strict=True)]
     limit = jnp.broadcast_to(as_index(length), chosen.shape)
     inside = lax.bitwise_and(lax.ge(chosen, lax.full_like(chosen, 0)), lax.lt(chosen, limit))
     real = is_inside(chosen.shape, lengths, axes)
     inside = inside if real is None else lax.bitwise_and(inside, real)
     return lax.select(inside, chosen, lax.full_like(chosen, capacity))[..., None]
+
+
+def _evenly(indices: Padded) -> tuple[int, ...]:
+    """For how many updates there is room: every device has as many, unless there is one.
+
+    Where devices have different numbers of them, and others have the same ones, XLA's partitioner adds them up once for
+    each of those.
+    """
+    ways = 1 if _is_one_row(indices) else jax.device_count()
+    return tuple(n if n == 1 else -(-n // ways) * ways for n in indices.array.shape)
 
 
 def _scattered(base: Array, targets: Array, updates: Array, dimensions: lax.ScatterDimensionNumbers) -> Array:
@@ -139,8 +150,9 @@ def _scatter_add(operands: Sequence[Padded], attributes: Mapping[str, Any], resu
     array, capacities = fit(base.array, result.capacities), result.capacities
     if result.is_empty or 0 in indices.array.shape or 0 in updates.array.shape:
         return array
-    values = fit(updates.array, (*capacities[:axis], *indices.array.shape, *capacities[axis + 1 :]))
-    targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
+    rows = _evenly(indices)
+    values = fit(updates.array, (*capacities[:axis], *rows, *capacities[axis + 1 :]))
+    targets = _targets(fit(indices.array, rows), indices.lengths, range(rank), base.lengths[axis], capacities[axis])
     if _is_one_row(indices):
         wide = dtypes.accumulator(array.dtype)
         before, change = (lax.convert_element_type(x, wide) for x in (array, values))
@@ -156,14 +168,14 @@ def _scatter(operands: Sequence[Padded], attributes: Mapping[str, Any], result: 
     array, capacities = fit(base.array, result.capacities), result.capacities
     if result.is_empty or 0 in indices.array.shape or 0 in updates.array.shape:
         return array
-    values = fit(updates.array, (*capacities[:axis], *indices.array.shape, *capacities[axis + 1 :]))
+    rows = _evenly(indices)
+    values = fit(updates.array, (*capacities[:axis], *rows, *capacities[axis + 1 :]))
+    targets = _targets(fit(indices.array, rows), indices.lengths, range(rank), base.lengths[axis], capacities[axis])
     if _is_one_row(indices):
-        targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
         combine: Any = {"set": lambda _, new: new, "max": jnp.maximum, "min": jnp.minimum}[mode]
         return _one_row(array, values, targets, axis, combine)
     if mode == "set" and rank == 0:
         return _put(array, indices.array, values, axis, base.lengths[axis])
-    targets = _targets(indices.array, indices.lengths, range(rank), base.lengths[axis], capacities[axis])
     if mode == "set" and not attributes["unique"]:
         if targets.size**2 > PAIRS_PER_PLACE * capacities[axis]:
             return _last_put(array, targets, values, axis)
@@ -235,7 +247,7 @@ def _scatter_along(operands: Sequence[Padded], attributes: Mapping[str, Any], re
     if result.is_empty or 0 in indices.array.shape or 0 in updates.array.shape:
         return array
     moved = [i for i in range(rank) if i != axis and is_one(indices.lengths[i])]
-    count = indices.array.shape[axis]
+    count = _evenly(indices)[axis]
     values = fit(updates.array, [count if i == axis else capacities[i] for i in range(rank)])
     chosen = fit(indices.array, [count if i == axis else 1 if i in moved else capacities[i] for i in range(rank)])
     targets = _targets(chosen, indices.lengths, (axis,), base.lengths[axis], capacities[axis])

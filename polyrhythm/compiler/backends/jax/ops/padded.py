@@ -9,7 +9,7 @@ nothing is masked: the code is what one would write by hand.
 
 An axis may also *begin* later than at 0: what is read from a step on, `x[t:T]`, is the whole buffer where it lies, with
 garbage before the start as well. Moving it would copy it, for every lane of a loop done at once. Operations that
-do the same at every position keep the start (`in_place.py`); for all others the axis is moved to begin at 0.
+do the same at every position keep the start (`trace/offset_axes.py`); for all others the axis is moved to begin at 0.
 
 All index arithmetic is int32, also when 64-bit types are enabled.
 """
@@ -186,6 +186,18 @@ def masked(operand: Padded, axes: Iterable[int], fill: Any) -> jax.Array:
     return lax.select(mask, array, lax.full_like(array, scalar(fill, array.dtype)))
 
 
+def apart(array: jax.Array, fill: np.ndarray) -> jax.Array:
+    """An array that some value other than zero is put around, or before, as XLA's partitioner may see it.
+
+    It brings the edges of an axis that is spread to the neighbours once for each way to put something around an array,
+    and looks only at how much that is: what is to be filled with ones, or begins with the least number as a maximum
+    does, would have the zeros of another.
+    """
+    if fill and jax.device_count() > 1:
+        array, _ = lax.optimization_barrier((array, jnp.asarray(fill, array.dtype)))
+    return array
+
+
 def shifted(array: jax.Array, axis: int, offset: Length, capacity: int, fill: Any) -> jax.Array:
     """The array moved along an axis to begin at `offset` of a new axis of some capacity, with `fill` around it.
 
@@ -195,7 +207,7 @@ def shifted(array: jax.Array, axis: int, offset: Length, capacity: int, fill: An
     if is_static(offset):
         amounts = [(0, 0, 0)] * array.ndim
         amounts[axis] = (offset, capacity - offset - own, 0)
-        return lax.pad(array, value, amounts)
+        return lax.pad(apart(array, value), value, amounts)
     # An update that does not fit is moved until it does, which would be wrong: leave room for all of it.
     shape = (*array.shape[:axis], capacity + own, *array.shape[axis + 1 :])
     start = lax.clamp(np.int32(0), as_index(offset), np.int32(capacity))

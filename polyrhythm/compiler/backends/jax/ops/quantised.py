@@ -33,13 +33,9 @@ def _arrays(operands: Sequence[Padded], capacities: Sequence[int]) -> list[Array
 
 def only_multiplied(name: str, block: Block) -> bool:
     """Whether nothing but products reads a value of a block."""
-    readers = [compute for compute in block.body if any(_is(name, operand) for operand in compute.operands)]
+    readers = [compute for compute in block.body if Local(name) in compute.operands]
     stored = any(store.value == name for store in block.stores)
     return not stored and all(compute.op == "einsum" for compute in readers)
-
-
-def _is(name: str, operand: Any) -> bool:
-    return isinstance(operand, Local) and operand.name == name
 
 
 def packed(operands: Sequence[Padded], result: Result) -> Padded:

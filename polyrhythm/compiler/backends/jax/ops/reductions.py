@@ -1,15 +1,20 @@
-"""Operations along axes: reductions, arguments of extrema, cumulative reductions, linear scans, sorting.
+"""Operations along axes: reductions, arguments of extrema, cumulative reductions, linear scans, sorting, transforms.
 
 An axis of unknown length is masked with the monoid's identity where elements beyond it would take part. A forward
 cumulative reduction needs no mask: an element depends on those before it only; a linear scan begins where its factor
 is made zero, beyond the garbage. Arguments of extrema need none but the identity either: of equal elements the first
 wins, and garbage comes last.
+
+The Fourier transform is XLA's where the length is known now, else a convolution of fixed size. Bluestein (1970): with
+`w[j] = exp(-pi i j^2 / n)` the transform is `w[k] * sum((x[j] w[j]) * conj(w[k - j]))`, a convolution, which
+transforms of any fixed size of at least twice the capacity compute. The squares are taken modulo 2n in whole numbers,
+so that no digits of the angles are lost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +27,14 @@ from jax import lax
 from polyrhythm.compiler.backends.jax.ops.monoids import COMBINE
 from polyrhythm.compiler.backends.jax.ops.padded import (
     Implementation,
+    Length,
     Padded,
     Result,
+    apart,
     as_index,
     fit,
     is_inside,
+    is_static,
     masked,
     positions,
 )
@@ -38,14 +46,8 @@ Array = jax.Array
 MOST_ELEMENTS = 2**19
 """The most elements of which a sum over rows is a product with ones. Larger ones are bound by memory either way."""
 
-_CUMULATIVE: dict[str, Callable[..., Array]] = {
-    "sum": lax.cumsum,
-    "prod": lax.cumprod,
-    "max": lax.cummax,
-    "min": lax.cummin,
-    "any": lax.cummax,
-    "all": lax.cummin,
-}
+_CUMULATIVE = {"sum": lax.cumsum, "prod": lax.cumprod, "max": lax.cummax, "min": lax.cummin}
+_CUMULATIVE |= {"any": lax.cummax, "all": lax.cummin}
 
 
 def widened(operand: Padded) -> Padded:
@@ -146,11 +148,11 @@ def _argreduce(operands: Sequence[Padded], attributes: Mapping[str, Any], result
 def _cumulative(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
     monoid, axis, reverse = attributes["monoid"], attributes["axis"], attributes["reverse"]
     x = widened(Padded(fit(operands[0].array, result.capacities), operands[0].lengths))
-    array = x.array
-    if reverse:
-        array = masked(x, (axis,), dtypes.identity(monoid, array.dtype))
+    start = dtypes.identity(monoid, x.array.dtype)
+    array = masked(x, (axis,) if reverse else (), start)
     if array.dtype == dtypes.BOOL:
         array = lax.convert_element_type(array, dtypes.INT8)
+    array = apart(array, start)
     return lax.convert_element_type(_CUMULATIVE[monoid](array, axis, reverse=reverse), result.dtype)
 
 
@@ -216,10 +218,44 @@ def _as_unsigned(key: Array) -> Array:
     return lax.bitcast_convert_type(lax.convert_element_type(key, np.int32), np.uint32) ^ np.uint32(2**31)
 
 
+def _fft(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Result) -> Array:
+    (x,) = operands
+    array = fit(masked(x, (x.array.ndim - 1,), 0), result.capacities)
+    if result.is_empty:
+        return result.zeros()
+    length, inverse = x.lengths[-1], attributes["inverse"]
+    if is_static(length) and length == array.shape[-1]:
+        found = (jnp.fft.ifft if inverse else jnp.fft.fft)(array)
+    elif inverse:
+        found = lax.conj(_bluestein(lax.conj(array), length)) / lax.convert_element_type(
+            jnp.maximum(as_index(length), 1), dtypes.part(np.dtype(array.dtype))
+        )
+    else:
+        found = _bluestein(array, length)
+    return lax.convert_element_type(found, result.dtype)
+
+
+def _bluestein(x: Array, length: Length) -> Array:
+    capacity, real = x.shape[-1], dtypes.part(np.dtype(x.dtype))
+    size = 1 << (2 * capacity - 1).bit_length()
+    with jax.enable_x64(True):
+        n = lax.convert_element_type(jnp.maximum(as_index(length), 1), np.uint64)
+        places = lax.iota(np.uint64, capacity)
+        part = (places * places) % (n * np.uint64(2))
+        angle = lax.convert_element_type(part, np.float64) / lax.convert_element_type(n, np.float64) * np.pi
+        turned = lax.convert_element_type(angle, real)
+    chirp = lax.complex(jnp.cos(turned), -jnp.sin(turned))
+    back = lax.conj(chirp)
+    around = jnp.concatenate([back, jnp.zeros(size - 2 * capacity + 1, x.dtype), back[:0:-1]])
+    spectrum = jnp.fft.fft(x * chirp, size) * jnp.fft.fft(around)
+    return jnp.fft.ifft(spectrum)[..., :capacity] * chirp
+
+
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "reduce": _reduce,
     "argreduce": _argreduce,
     "cumulative": _cumulative,
     "linear_scan": _linear_scan,
     "argsort": _argsort,
+    "fft": _fft,
 }

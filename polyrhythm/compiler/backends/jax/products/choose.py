@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import batching
 
 from polyrhythm.compiler.backends.jax.products import kernel
+from polyrhythm.compiler.backends.jax.products.primitive import primitive
 
 Array = jax.Array
 Axes = tuple[int, ...]
@@ -36,8 +36,6 @@ LEAST = 2**14
 
 MOST_ALONG = 2**18
 """And a matrix (in, out) with more: XLA reads it faster, and as fast if there is only one row."""
-
-_product = Primitive("polyrhythm_product")
 
 
 def product(a: Array, b: Array, dimensions: Dimensions, dtype: Any, length: tuple[int, Any] | None = None) -> Array:
@@ -70,7 +68,7 @@ def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dty
     else:
         pays = b.size >= LEAST and (across or (rows > 1 and b.size <= MOST_ALONG))
     if not (fits and pays and kernel.takes(rows, b.dtype)):
-        return _dot(a, b, dimensions=dimensions, dtype=dtype, axis=axis)
+        return _plain(a, b, lengths, dimensions=dimensions, dtype=dtype)
     # Contracted axes are in the order in which they lie in the matrix.
     over_a = tuple(i for _, i in sorted(zip(over_b, over_a, strict=True)))
     count = math.prod(b.shape[i] for i in batch_b)
@@ -127,41 +125,9 @@ def _past(axes: Axes, lane: int | None) -> Axes:
     return axes if lane is None else tuple(axis + (axis >= lane) for axis in axes)
 
 
-def _differentiated(values: Sequence[Array], tangents: Sequence[Any], **how: Any) -> tuple[Array, Any]:
-    """The product and its tangent."""
-    (a, b, _), (tangent_a, tangent_b, _) = values, tangents
-    made = _product.bind(*values, **how)
-    parts = [] if type(tangent_a) is ad.Zero else [_dot(tangent_a, b, **how)]
-    parts += [] if type(tangent_b) is ad.Zero else [_dot(a, tangent_b, **how)]
-    return made, sum(parts[1:], parts[0]) if parts else jnp.zeros_like(made)
-
-
-def _dot(a: Array, b: Array, *, dimensions: Dimensions, dtype: Any, axis: int | None) -> Array:
+def _plain(a: Array, b: Array, _: Array, *, dimensions: Dimensions, dtype: Any, axis: int | None = None) -> Array:
     return lax.dot_general(a, b, dimensions, preferred_element_type=dtype)
 
 
-def _plain(a: Array, b: Array, lengths: Array, **how: Any) -> Array:
-    return _dot(a, b, **how)
-
-
-_by_xla = mlir.lower_fun(_plain, multiple_results=False)
-_ours_or_xla = mlir.lower_fun(_computed, multiple_results=False)
-
-
-def runs_alone(context: Any) -> bool:
-    """Whether what is lowered stays in this process on one device: elsewhere XLA knows its own operations only."""
-    module = context.module_context
-    several = getattr(module.axis_context, "num_devices", 1) not in (None, 1)
-    return not (module.lowering_parameters.for_export or several)
-
-
-def _lowered(context: Any, *operands: Any, **how: Any) -> Any:
-    return (_ours_or_xla if runs_alone(context) else _by_xla)(context, *operands, **how)
-
-
-ad.primitive_jvps[_product] = _differentiated
-_product.def_impl(_computed)
-_product.def_abstract_eval(_shape)
+_product = primitive("polyrhythm_product", _computed, _plain, _shape, linear=2)
 batching.primitive_batchers[_product] = _mapped
-mlir.register_lowering(_product, _by_xla)
-mlir.register_lowering(_product, _lowered, platform="cpu")

@@ -1,4 +1,4 @@
-"""Products of a few rows with matrices by a kernel of our own (`skinny.c`), as JAX functions.
+"""Products of a few rows with matrices by kernels of our own (`skinny.c`, `packed.c`), as JAX functions.
 
 By its times, XLA's product for two to some dozens of rows does the arithmetic of 16, and it does not reach the speed of
 memory; small batches go through one core. The kernel reads a matrix once for all rows, as fast as memory gives
@@ -7,14 +7,12 @@ it, and no more of it than is in use. The times are in `docs/decisions.md`.
 
 from __future__ import annotations
 
-import threading
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from polyrhythm.compiler.backends.jax.products.build import built
+from polyrhythm.compiler.backends.jax.products import build
 from polyrhythm.errors import UnsupportedError
 
 Array = jax.Array
@@ -23,31 +21,18 @@ MOST_ROWS = 24
 """With more, XLA's product is about as fast."""
 
 FORMS = ("skinny_across", "skinny_along")
-PACKED = "skinny_packed"
+PACKED = ("packed_product", "packed_elements")
 SOURCE = "skinny.c"
-
-
-_registering = threading.Lock()
 
 
 def missing() -> str | None:
     """Why there is no kernel; None if there is one."""
-    with _registering:  # a target is registered once, whichever thread comes first
-        return _missing()
+    return build.missing(SOURCE, *FORMS)
 
 
-@lru_cache(1)
-def _missing() -> str | None:
-    found = built(SOURCE)
-    if found.library is None:
-        return found.missing
-    for name in (*FORMS, PACKED):
-        if not hasattr(found.library, name):
-            return f"the library of {SOURCE} has no {name}"
-    for name in (*FORMS, PACKED):
-        handler = jax.ffi.pycapsule(getattr(found.library, name))
-        jax.ffi.register_ffi_target(f"polyrhythm_{name}", handler, platform="cpu")
-    return None
+def missing_packed() -> str | None:
+    """The same for products with codes."""
+    return build.missing("packed.c", *PACKED)
 
 
 def takes(rows: int, dtype: Any) -> bool:

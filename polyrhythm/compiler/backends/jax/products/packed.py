@@ -1,7 +1,8 @@
 """Products with a matrix of codes (`dequantize`): by our kernel, or by XLA with the elements made first.
 
-As in `choose.py` the product is a primitive: lanes add rows to it, and what it becomes is decided when it is lowered.
-The kernel decodes a part of the matrix in registers, once for all rows, so it reads from memory what the codes take.
+Lanes add rows to the product, and what it becomes is decided when it is lowered (`primitive.py`).
+For a few rows the kernel takes a part of the matrix apart in registers, once for all, so it reads from memory what the
+codes take. For many it makes the elements, and the product is XLA's.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
 from polyrhythm.compiler.backends.jax.products import kernel
-from polyrhythm.compiler.backends.jax.products.choose import runs_alone
+from polyrhythm.compiler.backends.jax.products.primitive import primitive
 from polyrhythm.compiler.ir.ops.quantised import PAIRED
 
 Array = jax.Array
 
-_product = Primitive("polyrhythm_packed_product")
+FEW = 24
+"""The kernel multiplies at most so many rows; for more the elements are made first, once."""
+
+LARGE = 1 << 27
+"""A matrix whose elements take more bytes is never made as a whole."""
 
 
 def elements(codes: Array, scales: Array, *offsets: Array, dtype: Any) -> Array:
@@ -58,7 +61,7 @@ def _fits(count: int, codes: Any, factors: Sequence[Any]) -> bool:
     block = inner // factors[0].shape[-1]
     least = PAIRED if codes.dtype == jnp.uint8 else PAIRED // 2
     halves = all(factor.dtype == jnp.float16 for factor in factors)
-    return halves and codes.size > 0 and block % least == 0 and count > 0 and kernel.missing() is None
+    return halves and codes.size > 0 and block % least == 0 and count > 0 and kernel.missing_packed() is None
 
 
 def _computed(rows: Array, codes: Array, *factors: Array) -> Array:
@@ -67,8 +70,14 @@ def _computed(rows: Array, codes: Array, *factors: Array) -> Array:
     count, outer = math.prod(lanes), codes.shape[:-1]
     if rows.dtype != jnp.float32 or not _fits(count, codes, factors):
         return _plain(rows, codes, *factors)
-    wanted = jax.ShapeDtypeStruct((count, math.prod(outer)), jnp.float32)
-    made = jax.ffi.ffi_call(f"polyrhythm_{kernel.PACKED}", wanted)(lax.reshape(rows, (count, inner)), codes, *factors)
+    flat, size = lax.reshape(rows, (count, inner)), math.prod(outer)
+    by_elements = count > FEW and 4 * size * inner <= LARGE
+    shape = (size, inner) if by_elements else (count, size)
+    call = jax.ffi.ffi_call(f"polyrhythm_{kernel.PACKED[by_elements]}", jax.ShapeDtypeStruct(shape, jnp.float32))
+    if by_elements:
+        made = lax.dot_general(flat, call(codes, *factors), (((1,), (1,)), ((), ())))
+    else:
+        made = call(flat, codes, *factors)
     return lax.reshape(made, (*lanes, *outer))
 
 
@@ -76,30 +85,4 @@ def _shape(rows: Any, codes: Any, *factors: Any) -> Any:
     return jax.core.ShapedArray((*rows.shape[:-1], *codes.shape[:-1]), rows.dtype)
 
 
-def _mapped(values: Sequence[Array], lanes: Sequence[int | None]) -> tuple[Array, int]:
-    """Lanes of the rows are more rows; where matrices differ as well, the elements are made."""
-    if lanes[0] is not None and all(lane is None for lane in lanes[1:]):
-        return _product.bind(jnp.moveaxis(values[0], lanes[0], 0), *values[1:]), 0
-    return jax.vmap(_plain, in_axes=tuple(lanes))(*values), 0
-
-
-def _differentiated(values: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Any]:
-    """The product and its tangent, which is linear in the rows; codes and scales have none."""
-    made, tangent = _product.bind(*values), tangents[0]
-    return made, jnp.zeros_like(made) if type(tangent) is ad.Zero else _plain(tangent, *values[1:])
-
-
-_by_xla = mlir.lower_fun(_plain, multiple_results=False)
-_ours_or_xla = mlir.lower_fun(_computed, multiple_results=False)
-
-
-def _lowered(context: Any, *operands: Any) -> Any:
-    return (_ours_or_xla if runs_alone(context) else _by_xla)(context, *operands)
-
-
-ad.primitive_jvps[_product] = _differentiated
-_product.def_impl(_computed)
-_product.def_abstract_eval(_shape)
-batching.primitive_batchers[_product] = _mapped
-mlir.register_lowering(_product, _by_xla)
-mlir.register_lowering(_product, _lowered, platform="cpu")
+_product = primitive("polyrhythm_packed_product", _computed, _plain, _shape)

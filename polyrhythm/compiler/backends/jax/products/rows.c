@@ -4,25 +4,10 @@
    gigabyte for a vocabulary of 128,256 and vectors of 2,048. places are int32 within the table, whose first axis they
    count along. */
 
-#include <stdint.h>
-#include <string.h>
-
-#include "xla/ffi/api/c_api.h"
-
-static XLA_FFI_Error *failed(const XLA_FFI_Api *api, const char *message) {
-  XLA_FFI_Error_Create_Args error = {sizeof error, NULL, message, XLA_FFI_Error_Code_INVALID_ARGUMENT};
-  return api->XLA_FFI_Error_Create(&error);
-}
+#include "ffi.h"
 
 XLA_FFI_Error *rows_taken(XLA_FFI_CallFrame *frame) {
-  if (frame->extension_start != NULL && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
-    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    metadata->traits = 0;
-    metadata->state_type_id.type_id = 0;
-    return NULL;
-  }
+  if (is_question(frame)) return NULL;
   if (frame->args.size != 2 || frame->rets.size != 1) return failed(frame->api, "rows: two operands, one result");
   const XLA_FFI_Buffer *table = frame->args.args[0], *places = frame->args.args[1], *taken = frame->rets.rets[0];
   if (table->rank < 1 || places->rank != 1 || taken->rank != table->rank || taken->dtype != table->dtype ||

@@ -8,30 +8,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "xla/ffi/api/c_api.h"
-
-static XLA_FFI_Error *failure(XLA_FFI_CallFrame *frame, int number) {
-  XLA_FFI_Error_Create_Args args;
-  memset(&args, 0, sizeof(args));
-  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
-  args.message = number ? strerror(number) : "the file ended";
-  args.errc = XLA_FFI_Error_Code_INTERNAL;
-  return frame->api->XLA_FFI_Error_Create(&args);
-}
-
-static int is_question(XLA_FFI_CallFrame *frame) {
-  if (frame->extension_start == NULL || frame->extension_start->type != XLA_FFI_Extension_Metadata) return 0;
-  XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
-  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-  metadata->traits = 0;
-  metadata->state_type_id.type_id = 0;
-  return 1;
-}
+#include "ffi.h"
 
 static void *argument(XLA_FFI_CallFrame *frame, int number) {
   return ((XLA_FFI_Buffer *)frame->args.args[number])->data;
@@ -47,7 +26,7 @@ XLA_FFI_Error *spill_store(XLA_FFI_CallFrame *frame) {
   while (left > 0) {
     ssize_t done = pwrite(file, from, (size_t)left, at);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return failure(frame, errno);
+    if (done <= 0) return failed(frame->api, done < 0 ? strerror(errno) : "the file ended");
     from += done, at += done, left -= done;
   }
   *(int32_t *)((XLA_FFI_Buffer *)frame->rets.rets[0])->data = token + 1;
@@ -69,7 +48,7 @@ XLA_FFI_Error *spill_fetch(XLA_FFI_CallFrame *frame) {
     while (left > 0) {
       ssize_t done = pread(file, into, (size_t)left, at);
       if (done < 0 && errno == EINTR) continue;
-      if (done < 0) return failure(frame, errno);
+      if (done < 0) return failed(frame->api, done < 0 ? strerror(errno) : "the file ended");
       if (done == 0) memset(into, 0, (size_t)left), done = left;
       into += done, at += done, left -= done;
     }

@@ -1,4 +1,4 @@
-"""The rates of this machine, measured once: `polyrhythm calibrate`, and by `tune=True` where it has not been done.
+"""The rates of this machine, measured once: by `polyrhythm calibrate`, or by the first `schedule="measure"`.
 
 A few small XLA programs, each timed several times, the fastest time of each: a call that copies its state, a loop of
 small products, and a pass over arrays of growing sizes. They take about a second, and are kept in a file beside the
@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from polyrhythm.compiler.backends.jax.run.cache import folder
 from polyrhythm.compiler.backends.jax.target import on_cpu
+from polyrhythm.compiler.backends.native import folder
 from polyrhythm.compiler.loops.cost import Machine
 
 ROUNDS = 7

@@ -26,12 +26,13 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective: the arrays that it makes on each device, and among how many; `loops` are those around it."""
+    """One collective: the arrays that it makes on each device, and among how many; `loops` are around `where` it is."""
 
     kind: str
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     devices: int
     loops: int = 0
+    where: str = ""
 
     @property
     def bytes(self) -> int:
@@ -61,13 +62,15 @@ def collectives(text: str, devices: int) -> list[Collective]:
     >>> found = collectives("ENTRY %main (x: f32[8,2]) -> f32[8,2] {\\n" + line + "\\n}", 4)
     >>> print(found[0])
     all-reduce of f32[8, 2] among 2 devices: 64 bytes, 64 sent
-    >>> line = line.replace("{{0,1},{2,3}}", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}")
-    >>> collectives("ENTRY %main (x: f32[8,2]) -> f32[8,2] {\\n" + line + "\\n}", 8)[0].devices
+    >>> for groups in ("mesh['x'=2,'y'=4] {'y'}", "mesh['x'=1,'y'=2,'z'=4], device_ids=([4,2]T(1,0)) {'y'}"):
+    ...     own = line.replace("{{0,1},{2,3}}", groups)
+    ...     print(collectives("ENTRY %main (x: f32[8,2]) -> f32[8,2] {\\n" + own + "\\n}", 8)[0].devices)
     4
+    2
     """
     depths = _depths(text)
     return [
-        Collective(kind, arrays, _among(rest, devices), depths.get(where, 0))
+        Collective(kind, arrays, _among(rest, devices), depths.get(where, 0), where)
         for where, kind, arrays, rest in _lines(text)
     ]
 
@@ -94,7 +97,7 @@ def _among(rest: str, devices: int) -> int:
     tiled = re.search(r"replica_groups=\[(\d+),(\d+)\]", rest)
     if tiled:
         return int(tiled[2])
-    named = re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", rest)
+    named = re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", rest)
     if named is None:
         return devices
     sizes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", named[1])}

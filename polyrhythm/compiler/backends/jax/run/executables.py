@@ -4,7 +4,10 @@ JAX's own cache is asked after tracing and lowering, which for a large model tak
 program is found by what it is traced from: the Loop IR as the backend has it, which part of it at which capacities, the
 arguments, this package's own files, the version of JAX, and what the processor can do. A file that is damaged, or that
 another user may have written, is not opened: the program is compiled anew. What calls the host, or runs on several
-devices, is left to JAX's cache.
+devices, is left to JAX's own persistent cache, in a folder of ours.
+
+The folder is `$POLYRHYTHM_CACHE`, by default `~/.cache/polyrhythm`; set it to nothing to keep nothing. A cache that
+the user has configured in JAX is left alone.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,10 +28,48 @@ import jaxlib
 from polyrhythm.compiler.backends import kept
 from polyrhythm.compiler.backends.jax.products import kernel, rows
 from polyrhythm.compiler.backends.jax.run import watch
-from polyrhythm.compiler.backends.jax.run.cache import folder, place_of_jax
-from polyrhythm.compiler.backends.native import is_ours, keep
+from polyrhythm.compiler.backends.native import folder
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 from polyrhythm.compiler.loops.spilling import SpillFile
+
+
+def place_of_jax() -> Path | None:
+    """Where JAX keeps what it compiles, for each version of Python: newer ones compress in another way."""
+    place = folder()
+    return place and place / f"jax-python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@lru_cache(1)
+def use_cache() -> None:
+    """Let JAX keep what it compiles from now on, unless the user has decided otherwise."""
+    config = jax.config
+    place = place_of_jax()
+    configured = config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    if place is None or configured:
+        return
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written is no reason to fail
+        return
+    config.update("jax_compilation_cache_dir", str(place))
+    # By default JAX keeps only what took a second to compile.
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@contextmanager
+def no_cache() -> Iterator[None]:
+    """Compile anew: what JAX has from its cache cannot be written to another file."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    before = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX decides only once whether there is a cache
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
+
 
 LEAST = 0.3
 """Programs that took fewer seconds are not kept."""
@@ -43,11 +86,13 @@ def digest(program: LoopProgram) -> str | None:
     if any(isinstance(place.spill, SpillFile) for place in program.places.values()):
         return None  # the number of an open file is in it
     found = kept.digest(program)
-    return None if found is None else found[0]
+    coded = any(compute.op == "dequantize" for block in blocks_of(program.body) for compute in block.body)
+    # The kernel of codes can be called after this.
+    return found and (f"{found[0]} {kernel.missing_packed()}" if coded else found[0])
 
 
-def key_of(program: str, what: tuple[Any, ...], arguments: Any) -> str | None:
-    """The name under which a part of a program with a digest is kept; None if the user has decided for JAX's cache."""
+def path_of(program: str, what: tuple[Any, ...], arguments: Any) -> Path | None:
+    """Where a part of a program with a digest is kept; None if the user has decided for JAX's cache."""
     config: Any = jax.config
     place = place_of_jax()
     if place is None or not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir != str(place):
@@ -56,35 +101,22 @@ def key_of(program: str, what: tuple[Any, ...], arguments: Any) -> str | None:
     shapes = [(leaf.shape, str(leaf.dtype), getattr(leaf, "weak_type", False)) for leaf in leaves]
     settings = sorted(config.values.items())
     whole = repr((program, what, shapes, str(tree), settings, _machine()))
-    return hashlib.blake2b(whole.encode(), digest_size=20).hexdigest()
+    return place.parent / "executables" / hashlib.blake2b(whole.encode(), digest_size=20).hexdigest()
 
 
-def load(key: str) -> tuple[Any, Any] | None:
-    """The compiled program that is kept under a name, and what was kept with it."""
+def read(content: bytes) -> tuple[Any, Any]:
+    """The compiled program that a file holds, and what was kept with it."""
     from jax.experimental import serialize_executable
 
-    path = _path(key)
-    try:
-        if not path.exists() or not is_ours(path):
-            return None
-        executable, beside = pickle.loads(path.read_bytes())
-        return serialize_executable.deserialize_and_load(*executable), beside
-    except Exception:  # whatever is wrong with a file of a cache, it is compiled anew
-        return None
+    executable, beside = pickle.loads(content)
+    return serialize_executable.deserialize_and_load(*executable), beside
 
 
-def store(key: str, compiled: Any, beside: Any) -> None:
-    """Keep a program that was compiled here, and not by JAX's cache: what comes from there cannot be written."""
+def write(made: tuple[Any, Any]) -> bytes:
+    """A program that was compiled here, and not by JAX's cache: what comes from there cannot be written."""
     from jax.experimental import serialize_executable
 
-    with suppress(OSError, ValueError, TypeError):  # a folder that cannot be written, a program that cannot be kept
-        keep(pickle.dumps((serialize_executable.serialize(compiled), beside)), _path(key))
-
-
-def _path(key: str) -> Path:
-    place = folder()
-    assert place is not None
-    return place / "executables" / key
+    return pickle.dumps((serialize_executable.serialize(made[0]), made[1]))
 
 
 @lru_cache(1)

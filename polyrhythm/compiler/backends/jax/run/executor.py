@@ -22,10 +22,11 @@ from typing import Any
 import jax
 
 from polyrhythm.compiler.backends.jax.run import executables
-from polyrhythm.compiler.backends.jax.run.cache import no_cache
 from polyrhythm.compiler.backends.jax.run.placing import placement
 from polyrhythm.compiler.backends.jax.target import compiler_options, lowering_for, on_cpu
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
+from polyrhythm.compiler.backends.kept import kept_or_made
+from polyrhythm.compiler.backends.native import give_back
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.ir import LoopProgram, blocks_of
 from polyrhythm.compiler.loops.spilling import HostMemory, slot_bytes
@@ -92,10 +93,11 @@ class Advance:
 
 @dataclass
 class Executor:
-    """The compiled programs of one Loop IR program."""
+    """The compiled programs of one Loop IR program, which may have been written out from a shorter one."""
 
     program: LoopProgram
     compilations: list[Compilation]
+    shorter: LoopProgram | None = None
     programs: dict[Key, Any] = field(default_factory=dict)
     accounts: dict[Key, Account] = field(default_factory=dict)
     compile: Callable[[Any, Mapping[str, int]], Any] = lambda lowered, capacities: lowered.compile()
@@ -103,7 +105,7 @@ class Executor:
     @cached_property
     def digest(self) -> str | None:
         """The name of the program in the cache of executables."""
-        return executables.digest(self.program)
+        return executables.digest(self.shorter or self.program)
 
     def known(self, key: Key, arguments: Any) -> Any:
         """The compiled program of a key and the devices of its arguments, if there is one."""
@@ -135,21 +137,22 @@ class Executor:
         if key not in self.accounts:
             started = time.perf_counter()
             names = {s.name: n for s, n in advance.capacities.items()}
+
+            def make() -> tuple[Any, Account]:
+                options = compiler_options()
+                jitted = jax.jit(advance.trace, donate_argnums=advance.donated, compiler_options=options)
+                lowered = jitted.lower(*arguments)
+                with executables.no_cache() if path is not None else nullcontext():
+                    made = self.compile(lowered, names)
+                return made, self._apart(account_of(made), advance.capacities)
+
             with lowering_for(precision=self.program.precision):
-                name = None if self.digest is None else executables.key_of(self.digest, advance.key, arguments)
-                kept = None if name is None else executables.load(name)
-                if kept is not None:
-                    made, found = kept
-                else:
-                    options = compiler_options()
-                    jitted = jax.jit(advance.trace, donate_argnums=advance.donated, compiler_options=options)
-                    lowered = jitted.lower(*arguments)
-                    with no_cache() if name is not None else nullcontext():
-                        made = self.compile(lowered, names)
-                    found = self._apart(account_of(made), advance.capacities)
-            seconds, reason = time.perf_counter() - started, advance.reason + ("" if kept is None else KEPT)
-            if kept is None and name is not None and seconds >= executables.LEAST:
-                executables.store(name, made, found)
+                path = None if self.digest is None else executables.path_of(self.digest, advance.key, arguments)
+                how = executables.write, executables.read, executables.LEAST
+                (made, found), kept = kept_or_made(path, make, *how)
+            seconds, reason = time.perf_counter() - started, advance.reason + (KEPT if kept else "")
+            if seconds >= executables.LEAST:
+                give_back()
             self.compilations.append(Compilation(names, reason, seconds, found.peak))
             if self._holds(found):
                 self.programs[key] = made
@@ -159,11 +162,16 @@ class Executor:
         return self.accounts[key]
 
     def _apart(self, found: Account, capacities: Mapping[Symbol, int]) -> Account:
-        """An account without what lies on the host; on a CPU, which has one memory, XLA counts that as its own."""
-        pinned = [place for place in self.program.places.values() if isinstance(place.spill, HostMemory)]
-        sizes = Lowering(self.program, capacities, {}, None)
-        held = sum(math.prod(map(sizes.capacity, p.slots)) * slot_bytes(p) for p in pinned) if on_cpu() else 0
-        return replace(found, temporaries=max(0, found.temporaries - held))
+        """An account without what lies on the host, which XLA counts as its own, and without parts of other inputs.
+
+        Both on a CPU, which has one memory.
+        """
+        places, sizes = self.program.places, Lowering(self.program, capacities, {}, None)
+        pinned = [place for place in places.values() if isinstance(place.spill, HostMemory) and on_cpu()]
+        held = sum(math.prod(map(sizes.capacity, p.slots)) * slot_bytes(p) for p in pinned)
+        parts = [p for p in places.values() if p.part_of is not None and p.part_of[0] in places and on_cpu()]
+        viewed = sum(math.prod(sizes.room(part)) * part.type.dtype.itemsize for part in parts)
+        return replace(found, arguments=found.arguments - viewed, temporaries=max(0, found.temporaries - held))
 
     def _holds(self, found: Account) -> bool:
         return self.program.budget is None or found.peak <= self.program.budget

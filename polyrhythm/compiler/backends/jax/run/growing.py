@@ -132,16 +132,14 @@ class Growing:
         last: jax.Array,
     ) -> tuple[Arrays, list[jax.Array], jax.Array]:
         program = self.program
-        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        slot = values[len(program.bounds)] if watch.available() else None
-        lowering = Lowering(program, capacities, symbols, seed, slot=slot)
+        lowering = Lowering.of(program, capacities, values, seed)
         loops = (*self.growth.companions.values(), self.growth.loop)
         for number, loop in enumerate(loops):
             begin_at(lowering, loop, limits[number, 0], limits[number, 1], number)
         if starts:
             state = {name: lowering.empty(program.places[name]).array for name in self.state}
         given = lowering.symbols[self.growth.bound]
-        places = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in {**state, **inputs}.items()}
+        places = lowering.stored({**state, **inputs})
         lowering.items((*self._before(starts), *self._main()), places, set(self.state), None)
         done = jnp.bool_(lowering.symbols[self.growth.bound] < given)
         if self.after:

@@ -15,9 +15,8 @@ import jax
 import numpy as np
 
 from polyrhythm.compiler.backends.jax.run.executor import Account, Executor
-from polyrhythm.compiler.backends.jax.run.host_calls import HostCall
 from polyrhythm.compiler.backends.jax.run.host_regions import Action, Arrays, Guard, Loop, Planner, Region, Straight
-from polyrhythm.compiler.backends.jax.run.packing import Packs, Spot, make_packs, operand_spots, result_spots
+from polyrhythm.compiler.backends.jax.run.packing import HostCall, Packs, Spot, make_packs, operand_spots, result_spots
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram

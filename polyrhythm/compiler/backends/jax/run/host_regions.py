@@ -1,15 +1,15 @@
 """Programs with host functions on JAX: the regions that run on the device, and the plan that connects them.
 
 Everything between two host calls is one *region*, one XLA program that takes the places it uses and returns those
-that are still needed. Loops that contain a host call run in Python (`driver.py`). In a loop whose body is straight,
-the part after the last call and the part before the first call of the next iteration are one region, so that an
-iteration with one call costs one dispatch.
+that are still needed. Loops that contain a host call run in Python (`host_driver.py`). In a loop whose body is
+straight, the part after the last call and the part before the first call of the next iteration are one region, so
+that an iteration with one call costs one dispatch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -17,14 +17,13 @@ import numpy as np
 
 from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.run.executor import Account, Advance, Executor
-from polyrhythm.compiler.backends.jax.run.host_calls import HostCall, Room
-from polyrhythm.compiler.backends.jax.run.packing import Packs, operand_spots, result_spots
+from polyrhythm.compiler.backends.jax.run.packing import HostCall, Packs, Room, operand_spots, result_spots
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.places import State
 from polyrhythm.compiler.ir.conditions import Condition
-from polyrhythm.compiler.ir.intervals import Interval, interval
-from polyrhythm.compiler.ir.terms import Symbol, Term
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, LoopProgram, blocks_of, walk
+from polyrhythm.compiler.ir.intervals import Interval
+from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.loops.ir import Block, For, If, Item, Load, LoopProgram, blocks_of, mentioned, walk
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
 
 Arrays = dict[str, jax.Array]
@@ -36,11 +35,6 @@ def has_host(items: Sequence[Item]) -> bool:
     return any(block.host for block in blocks_of(tuple(items)))
 
 
-def _finds_a_length(items: Sequence[Item]) -> bool:
-    """Whether a loop among some items may end early: the driver has to know where, so it does not run in a region."""
-    return any(isinstance(item, For) and item.stop is not None for item in walk(items))
-
-
 @dataclass(frozen=True)
 class _Piece:
     """Part of a region: store what the host returned, run items, ask for the operands of the next call."""
@@ -49,23 +43,6 @@ class _Piece:
     returned: HostCall | None = None
     asked: HostCall | None = None
     shift: int = 0  # how far the counter of the driving loop is ahead
-
-
-def _mentioned(thing: Any) -> set[Symbol]:
-    """The symbols that occur anywhere in items, blocks, places."""
-    if isinstance(thing, (Term, Condition)):
-        return set(thing.symbols)
-    if isinstance(thing, Mapping):
-        return _mentioned(list(thing.values()))
-    if isinstance(thing, (tuple, list)):
-        return set().union(*map(_mentioned, thing))
-    if isinstance(thing, HostCall):
-        return _mentioned(thing.block)
-    if isinstance(thing, Compute) and thing.op != "random_bits":
-        thing = replace(thing, step=())  # the step is for random numbers
-    if is_dataclass(thing):
-        return _mentioned([getattr(thing, part.name) for part in fields(thing)])
-    return {thing} if isinstance(thing, Symbol) else set()
 
 
 class Region:
@@ -104,7 +81,8 @@ class Region:
         needed -= packed
         self.takes = (*sorted(needed & owned), *sorted(needed - owned))
         unpacked = {name for kind in self.uses for name in packs[kind].entries}
-        used = _mentioned((pieces, [program.places[name] for name in {*needed, *unpacked, *self.results}]))
+        code = [(piece.items, *(call.block for call in (piece.returned, piece.asked) if call)) for piece in pieces]
+        used = mentioned((code, [program.places[name] for name in {*needed, *unpacked, *self.results}]))
         self.symbols = tuple(s for s in (*program.bounds, *(loop.counter for loop in loops)) if s in used)
         blocks = [b for piece in pieces for b in blocks_of(piece.items)]
         blocks += [piece.asked.block for piece in pieces if piece.asked is not None]
@@ -142,7 +120,6 @@ class Region:
         seed = arrays.pop(0) if self.random else None
         symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(self.symbols)}
         lowering = Lowering(program, self.plan.capacities, dict(symbols), seed, dict(self.ranges))
-        state: State = {}
         places, packs = arrays[: len(self.takes)], arrays[len(self.takes) : len(self.takes) + len(self.uses)]
         own = iter(arrays[len(self.takes) + len(self.uses) :])
         given = dict(zip(self.takes, places, strict=True))
@@ -150,8 +127,7 @@ class Region:
         for kind, pack in before.items():
             given.update(self.plan.packs[kind].unpacked(pack))
         returned = [next(own) if s.pack is None else before[s.pack][s.where].reshape(s.shape) for s in self.gets]
-        for name, array in given.items():
-            state[name] = Padded(array, lowering.lengths(program.places[name].whole))
+        state = lowering.stored(given)
         asked: tuple[jax.Array, ...] = ()
         everything = set(program.places)
         for piece in self.pieces:
@@ -162,9 +138,7 @@ class Region:
             lowering.items(piece.items, state, everything, None)
             if piece.asked is not None:
                 asked = _operands(lowering, piece.asked.block, state)
-        for name in (*self.results, *self.kept):
-            if name not in state:  # a loop without iterations has left nothing there
-                state[name] = lowering.empty(program.places[name])
+        lowering.begin(state, (*self.results, *self.kept))  # a loop without iterations has left nothing there
         after = []
         for kind in self.makes:
             own_pack = self.plan.packs[kind]
@@ -184,9 +158,8 @@ def _operands(lowering: Lowering, block: Block, state: State) -> tuple[jax.Array
             for operand in compute.operands
         ]
         if compute.op == "host":
-            kinds = {other.result: other.type for other in block.body}
-            types = [o.type if isinstance(o, Load) else kinds[o.name] for o in compute.operands]
-            return tuple(lowering.from_zero(o, kind.shape) for o, kind in zip(operands, types, strict=True))
+            kinds = compute.kinds(block.types)
+            return tuple(lowering.from_zero(o, kind.shape) for o, kind in zip(operands, kinds, strict=True))
         values[compute.result] = lowering.compute(compute, operands, block)
     raise AssertionError("a host block calls the host")
 
@@ -252,7 +225,9 @@ class Planner:
         straight: list[Item] = []
         for number, item in enumerate(items):
             after = live_before(items[number + 1 :], live, self.program)
-            if isinstance(item, Block) or not (has_host((item,)) or _finds_a_length((item,))):
+            # Where a loop ends early the driver has to know, so it does not run in a region.
+            ends = any(isinstance(inner, For) and inner.stop is not None for inner in walk((item,)))
+            if isinstance(item, Block) or not (has_host((item,)) or ends):
                 straight.append(item)
                 continue
             before = live_before(items[number:], live, self.program)
@@ -265,8 +240,7 @@ class Planner:
         return (*done, *self._straight(straight, live, loops))
 
     def loop(self, loop: For, live: set[str], loops: tuple[For, ...]) -> Loop:
-        low, high = interval(loop.first, self.ranges)[0], interval(loop.end - 1, self.ranges)[1]
-        self.ranges[loop.counter] = (low, high)
+        self.ranges[loop.counter] = loop.span(self.ranges)
         stop = {loop.stop.done.place} if loop.stop is not None else set()
         around = live | set(carried(loop, live | stop, self.program)) | stop
         around |= live_before(loop.body, around, self.program)

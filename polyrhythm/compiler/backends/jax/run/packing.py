@@ -3,6 +3,9 @@
 Every array that goes into a dispatch or comes out of it costs about as much as a small step. So the variables that
 live between regions share one array per dtype, a *pack*, with the small operands of a host call behind them and
 its small results behind those.
+
+A host function is called on the host: operands are cut to their lengths and copied: they are the function's own. Its
+results are checked and brought to their capacities.
 """
 
 from __future__ import annotations
@@ -10,14 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from polyrhythm.compiler.backends.jax.run.host_calls import HostCall, Room
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
-from polyrhythm.compiler.ir.terms import Symbol
+from polyrhythm.compiler.backends.python.runs import checked_results
+from polyrhythm.compiler.ir.graph import HostFunction
+from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram, walk
 
 MOST_BYTES = 1024
@@ -132,3 +137,47 @@ def _size(room: Room) -> int:
 
 def _total(rooms: Sequence[Room], kind: np.dtype) -> int:
     return sum(_size(room) for room in rooms if room[1] == kind and _small(room))
+
+
+Room = tuple[tuple[int, ...], np.dtype]
+"""The shape of a value at its capacity, and its dtype."""
+
+
+class HostCall:
+    """One call of a host function: what it takes and gives."""
+
+    def __init__(self, block: Block, sizes: Lowering) -> None:
+        self.block = block
+        compute = next(c for c in block.body if c.op == "host")
+        self.function: HostFunction = compute.attributes["function"]
+        types = compute.kinds(block.types)
+        self.operands = [t.shape for t in types]
+        self.results: list[tuple[Term, ...]] = list(compute.attributes["shapes"])
+        dtypes = [result.dtype for result in self.function.results]
+
+        def room(shape: Sequence[Term]) -> tuple[int, ...]:
+            return tuple(sizes.capacity(n) for n in shape)
+
+        self.takes: list[Room] = [(room(t.shape), t.dtype) for t in types]
+        self.gives: list[Room] = [(room(shape), dtype) for shape, dtype in zip(self.results, dtypes, strict=True)]
+        shapes = (*self.operands, *self.results)
+        self.symbols = tuple(dict.fromkeys(s for shape in shapes for n in shape for s in n.symbols))
+
+    def cut(self, operands: Sequence[np.ndarray], symbols: Mapping[Symbol, int]) -> list[np.ndarray]:
+        """The operands at their lengths."""
+        sizes = ([n.evaluate(symbols.__getitem__) for n in shape] for shape in self.operands)
+        return [array[tuple(map(slice, size))] for array, size in zip(operands, sizes, strict=True)]
+
+    def checked(self, returned: Any, symbols: Mapping[Symbol, int]) -> Any:
+        """What the function returned, as declared and at capacity."""
+        results = (returned,) if self.function.single else tuple(returned)
+        shapes = [tuple(n.evaluate(symbols.__getitem__) for n in shape) for shape in self.results]
+        arrays = checked_results(self.function, results, shapes)
+        grown = [_grown(array, room) for array, (room, _) in zip(arrays, self.gives, strict=True)]
+        return grown[0] if self.function.single else grown
+
+
+def _grown(array: np.ndarray, room: tuple[int, ...]) -> np.ndarray:
+    if array.shape == room:
+        return array
+    return np.pad(array, [(0, n - m) for n, m in zip(room, array.shape, strict=True)])

@@ -32,7 +32,7 @@ def capacity(value: int) -> int:
 
 
 def on_device(array: Any) -> bool:
-    """Whether an array is where only XLA should touch it: on an accelerator, or on several devices.
+    """Whether an array is where only XLA should touch it: on an accelerator, on several devices, or not on the first.
 
     >>> on_device(np.zeros(3)), on_device(jnp.zeros(3))
     (False, False)
@@ -40,7 +40,7 @@ def on_device(array: Any) -> bool:
     if not isinstance(array, jax.Array):
         return False
     devices: set[Any] = set(array.sharding.device_set)
-    return len(devices) > 1 or next(iter(devices)).platform != "cpu"
+    return len(devices) > 1 or any(device.platform != "cpu" or device.id != 0 for device in devices)
 
 
 def automatic(array: Any) -> Any:

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.compiler.analysis.calls import check_found
-from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.creation import seed_words
 from polyrhythm.compiler.backends.jax.run import watch
 from polyrhythm.compiler.backends.jax.run.executor import Advance
@@ -29,7 +28,8 @@ from polyrhythm.compiler.backends.jax.run.placing import aligned_zeros, capacity
 from polyrhythm.compiler.backends.jax.run.replacing import replaced, share
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.spreading import spread_place
-from polyrhythm.compiler.backends.python.emit import START, Begin, Position
+from polyrhythm.compiler.backends.python.emit import Position
+from polyrhythm.compiler.backends.python.runs import START, Begin
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.feeding import Fed
 from polyrhythm.compiler.loops.ir import Block, For, LoopProgram
@@ -65,6 +65,8 @@ class SteppedRun:
     bounds: dict[str, int]
     found: dict[str, int]
     capacities: dict[Symbol, int]
+    full: dict[Symbol, int]  # those that it may grow to
+    seed: np.ndarray
     given: Mapping[str, tuple[str, Any]]  # for each place of an input, the input and the index of the part
     wholes: Mapping[str, str]  # for each place with one of several separate slots, the place they make up
     wide: bool
@@ -177,13 +179,11 @@ class Stepper:
             known |= {one.window.begin.name: 0, one.window.size.name: 1}
         full = self.backend.capacities(known)
         found = {s.name: known[s.name] for s in program.found}
-        run = SteppedRun(
-            program.outputs, {}, {}, known, found, dict(full), self.backend.inputs, self._wholes(), self.backend.wide
-        )
-        run.fed = fed or {}
+        words, ends = seed_words(seed), (self.backend.inputs, self._wholes(), self.backend.wide)
+        run = SteppedRun(program.outputs, {}, {}, known, found, dict(full), full, words, *ends, fed=fed or {})
         growth = self.backend.growth
         if growth is not None:
-            run.capacities[growth.bound] = self._capacity_at(run, full, begin.position)
+            run.capacities[growth.bound] = self._capacity_at(run, begin.position)
         with precision(self.backend.wide):
             kept = self._separated(begin.places)
             run.state = resized(program, rooms(program, run.capacities, self._written()), kept)
@@ -191,7 +191,7 @@ class Stepper:
             empty = {n: np.zeros(shapes[one.window.place], one.dtype) for n, one in run.fed.items()}
             placed = self.backend.placed({**inputs, **empty}, shapes)
             run.inputs = placed if program.sharding is not None else jax.device_put(placed)
-        return run, self._positions(run, full, seed, chunk_of, begin.position)
+        return run, self._positions(run, chunk_of, begin.position)
 
     def _written(self) -> list[str]:
         return [name for name, place in self.backend.program.places.items() if place.kind != "input"]
@@ -211,17 +211,10 @@ class Stepper:
                 found[name] = np.array(array)
         return found
 
-    def _positions(
-        self,
-        run: SteppedRun,
-        full: Mapping[Symbol, int],
-        seed: int,
-        chunk_of: Callable[[int], int | None],
-        begin: Position,
-    ) -> Iterator[Position]:
+    def _positions(self, run: SteppedRun, chunk_of: Callable[[int], int | None], begin: Position) -> Iterator[Position]:
         for number, unit in enumerate(self.units):
             iterations = unit.iterations(lambda symbol: run.bounds[symbol.name])
-            iterations = self._possible(run, full, number, iterations)
+            iterations = self._possible(run, number, iterations)
             if not iterations or number < begin[0]:
                 continue
             first = begin[1] if number == begin[0] else iterations.start
@@ -229,21 +222,21 @@ class Stepper:
             while first < iterations.stop:
                 chunk = chunk_of(number)
                 end = iterations.stop if chunk is None else min(first + chunk, iterations.stop)
-                self._fit(run, full, seed, number, first)
-                end = min(end, self._reach(run, full, number, end))
-                done = self._advance(run, full, seed, number, range(first, end), chunk is None)
+                self._fit(run, number, first)
+                end = min(end, self._reach(run, number, end))
+                done = self._advance(run, number, range(first, end), chunk is None)
                 if done:
                     break
                 first = end
                 yield number, end
         yield len(self.units), 0
 
-    def _capacity_at(self, run: SteppedRun, full: Mapping[Symbol, int], position: Position) -> int:
+    def _capacity_at(self, run: SteppedRun, position: Position) -> int:
         """The capacity that a run has at a position, before it goes on."""
         growth = self.backend.growth
         assert growth is not None
         unit, after = position
-        largest = full[growth.bound]
+        largest = run.full[growth.bound]
         if unit > growth.unit:
             return largest
         chain = growth.capacities(run.bounds, largest)
@@ -251,12 +244,12 @@ class Stepper:
             c for c in chain if unit < growth.unit or c == largest or growth.reach(c, run.bounds, c * 2) >= after
         )
 
-    def _fit(self, run: SteppedRun, full: Mapping[Symbol, int], seed: int, number: int, first: int) -> None:
+    def _fit(self, run: SteppedRun, number: int, first: int) -> None:
         """Let the buffers grow until they hold an iteration of a unit."""
         growth = self.backend.growth
         if growth is None or number < growth.unit or growth.bound.name in run.found_early:
             return
-        before, largest = run.capacities[growth.bound], full[growth.bound]
+        before, largest = run.capacities[growth.bound], run.full[growth.bound]
         chain = growth.capacities(run.bounds, largest) if number == growth.unit else [largest]
         now = next((c for c in chain if growth.reach(c, run.bounds, largest) > first), largest)
         if now <= before:
@@ -267,31 +260,23 @@ class Stepper:
             run.state = resized(self.backend.program, shapes, run.state)
         for companion, span in growth.companion_spans(before, now, run.bounds, largest).items():
             if span:
-                self._advance(run, full, seed, companion, span, False)
+                self._advance(run, companion, span, False)
 
-    def _possible(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, iterations: range) -> range:
+    def _possible(self, run: SteppedRun, number: int, iterations: range) -> range:
         """The iterations of a unit that the present capacities allow, now or after growing."""
         growth = self.backend.growth
         if growth is None or number not in growth.companions:
             return iterations
-        now, largest = run.capacities[growth.bound], full[growth.bound]
+        now, largest = run.capacities[growth.bound], run.full[growth.bound]
         return growth.companion_spans(None, now, run.bounds, largest)[number]
 
-    def _reach(self, run: SteppedRun, full: Mapping[Symbol, int], number: int, end: int) -> int:
+    def _reach(self, run: SteppedRun, number: int, end: int) -> int:
         growth = self.backend.growth
         if growth is None or number != growth.unit:
             return end
-        return growth.reach(run.capacities[growth.bound], run.bounds, full[growth.bound])
+        return growth.reach(run.capacities[growth.bound], run.bounds, run.full[growth.bound])
 
-    def _advance(
-        self,
-        run: SteppedRun,
-        full: Mapping[Symbol, int],
-        seed: int,
-        number: int,
-        iterations: range,
-        whole: bool,
-    ) -> bool:
+    def _advance(self, run: SteppedRun, number: int, iterations: range, whole: bool) -> bool:
         """Do some iterations of a unit, or the whole of it; whether it has ended early."""
         program = self.backend.program
         unit, first, end = self.units[number], iterations.start, iterations.stop
@@ -301,11 +286,11 @@ class Stepper:
         slot = watch.current()
         with precision(self.backend.wide):
             self._slide(run, number, iterations)
-            inputs = self._inputs(run, full)
+            inputs = self._inputs(run)
             values = np.array([*(run.bounds[s.name] for s in program.bounds), slot.number], np.int32)
             if self.drives[number]:
-                return self._drive(run, inputs, seed, unit, iterations)
-            arguments = (run.state, inputs, values, seed_words(seed), np.int32(first), np.int32(end))
+                return self._drive(run, inputs, unit, iterations)
+            arguments = (run.state, inputs, values, run.seed, np.int32(first), np.int32(end))
             compiled = self.backend.executor.compiled(self._unit(run.capacities, number, whole), arguments)
             run.state, done, length = slot.call(compiled, *arguments)
             if run.fed:
@@ -334,9 +319,9 @@ class Stepper:
             room[tuple(map(slice, rows.shape))] = rows
             run.inputs[window.place] = spread(program, {window.place: room})[window.place]
 
-    def _inputs(self, run: SteppedRun, full: Mapping[Symbol, int]) -> dict[str, Any]:
+    def _inputs(self, run: SteppedRun) -> dict[str, Any]:
         """The inputs at the present capacities; they are kept whole, because they may still be fed."""
-        if run.capacities == full:
+        if run.capacities == run.full:
             return run.inputs
         shapes = self._shapes_at(run.capacities)
         return {name: padded(array, shapes[name]) for name, array in run.inputs.items()}
@@ -348,12 +333,12 @@ class Stepper:
             self._shapes[key] = self.backend.input_shapes(capacities)
         return self._shapes[key]
 
-    def _drive(self, run: SteppedRun, inputs: Mapping[str, Any], seed: int, unit: Unit, iterations: range) -> bool:
+    def _drive(self, run: SteppedRun, inputs: Mapping[str, Any], unit: Unit, iterations: range) -> bool:
         """Do iterations that call the host, region by region."""
         symbols = {s: run.bounds[s.name] for s in self.backend.program.bounds}
         state = {**run.state, **jax.device_put(inputs)}
         driver = self.backend._driver(run.capacities)
-        done = driver.advance(unit.item, state, symbols, seed_words(seed), iterations)
+        done = driver.advance(unit.item, state, symbols, run.seed, iterations)
         run.state = {name: state[name] for name in run.state}
         for symbol in self.backend.program.found:
             if done:
@@ -381,11 +366,8 @@ class Stepper:
         end: jax.Array,
     ) -> tuple[Arrays, jax.Array, jax.Array]:
         program = self.backend.program
-        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
-        slot = values[len(program.bounds)] if watch.available() else None
-        lowering = Lowering(program, capacities, symbols, seed, few=not whole, slot=slot)
-        places = {**state, **inputs}
-        padded = {n: Padded(a, lowering.lengths(program.places[n].whole)) for n, a in places.items()}
+        lowering = Lowering.of(program, capacities, values, seed, few=not whole)
+        padded = lowering.stored({**state, **inputs})
         item: For | Block = self.units[number].item
         if isinstance(item, For) and not whole:
             begin_at(lowering, item, first, end)

@@ -1,4 +1,4 @@
-"""`tune=True`: how many steps of each dim run at once is measured, at the first call with bounds of a size.
+"""`schedule="measure"`: how many steps of each dim run at once is measured, at the first call with bounds of a size.
 
 Candidates are one step at a time, all at once, and tiles between; those that the cost model finds hopeless or that do
 not fit are left out. Only loops whose steps have been proved independent have a choice at all, so whatever is chosen,
@@ -22,12 +22,12 @@ from typing import Any
 import jax
 
 from polyrhythm.compiler.backends.jax.backend import JaxBackend
-from polyrhythm.compiler.backends.jax.run.cache import folder
 from polyrhythm.compiler.backends.jax.run.calibration import calibrate
 from polyrhythm.compiler.backends.jax.run.host_regions import has_host
 from polyrhythm.compiler.backends.jax.trace.lanes import most_lanes
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.jax.trace.work import work_of
+from polyrhythm.compiler.backends.native import folder
 from polyrhythm.compiler.ir.terms import Symbol
 from polyrhythm.compiler.loops.cost import chunk_for, seconds_of
 from polyrhythm.compiler.loops.growth import with_growth
@@ -75,8 +75,8 @@ class TunedBackend(JaxBackend):
     def __post_init__(self) -> None:
         if has_host(self.program.body):
             raise UnsupportedError(
-                "a program with host functions cannot be tuned: they would be called more often than the program says",
-                fix="leave out tune=True, or choose with schedule={...}",
+                "a program with host functions cannot be measured: they would be called too often",
+                fix='leave out schedule="measure", or choose with schedule={...}',
             )
         if not self.program.machine.calibrated:
             self.program = with_growth(replace(self.program, machine=calibrate()))

@@ -3,7 +3,8 @@
 A loop is run in pieces, one after the other inside of the same XLA program. Before each piece a function in C notes the
 iteration in the *slot* of the run, and says how long the piece may be: about a twentieth of a second, so what it costs
 does not show. A run whose slot is told to stop ends before its next piece, and its results mean nothing. Slot 0 is for
-runs that nobody watches. Without a C compiler there are no pieces: nothing is reported, and a run cannot be ended.
+runs that nobody watches. Without a C compiler, and on several devices, there are no pieces: nothing is reported, and a
+run that is interrupted is left behind: it goes on in its thread until it or the process ends.
 """
 
 from __future__ import annotations
@@ -13,18 +14,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from polyrhythm.compiler.backends.jax.products.build import built
+from polyrhythm.compiler.backends.jax.products import build
 from polyrhythm.compiler.backends.jax.run.placing import precision
 from polyrhythm.compiler.backends.jax.target import on_cpu
 
 SLOTS = 64
-TARGET = "polyrhythm_watch"
 
 LOOK = 0.1
 """Seconds between looks at how far a run is."""
@@ -36,25 +35,19 @@ _guard = threading.Lock()
 _free = list(range(1, SLOTS))
 
 
-@lru_cache(1)
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None if there is no C compiler."""
-    found = built("watch.c").library
-    if found is None or not hasattr(found, "watch"):
-        return None
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(found.watch), platform="cpu")
-    return found
+    return build.built("watch.c").library if build.missing("watch.c", "watch") is None else None
 
 
 def available() -> bool:
     """Whether loops can be watched: on one CPU, with a C compiler. Several devices would not stop at one iteration."""
-    with _guard:
-        return on_cpu() and jax.device_count() == 1 and library() is not None
+    return on_cpu() and jax.device_count() == 1 and library() is not None
 
 
 def up_to(slot: Any, loop: int, following: Any, end: Any) -> jax.Array:
     """Up to which iteration a loop may run; its next one if it has to stop."""
-    call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct((), jnp.int32))
+    call = jax.ffi.ffi_call("polyrhythm_watch", jax.ShapeDtypeStruct((), jnp.int32))
     given = (slot, loop, following, end)
     found: jax.Array = call(*(jnp.int32(value) for value in given))
     return found
@@ -139,8 +132,8 @@ def current() -> Slot:
 @contextmanager
 def watched(show: Callable[[int, int], None]) -> Iterator[None]:
     """Let what runs inside be watched, if there is a slot left."""
+    found = library() if available() else None
     with _guard:
-        found = library()
         number = _free.pop() if found is not None and _free else 0
         if found is not None and number:
             found.watch_reset(number)

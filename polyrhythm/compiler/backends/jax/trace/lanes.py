@@ -29,10 +29,10 @@ from polyrhythm.compiler.backends.jax.ops import Padded
 from polyrhythm.compiler.backends.jax.ops.padded import fit_axis
 from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
-from polyrhythm.compiler.backends.jax.trace.slots import put, put_along, taken_along, taken_at
+from polyrhythm.compiler.backends.jax.trace.places import put, put_along, taken_along, taken_at
 from polyrhythm.compiler.backends.jax.trace.spreading import is_spread, spread_lanes, spread_over, ways_over
 from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view
-from polyrhythm.compiler.backends.jax.trace.work import copied_reads, work_of
+from polyrhythm.compiler.backends.jax.trace.work import copied_reads, cut_out, sites_within, work_of
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.terms import Extremum, Symbol, Term, product
 from polyrhythm.compiler.loops.cost import chunk_for
@@ -40,7 +40,6 @@ from polyrhythm.compiler.loops.ir import (
     Compute,
     For,
     blocks_of,
-    sites,
 )
 from polyrhythm.compiler.loops.liveness import written
 from polyrhythm.errors import MemoryBudgetError
@@ -54,6 +53,9 @@ Entry = TypeVar("Entry")
 
 MOST_BYTES = 1 << 29
 """The most that the largest value of all lanes together may take, unless a budget is given."""
+
+MOST_CUT = 1 << 24
+"""The most that is cut out of a longer place for all lanes together: it is a copy, and a chunk of it is as fast."""
 
 MOST_MARGIN = 0.5
 """Up to which part of an array margins at its ends are made, for reads beyond them."""
@@ -166,34 +168,39 @@ def _run_chunk(
     rows |= {view(cut): _rows(lowering, state, cut, begin, count) for cut in cuts if view(cut) not in rows}
     begins = {**lowering.begins, loop.counter: begin} if isinstance(begin, int) else lowering.begins
 
-    inside_loop = counters < jnp.int32(inside[1])
-    if not (isinstance(begin, int) and isinstance(inside[0], int) and begin == inside[0]):
-        inside_loop &= counters >= jnp.int32(inside[0])
+    low, high = inside
+    # Where every lane is known to be inside, nothing is masked: not even a copy of a slice of what lanes keep is made.
+    every = isinstance(begin, int) and isinstance(low, int) and isinstance(high, int) and low <= begin <= high - count
+    inside_loop = counters < jnp.int32(high)
+    if not (isinstance(begin, int) and isinstance(low, int) and begin == low):
+        inside_loop &= counters >= jnp.int32(low)
 
     over = spread_over(lowering, loop, count)
     if over:
         counters, inside_loop = spread_lanes(lowering, over, counters), spread_lanes(lowering, over, inside_loop)
         rows = {name: spread_lanes(lowering, over, array) for name, array in rows.items()}
-    made = together(lowering, loop, lanes, state, (counters, inside_loop), rows, begins, filled, over)
+    masked = frozenset[str]() if every else filled
+    made = together(lowering, loop, lanes, state, (counters, inside_loop), rows, begins, masked, over)
     if over:
         made = {name: spread_lanes(lowering, over, array) for name, array in made.items()}
     for cut in lanes.written:
         if cut.place in filled:
             place, whole = lowering.program.places[cut.place], state[cut.place]
             room = lowering.length(place, cut.axis)
-            array, start = jnp.moveaxis(made[view(cut)], 0, cut.left), begin + lowering.scalar(cut.offset)
+            lying = lies(lowering, cut)
+            array, start = jnp.moveaxis(made[view(cut)], 0, lying.left), begin + lowering.scalar(cut.offset)
             if isinstance(start, int) and start and not cut.ring:  # lanes on devices begin before the loop does
-                array = _along(array, cut.left, -start, room)
+                array = _along(array, lying.left, -start, room)
             else:
-                array = fit_axis(array, cut.left, room)
+                array = fit_axis(array, lying.left, room)
             if cut.at:
-                array = with_slot(lowering, cut, lowering.with_all_axes(place, whole.array), array)
+                array = with_slot(lowering, lying, whole.array, array)
                 lowering.settled.discard(cut.place)
             else:
                 lowering.settled.add(cut.place)
-            state[cut.place] = Padded(lowering.as_kept(place, array), whole.lengths)
+            state[cut.place] = Padded(array, whole.lengths)
         else:
-            _store_rows(lowering, state, cut, made[view(cut)], begin, inside_loop, loop)
+            _store_rows(lowering, state, cut, made[view(cut)], begin, None if every else inside_loop, loop)
             lowering.settled.discard(cut.place)
 
 
@@ -299,7 +306,8 @@ def most_lanes(lowering: Lowering, loop: For) -> int:
             )
     count = lowering.capacity(loop.end - loop.first)
     fits = largest * count * (1 if lowering.program.budget is None else VALUES_AT_ONCE) <= room
-    return count if fits else max(1, room // (largest * VALUES_AT_ONCE))
+    most = count if fits else max(1, room // (largest * VALUES_AT_ONCE))
+    return min(most, max(1, MOST_CUT // cut_out(lowering, loop)))
 
 
 def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
@@ -307,22 +315,17 @@ def _largest_value(lowering: Lowering, loop: For) -> tuple[int, Compute | None]:
 
     Lanes of a loop inside have theirs together.
     """
-    ranges = dict(lowering.ranges)
     largest: tuple[int, Compute | None] = (0, None)
-    for site in sites(loop.body):
+    for site in sites_within(lowering, loop):
         together = 1
         for inner in site.loops:
-            lowering.note_range(inner)
             together *= lowering.capacity(inner.end - inner.first) if inner.lanes is not None else 1
         types = {compute.result: compute.type for compute in site.block.body}
         for compute in site.block.body:
             copied = copied_reads(lowering, loop, compute, types)
             for kind in (compute.type, *(load.type for load in copied)):
                 size = together * lowering.capacity(product(kind.shape)) * kind.dtype.itemsize
-                if size > largest[0]:
-                    largest = (size, compute)
-    lowering.ranges.clear()
-    lowering.ranges.update(ranges)
+                largest = max(largest, (size, compute), key=lambda found: found[0])
     return largest
 
 
@@ -363,7 +366,7 @@ def _from_tiles(
         place = lowering.program.places[name]
         if name not in state:
             state[name] = lowering.empty(place)
-        array = lowering.with_all_axes(place, state[name].array)
+        array, axis = state[name].array, lowering.order(place).index(axis)
         offsets = {cut: cut.offset.constant for cut in own}
         low, high = min(offsets.values()) // count, -(-max(offsets.values()) // count)
         if high - low > MOST_TILES:
@@ -400,7 +403,8 @@ def _around(lowering: Lowering, state: State, cuts: Sequence[Cut], begin: int, c
         place = lowering.program.places[name]
         if name not in state:
             state[name] = lowering.empty(place)
-        array = slot_of(lowering, next(iter(starts)), lowering.with_all_axes(place, state[name].array))
+        lying = lies(lowering, next(iter(starts)))
+        array, axis = slot_of(lowering, lying, state[name].array), lying.left
         size = array.shape[axis]
         before, after = -min(0, *starts.values()), max(0, max(starts.values()) + count - size)
         if not 0 < before + after <= MOST_MARGIN * size:
@@ -415,8 +419,14 @@ def _around(lowering: Lowering, state: State, cuts: Sequence[Cut], begin: int, c
     return found
 
 
+def lies(lowering: Lowering, cut: Cut) -> Cut:
+    """A cut whose axes are where the array of its place keeps them; what is left of that is as a lane keeps it."""
+    order = lowering.order(lowering.program.places[cut.place])
+    return replace(cut, axis=order.index(cut.axis), at=tuple((order.index(axis), term) for axis, term in cut.at))
+
+
 def slot_of(lowering: Lowering, cut: Cut, array: jax.Array) -> jax.Array:
-    """What the lanes together see of an array with all axes of a place."""
+    """What the lanes together see of the array of a place."""
     for axis, term in sorted(cut.at, key=lambda fixed: -fixed[0]):
         array = taken_at(array, lowering.scalar(term), axis)
     return array
@@ -436,7 +446,8 @@ def _rows(lowering: Lowering, state: State, cut: Cut, first: Scalar, count: int)
     place = lowering.program.places[cut.place]
     if cut.place not in state:
         state[cut.place] = lowering.empty(place)
-    array = slot_of(lowering, cut, lowering.with_all_axes(place, state[cut.place].array))
+    cut = lies(lowering, cut)
+    array = slot_of(lowering, cut, state[cut.place].array)
     start = first + lowering.scalar(cut.offset)
     if cut.ring:
         array = jnp.concatenate([array, jax.lax.slice_in_dim(array, 0, count, axis=cut.left)], cut.left)
@@ -471,26 +482,27 @@ def _along(array: jax.Array, axis: int, start: Scalar, count: int) -> jax.Array:
 
 
 def _store_rows(
-    lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array, loop: For
+    lowering: Lowering, state: State, cut: Cut, rows: jax.Array, first: Scalar, inside: jax.Array | None, loop: For
 ) -> None:
-    """Store what the lanes inside the loop made; what lies beyond stays as it was."""
+    """Store what the lanes inside the loop made, all if there is no mask; what lies beyond stays as it was."""
     place, whole = lowering.program.places[cut.place], state[cut.place]
-    everything = lowering.with_all_axes(place, whole.array)
-    if everything.size == 0:
+    if whole.array.size == 0:
         return
-    array = slot_of(lowering, cut, everything)
+    every, inside = inside is None, jnp.ones(rows.shape[0], bool) if inside is None else inside
+    axis, cut = cut.axis, lies(lowering, cut)
+    array = slot_of(lowering, cut, whole.array)
     moved = jnp.moveaxis(rows, 0, cut.left)
     start, count, size = first + lowering.scalar(cut.offset), rows.shape[0], array.shape[cut.left]
-    if isinstance(start, int) and not cut.ring and is_spread(lowering, place, cut.axis) and (start or count != size):
+    if isinstance(start, int) and not cut.ring and is_spread(lowering, place, axis) and (start or count != size):
         # Moved to where they belong: on several devices an update at some position would gather the axis.
         moved, inside = _along(moved, cut.left, -start, size), _along(inside, 0, -start, size)
-        start, count = 0, size
+        start, count, every = 0, size, False
     mask = inside.reshape([count if axis == cut.left else 1 for axis in range(array.ndim)])
     if cut.ring:
         start = jnp.int32(start) % jnp.int32(cut.ring)
     if isinstance(start, int) and start >= 0 and start + count <= size:
         old = jax.lax.slice_in_dim(array, start, start + count, axis=cut.left)
-        new = jnp.where(mask, moved, old)
+        new = moved if every else jnp.where(mask, moved, old)
         if count != size:
             # Where nothing is stored yet XLA would pad the rows with zeros, element by element, if it knew the place.
             at = jax.lax.optimization_barrier(jnp.int32(start))
@@ -505,5 +517,5 @@ def _store_rows(
         places = places % jnp.int32(cut.ring) if cut.ring else places
         index = (slice(None),) * cut.left + (jnp.where(inside, places, np.iinfo(np.int32).max),)
         new = array.at[index].set(moved, mode="drop")
-    new = with_slot(lowering, cut, everything, new) if cut.at else new
-    state[cut.place] = Padded(lowering.as_kept(place, new), whole.lengths)
+    new = with_slot(lowering, cut, whole.array, new) if cut.at else new
+    state[cut.place] = Padded(new, whole.lengths)

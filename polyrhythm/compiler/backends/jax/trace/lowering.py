@@ -1,8 +1,9 @@
 """Loop IR to JAX: the whole program as one traced function, its loops as XLA loops.
 
 What terms are worth while tracing is in `scope.py`, how places are read and written in `places.py`. Axes whose length
-is known only at run time are stored padded to their capacity (see `ops.py`). Places that a loop changes are carried
-through it as values; XLA updates them in place because each is written and then read from its newest version only.
+is known only at run time are stored padded to their capacity (see `ops/padded.py`). Places that a loop changes are
+carried through it as values; XLA updates them in place because each is written and then read from its newest version
+only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jax import lax
 
 from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
+from polyrhythm.compiler.backends.jax.ops.elementwise import is_maximum
 from polyrhythm.compiler.backends.jax.ops.opaque import called
 from polyrhythm.compiler.backends.jax.ops.padded import Result, Start, is_one
 from polyrhythm.compiler.backends.jax.ops.quantised import only_multiplied, packed
@@ -26,29 +28,33 @@ from polyrhythm.compiler.backends.jax.trace import spilled
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import computed_once
 from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, own_element, run_lanes
 from polyrhythm.compiler.backends.jax.trace.offset_axes import in_place
-from polyrhythm.compiler.backends.jax.trace.places import Places, State, fitted
-from polyrhythm.compiler.backends.jax.trace.replay import LARGE, Replay, gathered_from, slots_behind
+from polyrhythm.compiler.backends.jax.trace.places import (
+    LARGE,
+    Places,
+    Replay,
+    Residues,
+    State,
+    chosen_by,
+    fitted,
+    gathered_from,
+    parted,
+    separated,
+    slots_behind,
+    together,
+    used_later,
+)
 from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
 from polyrhythm.compiler.backends.jax.trace.rows import grouped, is_summed, row_sum, run_rows
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, int32
 from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
-from polyrhythm.compiler.backends.jax.trace.stride_split import (
-    Residues,
-    chosen_by,
-    parted,
-    separated,
-    together,
-    used_later,
-)
 from polyrhythm.compiler.backends.jax.trace.views import views_of
 from polyrhythm.compiler.backends.jax.trace.work import is_worth_skipping
 from polyrhythm.compiler.ir.conditions import Condition
 from polyrhythm.compiler.ir.intervals import interval
-from polyrhythm.compiler.ir.ops import TABLE
-from polyrhythm.compiler.ir.ops.record import map_attribute
+from polyrhythm.compiler.ir.ops.record import map_attributes
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.ir.types import Array
-from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, Steps, blocks_of, walk
+from polyrhythm.compiler.loops.ir import Block, Compute, For, If, Item, Load, Local, LoopProgram, Steps, blocks_of, walk
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
 from polyrhythm.compiler.loops.spilling import Rows, only_for_rows, rows_taken
 from polyrhythm.compiler.loops.units import units
@@ -72,6 +78,19 @@ class Lowering(Places):
     fresh: bool = False  # places hold zeros at first
     slot: Any = None  # where the run reports how far it is, if it does
     summed: dict[int, Padded] = field(default_factory=dict)  # contractions over rows, by computation (see `rows.py`)
+
+    @staticmethod
+    def of(
+        program: LoopProgram, capacities: Mapping[Symbol, int], values: jax.Array, seed: Any, **how: Any
+    ) -> Lowering:
+        """A run with the bounds as they are given to an XLA program, and behind them the slot in which it reports."""
+        symbols: dict[Symbol, Any] = {s: values[i] for i, s in enumerate(program.bounds)}
+        slot = values[len(program.bounds)] if watch.available() and len(values) > len(program.bounds) else None
+        return Lowering(program, capacities, symbols, seed, slot=slot, **how)
+
+    def stored(self, arrays: Mapping[str, jax.Array]) -> State:
+        """Arrays of places at capacity, at the lengths that they have."""
+        return {n: Padded(array, self.lengths(self.program.places[n].whole)) for n, array in arrays.items()}
 
     def run(self, inputs: Mapping[str, jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         """The outputs at capacity, and the bounds found on the way."""
@@ -127,9 +146,7 @@ class Lowering(Places):
             self.items(item.body, state, live, holds if mask is None else mask & holds)
             return
         names = sorted(written(item.body) & live)
-        for name in names:
-            if name not in state:
-                state[name] = self.empty(self.program.places[name])
+        self.begin(state, names)
         before, symbols, ranges = dict(state), dict(self.symbols), dict(self.ranges)
 
         def then(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -161,18 +178,14 @@ class Lowering(Places):
             return
         if mask is not None:
             end = jnp.where(mask, end, first)
-        if loop.stop is not None:
-            self.stopping_loop(loop, state, live, first, end)
-            return
-        chunk = 1 if loop.lanes is None else chunk_of(self, loop)
+        chunk = 1 if loop.lanes is None or loop.stop is not None else chunk_of(self, loop)
         if loop.lanes is not None and chunk != 1:
             views = views_of(loop, loop.lanes, self.program)
             run_lanes(self, loop, views, state, (first, end), chunk, mask is None)
             return
-        names = carried(loop, live, self.program)
-        for name in names:
-            if name not in state:
-                state[name] = self.empty(self.program.places[name])
+        stop = loop.stop
+        names = carried(loop, live if stop is None else live | {stop.done.place}, self.program)
+        self.begin(state, names)
         kept = {name: state[name].lengths for name in names}
 
         def body(counter: jax.Array, carry: tuple[Carry, tuple[jax.Array, ...]]) -> Any:
@@ -183,16 +196,21 @@ class Lowering(Places):
                 inner.pop(name, None)
             self.symbols[loop.counter] = counter
             own = self.inside(loop, inner, set(names), own)
-            return self._end(inner, names), own
+            done = None if stop is None else self.load(stop.done, inner).array
+            return (self._end(inner, names), own), done
 
         passed = self.starts(loop, first, state)  # fetched before the loop stores anything
         start = self._carry(loop, names, state), passed
-        results, _ = self._counted(loop, first, end, body, start)
-        self._finish(state, names, results, kept)
+        run = self._counted if stop is None else self._until
+        self._finish(state, names, run(loop, first, end, body, start)[0], kept)
 
-    def _counted(self, loop: For, first: Scalar, end: Scalar, body: Any, start: Any) -> Any:
+    def _counted(self, loop: For, first: Scalar, end: Scalar, step: Any, start: Any) -> Any:
         """What iterations from one to before another make; those of a long run in pieces (`run/watch.py`)."""
         begin, limit = int32(first), int32(end)
+
+        def body(counter: jax.Array, carry: Any) -> Any:
+            return step(counter, carry)[0]
+
         if not self._is_watched(loop):
             return lax.fori_loop(begin, limit, body, start)
         ask = partial(watch.up_to, self.slot, self._unit(loop))
@@ -263,55 +281,42 @@ class Lowering(Places):
         stores = (store.place for block in blocks_of(loop.body) for store in block.stores)
         self.replay = Replay(frozenset() if self.lanes else frozenset(stores))
         self.held = {}
+        outer, self.passed = self.passed, frozenset((register.place, register.now) for register in loop.registers)
         for register, value in zip(loop.registers, passed, strict=True):
             lengths = self.lengths(self.program.places[register.place].type.shape)
             self.held[register.place, register.before] = Padded(value, lengths)
         self.items(loop.body, state, live, None)
-        made = tuple(self.held[register.place, register.now].array for register in loop.registers)
+        slots = (Load(r.place, r.now, self.program.places[r.place].type) for r in loop.registers)
+        # What stores a slot may have been skipped; then it holds what it held.
+        made = tuple((self.held.get((slot.place, slot.index)) or self.load(slot, state)).array for slot in slots)
         self.looping -= 1
-        self.replay = Replay()
+        self.replay, self.passed = Replay(), outer
         return made
 
-    def stopping_loop(self, loop: For, state: State, live: set[str], first: Scalar, end: Scalar) -> None:
-        """A loop that ends as soon as its condition holds, inside XLA."""
-        stop = loop.stop
-        assert stop is not None
-        names = carried(loop, live | {stop.done.place}, self.program)
-        for name in names:
-            if name not in state:
-                state[name] = self.empty(self.program.places[name])
-        kept = {name: state[name].lengths for name in names}
+    def _until(self, loop: For, first: Scalar, end: Scalar, step: Any, start: Any) -> Any:
+        """What iterations make until one finds that it is the last, or the end has come; a long run is in pieces."""
 
-        def body(carry: tuple[jax.Array, jax.Array, Carry, tuple[jax.Array, ...]]) -> Any:
-            counter, _, values, own = carry
-            inner = dict(state)
-            self._begin(inner, names, values, kept)
-            self.symbols[loop.counter] = counter
-            own = self.inside(loop, inner, {*names, stop.done.place}, own)
-            done = self.load(stop.done, inner).array
-            return counter + jnp.int32(1), done, self._end(inner, names), own
-
-        passed = self.starts(loop, first, state)  # fetched before the loop stores anything
-        start = self._carry(loop, names, state), passed
-        begun = (jnp.int32(first), jnp.bool_(False), *start)
-        counter, done, results, _ = self._until(loop, end, body, begun)
-        self._finish(state, names, results, kept)
-        self.symbols[loop.counter] = counter - jnp.int32(1)
-        self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
-
-    def _until(self, loop: For, end: Scalar, body: Any, begun: Any) -> Any:
-        """Iterations until one is the last (the second value) or the end has come; those of a long run in pieces."""
-        if not self._is_watched(loop):
-            return lax.while_loop(lambda carry: (carry[0] < jnp.int32(end)) & ~carry[1], body, begun)
-        ask = partial(watch.up_to, self.slot, self._unit(loop))
+        def body(carry: tuple[jax.Array, jax.Array, Any]) -> Any:
+            values, done = step(carry[0], carry[2])
+            return carry[0] + jnp.int32(1), done, values
 
         def piece(carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
             until, values = carry
             values = lax.while_loop(lambda inner: (inner[0] < until) & ~inner[1], body, values)
-            return ask(values[0], jnp.int32(end)), values
+            return ask(values[0], limit), values
 
-        first = ask(begun[0], jnp.int32(end)), begun
-        return lax.while_loop(lambda carry: (carry[1][0] < carry[0]) & ~carry[1][1], piece, first)[1]
+        limit, begun = jnp.int32(end), (jnp.int32(first), jnp.bool_(False), start)
+        if self._is_watched(loop):
+            ask = partial(watch.up_to, self.slot, self._unit(loop))
+            pieces = ask(begun[0], limit), begun
+            made = lax.while_loop(lambda carry: (carry[1][0] < carry[0]) & ~carry[1][1], piece, pieces)[1]
+        else:
+            made = lax.while_loop(lambda carry: (carry[0] < limit) & ~carry[1], body, begun)
+        (counter, done, values), stop = made, loop.stop
+        assert stop is not None
+        self.symbols[loop.counter] = counter - jnp.int32(1)
+        self.symbols[stop.bound] = jnp.where(done, self.scalar(stop.length), self.symbols[stop.bound])
+        return values
 
     def block(self, block: Block, state: State, mask: jax.Array | None) -> None:
         """Load, compute, store; profilers show the name of the block."""
@@ -388,8 +393,7 @@ class Lowering(Places):
         if place.spill is not None:
             array = spilled.take(self, place, rows, picked, room, state)
         else:
-            if place.name not in state:
-                state[place.name] = self.empty(place)
+            self.begin(state, [place.name])
             kept = state[place.name].array
             if not kept.size:
                 return Padded(jnp.zeros(room, place.type.dtype), self.lengths(shape))
@@ -422,7 +426,7 @@ class Lowering(Places):
         def settle(term: Any) -> Any:
             return self.condition(term) if isinstance(term, Condition) else self.scalar(term)
 
-        attributes = {key: map_attribute(value, settle) for key, value in compute.attributes.items()}
+        attributes = map_attributes(compute.attributes, settle)
         attributes = {key: v.value if isinstance(v, Array) else v for key, v in attributes.items()}
         if compute.op == "random_bits":
             attributes.update(seed=self.seed, step=tuple(self.scalar(term) for term in compute.step))
@@ -433,9 +437,7 @@ class Lowering(Places):
         capacities, lengths = tuple(self.capacity(n) for n in shape), self.lengths(shape)
         starts: Mapping[int, Start] = {}
         if any(operand.starts for operand in operands):
-            types = {other.result: other.type for other in block.body}
-            kinds = tuple(types[o.name] if isinstance(o, Local) else o.type for o in compute.operands)
-            signature = TABLE[compute.op].signature(kinds, compute.attributes)
+            signature = compute.signature(block.types)
             operands, starts, capacities = in_place(compute.op, signature, operands, capacities, lengths)
         if compute.op == "slice" and self.begins:
             operands, attributes = self._at_own(operands, attributes, compute)
@@ -445,6 +447,8 @@ class Lowering(Places):
             attributes["returned"] = calls[call]
         if compute.op == "dequantize" and only_multiplied(compute.result, block):
             return packed(operands, Result(capacities, lengths, compute.type.dtype))
+        if compute.op == "select" and is_maximum(compute, block):
+            compute, operands = replace(compute, op="maximum"), operands[1:]
         made = ops.apply(compute.op, operands, attributes, capacities, lengths, compute.type.dtype)
         if compute.op == "shard" and self.program.sharding is not None:
             spec = [()] * made.array.ndim  # type: list[tuple[str, ...]]

@@ -24,7 +24,6 @@ from jax import lax
 
 from polyrhythm.compiler.backends.jax.ops.monoids import COMBINE
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import Array
 from polyrhythm.compiler.loops.ir import Compute, Local
@@ -106,8 +105,8 @@ class _Search:
         follows = {self.peak.result}
         for compute in self.some:
             if not self._lies_along(compute) and compute not in self.plan.folded:
-                follows |= {compute.result} if follows.intersection(_names(compute)) else set()
-        readers = [c for c in self.some if self._sums(c) and follows.intersection(_names(c))]
+                follows |= {compute.result} if follows.intersection(compute.locals) else set()
+        readers = [c for c in self.some if self._sums(c) and follows.intersection(c.locals)]
         if not readers or readers[0].op != "sub" or readers[0].operands[0] != self.peak.operands[0]:
             return None
         difference = readers[0]
@@ -139,22 +138,22 @@ class _Search:
         def to_peak(name: str) -> bool:
             while name != self.peak.result and name in made and made[name].op == "reshape":
                 chain.append(made[name])
-                (name,) = _names(made[name])
+                (name,) = made[name].locals
             return name == self.peak.result
 
         while name in made and made[name].op == "reshape":
             chain.append(made[name])
-            name = next(iter(_names(made[name])), "")
+            name = next(iter(made[name].locals), "")
         chosen = made.get(name)
-        if chosen is None or chosen.op != "select" or len(_names(chosen)) != 3:
+        if chosen is None or chosen.op != "select" or len(chosen.locals) != 3:
             return None
         chain.append(chosen)
-        condition, _, other = (made.get(operand) for operand in _names(chosen))
+        condition, _, other = (made.get(operand) for operand in chosen.locals)
         zero = other is not None and other.op == "constant" and _is_zero(other.attributes["value"])
-        if not zero or condition is None or condition.op != "isfinite" or not _names(condition):
+        if not zero or condition is None or condition.op != "isfinite" or not condition.locals:
             return None
         chain.append(condition)
-        if not all(map(to_peak, (_names(chosen)[1], _names(condition)[0]))):
+        if not all(map(to_peak, (chosen.locals[1], condition.locals[0]))):
             return None
         kept = {compute.result for compute in chain}
         return [compute for compute in self.some if compute.result in kept]
@@ -163,7 +162,7 @@ class _Search:
         """Note how a computation along the ring takes part; False if the maximum reaches it in another way."""
         own = [at for at, o in enumerate(compute.operands) if isinstance(o, Local) and o.name in self.weighted]
         if not own:
-            return not follows.intersection(_names(compute))
+            return not follows.intersection(compute.locals)
         (at, *more), rounds = own, self.plan.rounds
         operand = compute.operands[at]
         assert isinstance(operand, Local)
@@ -210,16 +209,11 @@ class _Search:
 
     def _through(self, compute: Compute, at: int, axes: Axes) -> Axes | None:
         """The axes of the result that follow those of an operand; None if one of them is summed."""
-        kinds = tuple(self.types[o.name] if isinstance(o, Local) else o.type for o in compute.operands)
-        signature = TABLE[compute.op].signature(kinds, compute.attributes)
+        signature = compute.signature(self.types)
         labels = signature.operands[at]
         where = {label: axis for label, axis in zip(labels, axes, strict=True) if axis is not None}
         made = tuple(where.get(label) for label in signature.result)
         return made if set(where.values()) <= set(made) else None
-
-
-def _names(compute: Compute) -> list[str]:
-    return [operand.name for operand in compute.operands if isinstance(operand, Local)]
 
 
 def _is_zero(value: Any) -> bool:

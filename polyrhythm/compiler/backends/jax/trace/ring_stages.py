@@ -27,7 +27,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import fit_axis, moved
 from polyrhythm.compiler.backends.jax.ops.ring import Ring, folded_round
 from polyrhythm.compiler.backends.jax.trace.online_softmax import Online, aligned, find_online
 from polyrhythm.compiler.ir import dtypes
-from polyrhythm.compiler.ir.ops import TABLE, record
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import attribute_terms
 from polyrhythm.compiler.ir.terms import Term
 from polyrhythm.compiler.ir.types import Array
@@ -63,7 +63,7 @@ def run_stages(
     plan = _planned(lowering, some, block, rings) if rings else None
     if plan is None:
         return False
-    online = find_online(plan, some, {compute.result: compute.type for compute in block.body})
+    online = find_online(plan, some, block.types)
     done: set[str] = set()
     summed: dict[str, jax.Array] = {}  # what is still to be divided
     for number in range(max(plan.rounds.values()) + 1):
@@ -108,11 +108,11 @@ def _planned(lowering: Lowering, some: Sequence[Compute], block: Block, rings: R
             return None
     if value.array.shape[value.ring.axis] % value.ring.devices:
         return None
-    types = {compute.result: compute.type for compute in block.body}
+    types = block.types
     for compute in some:
         if not _is_placed(plan, compute, types, rings):
             return None
-    later = [o.name for c in block.body if c not in some for o in c.operands if isinstance(o, Local)]
+    later = [name for c in block.body if c not in some for name in c.locals]
     if not plan.along or any(name in plan.along for name in (*later, *(store.value for store in block.stores))):
         return None
     return plan
@@ -120,7 +120,7 @@ def _planned(lowering: Lowering, some: Sequence[Compute], block: Block, rings: R
 
 def _is_placed(plan: Stages, compute: Compute, types: Mapping[str, Any], rings: Reads) -> bool:
     """Note where a computation belongs; False if it cannot be done block by block."""
-    before = [plan.rounds[o.name] for o in compute.operands if isinstance(o, Local)]
+    before = [plan.rounds[name] for name in compute.locals]
     axes = [_axis(plan, operand, rings) for operand in compute.operands]
     plan.rounds[compute.result] = max(before, default=0)
     if all(axis is None for axis in axes):
@@ -131,8 +131,8 @@ def _is_placed(plan: Stages, compute: Compute, types: Mapping[str, Any], rings: 
         return False  # it may differ from lane to lane
     if compute.op != "einsum" and any(isinstance(operand, Load) and operand in rings for operand in compute.operands):
         return False
-    kinds = tuple(types[o.name] if isinstance(o, Local) else o.type for o in compute.operands)
-    signature = TABLE[compute.op].signature(kinds, compute.attributes)
+    kinds = compute.kinds(types)
+    signature = compute.signature(types)
     pairs = list(zip(compute.operands, signature.operands, axes, kinds, strict=True))
     found = {labels[axis] for _, labels, axis, _ in pairs if axis is not None}
     if len(found) != 1 or None in found:
@@ -248,9 +248,8 @@ def _recipe(plan: Stages, wanted: Sequence[Compute], some: Sequence[Compute], on
     needed = {compute.result for compute in wanted}
     for compute in reversed(some):
         if compute.result in needed:
-            names = [operand.name for operand in compute.operands if isinstance(operand, Local)]
-            if online is not None and compute.result in online.skipped:
-                names = [online.skipped[compute.result]]
+            skipped = online is not None and online.skipped.get(compute.result)
+            names = (skipped,) if skipped else compute.locals
             inside = [name for name in names if name in plan.along or (online is not None and online.inside(name))]
             needed.update(inside)
     return [compute for compute in some if compute.result in needed]

@@ -9,8 +9,7 @@ says is enough. Work is in proportion to the sum of the lengths, up to a chunk a
 Contractions over all rows of what the loop makes, such as the gradient of a weight that all rows share, are added up
 chunk by chunk. What nobody else reads is then stored for the rows of a chunk only, not for all rows at the longest.
 
-Where rows are alike that gains nothing: all lanes then run together as in any other loop, which is chosen by the
-lengths of a call.
+Where rows are alike chunks still gain: what a chunk makes stays in the cache until it is read.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from jax import lax
 
 from polyrhythm.compiler.backends.jax import ops
 from polyrhythm.compiler.backends.jax.ops import Padded
-from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, run_lanes, together
+from polyrhythm.compiler.backends.jax.trace.lanes import chunk_of, lies, together
 from polyrhythm.compiler.backends.jax.trace.places import fitted
 from polyrhythm.compiler.backends.jax.trace.views import Cut, Views, view, views_of
-from polyrhythm.compiler.backends.jax.trace.work import work_of
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term
 from polyrhythm.compiler.ir.types import TensorType
@@ -61,11 +59,7 @@ SEQUENTIAL_ROWS = 16
 """How many rows go through a recurrence together, at least."""
 
 SHARE = 0.75
-"""Chunks of rows run only if they compute at most this share of what all rows at the longest would."""
-
-
-CACHES = 2
-"""Chunks of rows also run where all rows together move more than so many times the cache."""
+"""A contraction goes row by row only if that computes at most this share of what all rows at the longest would."""
 
 
 def is_tiled(lowering: Lowering, loop: For, lanes: Views, first: Scalar, mask: jax.Array | None) -> bool:
@@ -142,7 +136,7 @@ def _sums(lowering: Lowering, loop: For, items: Sequence[Item], cuts: Mapping[st
     computes = (compute for item in items if isinstance(item, Block) for compute in item.body)
     for compute in computes:
         same = compute.rows is not None and compute.rows.bound is rows.bound
-        if same and compute.type.dtype.itemsize >= 4 and all(_is_made(loop, load, cuts) for load in compute.loads):
+        if same and all(_is_made(loop, load, cuts) for load in compute.loads):
             yield compute
 
 
@@ -172,7 +166,7 @@ def _private(
 
 
 def run_rows(lowering: Lowering, group: Group, state: State) -> None:
-    """Run the rows of loops in chunks of similar length where the lengths differ enough, else all together."""
+    """Run the rows of loops in chunks of similar length."""
     first = group.loops[0][0]
     rows = first.rows
     assert rows is not None
@@ -187,9 +181,6 @@ def run_rows(lowering: Lowering, group: Group, state: State) -> None:
     chunk = max(_rows_at_once(lowering, loop, rows) for loop, _ in group.loops)
     end = jnp.int32(lowering.scalar(first.end))
     chunks = _chunks(lowering, rows.bound, lowering.load(_all(rows, first.end), state).array, count, end, chunk)
-    own = sum(work_of(lowering, loop).own for loop, _ in group.loops)
-    # What is larger than the cache is faster in chunks, whatever the lengths.
-    fewer = chunks.fewer | (own * count > CACHES * lowering.program.machine.cache)
     rooms = [tuple(lowering.capacity(n) for n in compute.type.shape) for compute in group.sums]
     totals = [jnp.zeros(room, compute.type.dtype) for room, compute in zip(rooms, group.sums, strict=True)]
 
@@ -208,19 +199,8 @@ def run_rows(lowering: Lowering, group: Group, state: State) -> None:
         ]
         return [inner[name].array for name in names], added
 
-    def tiled(values: list[jax.Array]) -> Values:
-        return chunks.run(lowering.capacities[rows.bound], body, (values, totals))
-
-    def at_the_longest(values: list[jax.Array]) -> Values:
-        inner = dict(state)
-        inner.update({n: Padded(v, kept[n]) for n, v in zip(names, values, strict=True)})
-        inner.update({n: lowering.empty(lowering.program.places[n]) for n in group.private})
-        alone = replace(lowering, symbols=dict(lowering.symbols), ranges=dict(lowering.ranges), settled=set())
-        for loop, lanes in group.loops:
-            run_lanes(alone, loop, lanes, inner, (0, lowering.scalar(loop.end)), chunk_of(alone, loop), True)
-        return [inner[name].array for name in names], [_contracted(alone, compute, inner) for compute in group.sums]
-
-    results, sums = lax.cond(fewer, tiled, at_the_longest, [state[name].array for name in names])
+    first_values = [state[name].array for name in names]
+    results, sums = chunks.run(lowering.capacities[rows.bound], body, (first_values, totals))
     for name, array in zip(names, results, strict=True):
         state[name] = Padded(array, kept[name])
     lowering.settled.difference_update(stored)
@@ -244,7 +224,7 @@ def _added(short: Lowering, loop: For, compute: Compute, made: Mapping[str, jax.
     state: State = {}
     for load in compute.loads:
         place = short.program.places[load.place]
-        state[load.place] = Padded(some.as_kept(place, made[load.place]), some.lengths(place.whole))
+        state[load.place] = Padded(made[load.place], some.lengths(place.whole))
     return _contracted(some, compute, state)
 
 
@@ -293,7 +273,7 @@ def is_summed(lowering: Lowering, compute: Compute, operands: Sequence[Padded]) 
     known = rows.bound not in lowering.capacities or isinstance(lowering.symbols[rows.bound], int)
     if lowering.lanes or lowering.program.sharding is not None or known or not plain:
         return False
-    return lowering.capacities[rows.bound] >= LEAST_SUMMED and compute.type.dtype.itemsize >= 4
+    return lowering.capacities[rows.bound] >= LEAST_SUMMED
 
 
 def row_sum(
@@ -386,7 +366,7 @@ def _run_some(
         new = _ended(short, lanes.places[view(cut)], new, rows.bound)
         new = jnp.where(counts.reshape(-1, *[1] * (new.ndim - 1)), new, own[view(cut)])
         if cut.place in group.cuts:
-            returned[cut.place] = jnp.moveaxis(_zero_elsewhere(new, counts), 0, cut.axis)
+            returned[cut.place] = jnp.moveaxis(_zero_elsewhere(new, counts), 0, lies(short, cut).axis)
         if cut.place in group.private:
             continue
         if lowering.looping or not lowering.fresh:
@@ -404,7 +384,7 @@ def _zero_elsewhere(made: jax.Array, counts: jax.Array) -> jax.Array:
 
 def _ended(short: Lowering, place: Place, made: jax.Array, bound: Symbol) -> jax.Array:
     """What rows made, with zeros beyond the steps that they run."""
-    for axis, n in enumerate(place.whole):
+    for axis, n in enumerate(place.whole[kept] for kept in short.order(place)):
         if bound in n.symbols:
             inside = jnp.arange(made.shape[axis + 1], dtype=jnp.int32) < jnp.int32(short.scalar(n))
             shape = [-1 if at == axis + 1 else 1 for at in range(made.ndim)]
@@ -414,31 +394,30 @@ def _ended(short: Lowering, place: Place, made: jax.Array, bound: Symbol) -> jax
 
 def _own_rows(short: Lowering, state: State, cut: Cut, lanes: Views, ids: jax.Array) -> jax.Array:
     """What each row finds at its position, as much of it as a chunk computes."""
-    place = short.program.places[cut.place]
-    array = short.with_all_axes(place, state[cut.place].array)
-    starts, sizes = _window(short, cut, array, short.room(lanes.places[view(cut)]), ids)
+    array, lying = state[cut.place].array, lies(short, cut)
+    starts, sizes = _window(short, lying, array, short.room(lanes.places[view(cut)]), ids)
 
     def one(number: jax.Array) -> jax.Array:
         row = lax.dynamic_slice(array, [starts[a][number] for a in range(array.ndim)], sizes)
-        return lax.squeeze(row, sorted(cut.axes))
+        return lax.squeeze(row, sorted(lying.axes))
 
     return jax.vmap(one)(jnp.arange(ids.shape[0]))
 
 
 def _store(short: Lowering, state: State, cut: Cut, new: jax.Array, ids: jax.Array) -> None:
     """Store what some rows made, each at its own position."""
-    place, whole = short.program.places[cut.place], state[cut.place]
-    array = short.with_all_axes(place, whole.array)
+    whole, lying = state[cut.place], lies(short, cut)
+    array = whole.array
     if array.size == 0:
         return
-    starts, _ = _window(short, cut, array, new.shape[1:], ids)
+    starts, _ = _window(short, lying, array, new.shape[1:], ids)
 
     def one(number: jax.Array, array: jax.Array) -> jax.Array:
-        row = lax.expand_dims(lax.dynamic_index_in_dim(new, number, 0, keepdims=False), sorted(cut.axes))
+        row = lax.expand_dims(lax.dynamic_index_in_dim(new, number, 0, keepdims=False), sorted(lying.axes))
         return lax.dynamic_update_slice(array, row, [starts[a][number] for a in range(array.ndim)])
 
     array = lax.fori_loop(0, ids.shape[0], one, array)
-    state[cut.place] = Padded(short.as_kept(place, array), whole.lengths)
+    state[cut.place] = Padded(array, whole.lengths)
 
 
 def _window(

@@ -50,8 +50,7 @@ class Scope:
 
     def note_range(self, loop: For) -> None:
         """Remember between which values a counter lies."""
-        low, high = interval(loop.first, self.ranges)[0], interval(loop.end - 1, self.ranges)[1]
-        self.ranges[loop.counter] = (low, high)
+        self.ranges[loop.counter] = loop.span(self.ranges)
 
     def lengths(self, shape: Sequence[Term]) -> tuple[Scalar, ...]:
         return tuple(self.scalar(n) for n in shape)
@@ -144,7 +143,7 @@ def sizing_bounds(program: LoopProgram) -> set[Symbol]:
         for loop in site.loops:
             if loop.parallel:  # its iterations may run all at once: then it is an axis
                 note(loop.end - loop.first)
-            ranges[loop.counter] = (interval(loop.first, ranges)[0], interval(loop.end - 1, ranges)[1])
+            ranges[loop.counter] = loop.span(ranges)
         kinds = (*(c.type for c in site.block.body), *(load.type for load in site.block.loads))
         for term in (n for kind in kinds for n in kind.shape):
             note(term)

@@ -8,7 +8,6 @@ the order of the program, also where a fetch is to come before the slot is overw
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from polyrhythm.compiler.backends.jax.ops import Padded
-from polyrhythm.compiler.backends.jax.products.build import built
+from polyrhythm.compiler.backends.jax.products import build
 from polyrhythm.compiler.backends.jax.target import on_cpu
 from polyrhythm.compiler.backends.jax.trace import pinned
 from polyrhythm.compiler.ir.terms import Term
@@ -31,20 +30,9 @@ if TYPE_CHECKING:
 STORE, FETCH = "polyrhythm_spill_store", "polyrhythm_spill_fetch"
 
 
-@lru_cache(1)
-def _registered() -> str | None:
-    """Why there are no such functions here, if there are none."""
-    found = built("spill.c")
-    if found.library is None:
-        return found.missing
-    jax.ffi.register_ffi_target(STORE, jax.ffi.pycapsule(found.library.spill_store), platform="cpu")
-    jax.ffi.register_ffi_target(FETCH, jax.ffi.pycapsule(found.library.spill_fetch), platform="cpu")
-    return None
-
-
 def check_available() -> None:
     """Refuse to spill where it cannot be."""
-    why = _registered() if on_cpu() else "the program runs on an accelerator"
+    why = build.missing("spill.c", "spill_store", "spill_fetch") if on_cpu() else "the program runs on an accelerator"
     if why is not None:
         raise UnsupportedError(
             f"nothing can be moved to a file: {why}",

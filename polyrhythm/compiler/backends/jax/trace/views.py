@@ -117,11 +117,7 @@ class _Rewriter:
         return self._block(item) if isinstance(item, Block) else item
 
     def _block(self, block: Block) -> Block:
-        body = tuple(
-            replace(c, operands=tuple(self._load(o) if isinstance(o, Load) else o for o in c.operands))
-            for c in block.body
-        )
-        return replace(block, body=body, stores=tuple(map(self._store, block.stores)))
+        return replace(block.loading(self._load), stores=tuple(map(self._store, block.stores)))
 
     def _lanes(self, inner: Lanes | None) -> Lanes | None:
         """The lanes of a loop inside, in terms of what a lane outside sees."""
@@ -158,7 +154,7 @@ class _Rewriter:
             self.read[cut] = None
             self._see(cut)
         rest = (replace(e, via=None) if isinstance(e, Steps) else e for e in _without(load.index, cut.axes))
-        return replace(load, place=view(cut), index=tuple(rest), zeros=False)
+        return replace(load, place=view(cut), index=tuple(rest), zeros=load.zeros and not cut.ring)
 
     def _position(self, load: Load) -> Own | None:
         found = position_of(load.place, load.index, self.counter, self.inner)
@@ -177,8 +173,9 @@ class _Rewriter:
         slots = _without(whole.slots, cut.axes)
         kind: Literal["buffer", "variable"] = "buffer" if slots else "variable"
         dims = _without(whole.dims, cut.axes)
+        axes = tuple(axis - sum(other < axis for other in cut.axes) for axis in whole.axes if axis not in cut.axes)
         self.views[view(cut)] = replace(
-            whole, name=view(cut), kind=kind, slots=slots, axes=(), multiplied=False, dims=dims
+            whole, name=view(cut), kind=kind, slots=slots, axes=axes, multiplied=False, dims=dims
         )
 
 

@@ -8,16 +8,16 @@ in one place but each in its own way, masked to its length or gathered, is their
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from polyrhythm.compiler.ir.intervals import interval
 from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.terms import Symbol, product
+from polyrhythm.compiler.ir.terms import Symbol, Term, product
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.cost import Lanes
-from polyrhythm.compiler.loops.ir import Block, Compute, For, Item, Load, Local, Steps, sites, walk
+from polyrhythm.compiler.loops.ir import Block, Compute, For, Item, Load, Site, Steps, sites, walk
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
@@ -45,17 +45,19 @@ def is_worth_skipping(lowering: Lowering, items: Sequence[Item]) -> bool:
 
 def _seconds(lowering: Lowering, block: Block) -> float:
     """What the contractions and sorts of a block take; the rest is cheap enough to be masked."""
-    types = {compute.result: compute.type for compute in block.body}
+    types = block.types
     seconds = 0.0
     for compute in block.body:
-        given = [o.type if isinstance(o, Load) else types[o.name] for o in compute.operands]
+        given = compute.kinds(types)
         if compute.op == "einsum":
             labels = "".join(parse_spec(compute.attributes["spec"])[0])
             lengths = dict(zip(labels, (n for kind in given for n in kind.shape), strict=True))
             seconds += PRODUCT * lowering.capacity(product(tuple(lengths.values())))
         elif compute.op == "argsort":
             size = lowering.capacity(product(given[0].shape))
-            seconds += COMPARISON * size * lowering.capacity(given[0].shape[compute.attributes["axis"]]).bit_length()
+            along = lowering.capacity(given[0].shape[compute.attributes["axis"]])
+            # A branch around it costs one launch: XLA computes a sort by itself, masked or not.
+            seconds += BRANCH * COMPARISON * size * along.bit_length()
     return seconds
 
 
@@ -66,24 +68,33 @@ def _iterations(lowering: Lowering, loop: For) -> int:
     return max(1, lowering.capacity(length)) if free <= lowering.capacities.keys() else NOMINAL_ITERATIONS
 
 
+def sites_within(lowering: Lowering, loop: For) -> Iterator[Site]:
+    """The blocks of a loop, each while it is known between which values the counters of the loops around it lie."""
+    ranges = dict(lowering.ranges)
+    try:
+        for site in sites(loop.body):
+            for inner in site.loops:
+                lowering.note_range(inner)
+            yield site
+    finally:
+        lowering.ranges.clear()
+        lowering.ranges.update(ranges)
+
+
 def work_of(lowering: Lowering, loop: For) -> Lanes:
     """What the steps of a loop do, at the capacities of a trace."""
-    ranges = dict(lowering.ranges)
     operations = own = 0
     shared: dict[str, int] = {}
 
-    for site in sites(loop.body):
+    for site in sites_within(lowering, loop):
         launches = repeats = 1
         for inner in site.loops:
-            lowering.note_range(inner)
             iterations = _iterations(lowering, inner)
             launches *= 1 if inner.lanes is not None else iterations
             repeats *= iterations
         count, moved = _block(lowering, loop, site.block, shared)
         operations += launches * count
         own += repeats * moved
-    lowering.ranges.clear()
-    lowering.ranges.update(ranges)
     return Lanes(lowering.capacity(loop.end - loop.first), max(1, operations), own, sum(shared.values()))
 
 
@@ -91,20 +102,20 @@ def _block(lowering: Lowering, loop: For, block: Block, shared: dict[str, int]) 
     """The operations of a block that are not fused, and the bytes of a step that go into them and come out."""
     moving: dict[str, TensorType] = {}
     operations = 0
-    types = {compute.result: compute.type for compute in block.body}
+    types = block.types
     for compute in block.body:
         copied = copied_reads(lowering, loop, compute, types)
         moving.update({f"{load.place} {len(moving) + n}": load.type for n, load in enumerate(copied)})
         for operand in compute.operands:
             if operand in copied:
                 continue
-            if isinstance(operand, Load) and not _follows(operand, loop):
+            if isinstance(operand, Load) and not any(_is_own(entry, loop) for entry in operand.index):
                 place = lowering.program.places[operand.place]
                 shared[operand.place] = math.prod(lowering.room(place)) * place.type.dtype.itemsize
-        if not _fused(compute.op):
+        if not record(compute.op).fused:
             operations += 1
             moving[compute.result] = compute.type
-            moving.update({o.name: types[o.name] for o in compute.operands if isinstance(o, Local)})
+            moving.update({name: types[name] for name in compute.locals})
     return operations, sum(_bytes(lowering, kind) for kind in moving.values())
 
 
@@ -121,9 +132,8 @@ def copied_reads(lowering: Lowering, loop: For, compute: Compute, types: Mapping
     found = [load for load in loads if is_gathered(load, loop.counter, in_place)]
     if not any(n.symbols for load in loads for n in load.type.shape):
         return found
-    kinds = tuple(o.type if isinstance(o, Load) else types[o.name] for o in compute.operands)
-    signature = record(compute.op).signature(kinds, compute.attributes)
-    sizes = [lowering.capacity(product(kind.shape)) for kind in kinds]
+    signature = compute.signature(types)
+    sizes = [lowering.capacity(product(kind.shape)) for kind in compute.kinds(types)]
     counters = {loop.counter, *(item.counter for item in walk(loop.body) if isinstance(item, For))}
     for number, (operand, labels) in enumerate(zip(compute.operands, signature.operands, strict=True)):
         if not isinstance(operand, Load) or operand in found:
@@ -134,12 +144,6 @@ def copied_reads(lowering: Lowering, loop: For, compute: Compute, types: Mapping
         if combined and all((sizes[number], number) < (sizes[other], other) for other in others):
             found.append(operand)
     return found
-
-
-def _fused(op: str) -> bool:
-    """Whether XLA computes an operation together with what reads it."""
-    known = record(op)
-    return known.elementwise or known.repeats or known.free or op == "reshape"
 
 
 def is_gathered(load: Load, counter: Symbol, in_place: bool = False) -> bool:
@@ -157,9 +161,24 @@ def _ends_alike(entry: Steps, counter: Symbol) -> bool:
     return plain and counter not in (entry.start + entry.length).symbols
 
 
-def _follows(load: Load, loop: For) -> bool:
-    """Whether each step of a loop reads a slot of its own."""
-    return any(not isinstance(entry, Steps) and loop.counter in entry.symbols for entry in load.index)
+def _is_own(entry: Term | Steps, loop: For) -> bool:
+    """Whether each step of a loop reads a slot of its own along an axis."""
+    return not isinstance(entry, Steps) and loop.counter in entry.symbols
+
+
+def cut_out(lowering: Lowering, loop: For) -> int:
+    """The bytes that a step has of what XLA cuts out for all that run at once: of places that are longer than they are.
+
+    A contraction reads all slots of a place where they lie, but only some of them as a copy.
+    """
+    count, held, cut = lowering.capacity(loop.end - loop.first), lowering.program.places, 1
+    for site in sites_within(lowering, loop):
+        read = (operand for compute in site.block.body if compute.op == "einsum" for operand in compute.operands)
+        for load in (operand for operand in read if isinstance(operand, Load)):
+            entries = zip(held[load.place].slots, load.index, strict=True)
+            if any(_is_own(entry, loop) and lowering.capacity(n) != count for n, entry in entries):
+                cut = max(cut, _bytes(lowering, load.type))
+    return cut
 
 
 def _bytes(lowering: Lowering, kind: TensorType) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from polyrhythm.compiler.backends.torch.ops import axes, creation, elementwise, factors, quantised, shapes
+from polyrhythm.compiler.backends.torch.ops import axes, elementwise, factors, shapes
 from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES, TORCH_DTYPES, from_numpy, to_numpy
 
 IMPLEMENTATIONS: dict[str, Callable[..., torch.Tensor]] = {
@@ -19,8 +19,6 @@ IMPLEMENTATIONS: dict[str, Callable[..., torch.Tensor]] = {
     **axes.IMPLEMENTATIONS,
     **factors.IMPLEMENTATIONS,
     **shapes.IMPLEMENTATIONS,
-    **creation.IMPLEMENTATIONS,
-    **quantised.IMPLEMENTATIONS,
 }
 """Each operation under its name."""
 

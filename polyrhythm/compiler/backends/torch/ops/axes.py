@@ -58,10 +58,6 @@ def _reduce(x: Tensor, monoid: str, axes: tuple[int, ...]) -> Tensor:
     return element_of(monoid, combined(monoid, carrier_of(monoid, x), axes), x.dtype)
 
 
-def _argreduce(x: Tensor, which: str, axis: int) -> Tensor:
-    return (torch.argmax if which == "max" else torch.argmin)(ordered(x), axis).to(torch.int32)
-
-
 def _cumulative(x: Tensor, monoid: str, axis: int, reverse: bool) -> Tensor:
     carrier = carrier_of(monoid, x)
     carrier = carrier.flip(axis) if reverse else carrier
@@ -98,20 +94,16 @@ def _argsort(x: Tensor, axis: int, descending: bool) -> Tensor:
     return torch.sort(keys, dim=axis, stable=True).indices.to(torch.int32)
 
 
-def _einsum(*operands: Tensor, spec: str) -> Tensor:
-    return restored(torch.einsum(spec, *map(summed, operands)), operands[0].dtype)
-
-
 def _fft(x: Tensor, inverse: bool) -> Tensor:
     return x if x.numel() == 0 else (torch.fft.ifft if inverse else torch.fft.fft)(x)
 
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "reduce": _reduce,
-    "argreduce": _argreduce,
+    "argreduce": lambda x, which, axis: getattr(torch, f"arg{which}")(ordered(x), axis).to(torch.int32),
     "cumulative": _cumulative,
     "linear_scan": _linear_scan,
     "argsort": _argsort,
-    "einsum": _einsum,
+    "einsum": lambda *x, spec: restored(torch.einsum(spec, *map(summed, x)), x[0].dtype),
     "fft": _fft,
 }

@@ -1,11 +1,15 @@
-"""Elementwise operations, with the values of the op table where torch alone would differ.
+"""Elementwise operations and those without operands, with the values of the op table where torch alone would differ.
 
 Torch refuses integer division by zero, and traps where the least integer is divided by -1; both are taken out first.
+
+Random bits are those of `compiler.ir.ops.random`, bit for bit. Words are held in int32, whose sums wrap as those
+of uint32 do; a shift to the right is masked, because it repeats the sign.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import torch
@@ -15,10 +19,13 @@ from polyrhythm.compiler.backends.torch.ops.carriers import (
     carried,
     is_float,
     ordered,
+    placed,
     restored,
     unordered,
 )
 from polyrhythm.compiler.ir import dtypes
+from polyrhythm.compiler.ir.ops.quantised import PAIRED
+from polyrhythm.compiler.ir.ops.random import PARITY, ROTATIONS, key_of
 
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]
@@ -46,10 +53,6 @@ def _on_order(function: Function) -> Function:
     return compute
 
 
-def _abs(x: Tensor) -> Tensor:
-    return x if x.dtype in _UNSIGNED else restored(torch.abs(carried(x)), x.dtype)
-
-
 def _sign(x: Tensor) -> Tensor:
     if x.dtype in _UNSIGNED:
         return (carried(x) != 0).to(x.dtype)
@@ -57,11 +60,6 @@ def _sign(x: Tensor) -> Tensor:
     sign = torch.sign(carrier)
     # Torch gives NaN the sign 0.
     return restored(torch.where(torch.isnan(carrier), carrier, sign) if is_float(carrier) else sign, x.dtype)
-
-
-def _digamma(x: Tensor) -> Tensor:
-    # Torch takes the limit from the right at the pole at 0.
-    return torch.where(x == 0, torch.nan, torch.digamma(x))
 
 
 def _isfinite(x: Tensor) -> Tensor:
@@ -118,10 +116,6 @@ def _pow(x: Tensor, y: Tensor) -> Tensor:
     return torch.where((b < 0) & (a & 1 == 0), 0, power).view(torch.uint64)
 
 
-def _select(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return torch.where(condition, a, b)
-
-
 def _cast(x: Tensor, dtype: np.dtype) -> Tensor:
     target = TORCH_DTYPES[dtype]
     if target.is_complex and x.dtype == torch.uint64:
@@ -143,6 +137,47 @@ def _cast(x: Tensor, dtype: np.dtype) -> Tensor:
     return restored(torch.where(wide >= above, limits.max, whole), target)
 
 
+def _dequantize(codes: Tensor, scales: Tensor, *offsets: Tensor, dtype: np.dtype) -> Tensor:
+    whole = codes
+    if codes.dtype == torch.uint8:
+        groups = codes.reshape(*codes.shape[:-1], codes.shape[-1] * 2 // PAIRED, PAIRED // 2)
+        whole = torch.cat([groups & 15, groups >> 4], -1).reshape(*codes.shape[:-1], 2 * codes.shape[-1])
+    blocks = whole.reshape(*scales.shape, whole.shape[-1] // scales.shape[-1]).to(torch.float32)
+    made = blocks * scales.to(torch.float32)[..., None]
+    for offset in offsets:
+        made = made + offset.to(torch.float32)[..., None]
+    return made.reshape(whole.shape).to(TORCH_DTYPES[np.dtype(dtype)])
+
+
+def _signed(word: int) -> int:
+    """The int32 with the bits of a word."""
+    return (word + 2**31) % 2**32 - 2**31
+
+
+def _rotated(word: Tensor, distance: int) -> Tensor:
+    return (word << distance) | ((word >> (32 - distance)) & ((1 << distance) - 1))
+
+
+def _threefry(key: tuple[int, int], first: Tensor, second: Tensor) -> Tensor:
+    """The first word of Threefry-2x32 with 20 rounds."""
+    schedule = (key[0], key[1], key[0] ^ key[1] ^ PARITY)
+    first, second = first + _signed(schedule[0]), second + _signed(schedule[1])
+    for group in range(5):
+        for distance in ROTATIONS[group % 2]:
+            first = first + second
+            second = _rotated(second, distance) ^ first
+        first = first + _signed(schedule[(group + 1) % 3])
+        second = second + _signed(schedule[(group + 2) % 3] + group + 1)
+    return first
+
+
+def _random_bits(shape: tuple[int, ...], site: str, seed: int, step: tuple[int, ...]) -> Tensor:
+    low, high = (int(word) for word in key_of(seed, site, step))
+    count = torch.arange(prod(shape), dtype=torch.int64)
+    bits = _threefry((low, high), count.to(torch.int32), (count >> 32).to(torch.int32))
+    return bits.view(torch.uint32).reshape(shape)
+
+
 IMPLEMENTATIONS: dict[str, Function] = {
     **{
         name: _on_carriers(getattr(torch, name))
@@ -152,8 +187,9 @@ IMPLEMENTATIONS: dict[str, Function] = {
     **{name: _on_carriers(getattr(torch, name)) for name in ("add", "sub", "mul", "div", "eq", "ne")},
     **{name: _on_order(getattr(torch, name)) for name in ("maximum", "minimum", "lt", "le")},
     **{name: _on_carriers(getattr(torch, f"bitwise_{name}")) for name in ("not", "and", "or", "xor")},
-    "digamma": _on_carriers(_digamma),
-    "abs": _abs,
+    # Torch takes the limit from the right at the pole at 0.
+    "digamma": _on_carriers(lambda x: torch.where(x == 0, torch.nan, torch.digamma(x))),
+    "abs": lambda x: x if x.dtype in _UNSIGNED else restored(torch.abs(carried(x)), x.dtype),
     "sign": _sign,
     "isfinite": _isfinite,
     "detach": lambda x: x,
@@ -164,7 +200,12 @@ IMPLEMENTATIONS: dict[str, Function] = {
     "real": lambda x: x.real,
     "imag": lambda x: x.imag,
     "complex": lambda x, y: torch.complex(*torch.broadcast_tensors(x, y)),
-    "select": _select,
+    "select": torch.where,
     "cast": _cast,
     "shard": lambda x, axis, over: x,
+    "dequantize": _dequantize,
+    "constant": lambda value: value if isinstance(value, Tensor) else placed(np.asarray(value)),
+    "iota": lambda length: torch.arange(length, dtype=torch.int32),
+    "index": lambda value: torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.int32),
+    "random_bits": _random_bits,
 }

@@ -41,10 +41,6 @@ def _solve(a: Tensor, b: Tensor) -> Tensor:
     return _unless(info != 0, result)
 
 
-def _slogdet(x: Tensor) -> Tensor:
-    return torch.stack(tuple(torch.linalg.slogdet(x)), -1)
-
-
 def _finite(x: Tensor) -> tuple[Tensor, Tensor]:
     """Which matrices are not finite, and all with zeros in place of those: torch raises for them."""
     failed = ~torch.isfinite(x).all(-1).all(-1)
@@ -73,7 +69,7 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "cholesky": _wide(_cholesky),
     "triangular_solve": _wide(_triangular_solve),
     "solve": _wide(_solve),
-    "slogdet": _wide(_slogdet),
+    "slogdet": _wide(lambda x: torch.stack(tuple(torch.linalg.slogdet(x)), -1)),
     "qr": _wide(lambda x: torch.linalg.qr(x)[0]),
     "eigh": _wide(_eigh),
     "svd": _wide(_svd),

@@ -22,30 +22,11 @@ from polyrhythm.compiler.backends.torch.ops.carriers import (
     summed,
     unordered,
 )
+from polyrhythm.compiler.ir.ops.windows import window_counts
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
-
-
-def _reshape(x: Tensor, shape: Ints) -> Tensor:
-    return x.reshape(shape)
-
-
-def _transpose(x: Tensor, axes: Ints) -> Tensor:
-    return x.permute(axes)
-
-
-def _broadcast(x: Tensor, shape: Ints) -> Tensor:
-    return x.expand(shape)
-
-
-def _choose(a: Tensor, b: Tensor, condition: bool, shape: Ints) -> Tensor:
-    return (a if condition else b).expand(shape)
-
-
-def _concat(*tensors: Tensor, axis: int) -> Tensor:
-    return torch.cat(tensors, axis)
 
 
 def _pad(x: Tensor, before: Ints, after: Ints, value: bool | int | float) -> Tensor:
@@ -148,11 +129,6 @@ def _scatter_along(base: Tensor, indices: Tensor, updates: Tensor, axis: int) ->
     return restored(total.narrow(axis, 0, length), base.dtype)
 
 
-def _counts(lengths: Sequence[int], window: Sequence[int], stride: Ints, dilation: Ints) -> Ints:
-    sizes = zip(lengths, window, stride, dilation, strict=True)
-    return tuple(max(0, (n - (w - 1) * d - 1) // s + 1) for n, w, s, d in sizes)
-
-
 def _unfolded(x: Tensor, window: Sequence[int], stride: Ints, dilation: Ints) -> Tensor:
     """All windows over the last axes, as a view: their positions become further axes. At least one window must fit."""
     first = x.ndim - len(window)
@@ -163,7 +139,7 @@ def _unfolded(x: Tensor, window: Sequence[int], stride: Ints, dilation: Ints) ->
 
 def _conv(x: Tensor, w: Tensor, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Tensor:
     padded, weights = _padded(summed(x), padding, 0), summed(w)
-    counts = _counts(padded.shape[2:], w.shape[2:], stride, dilation)
+    counts = window_counts(padded.shape[2:], w.shape[2:], stride, dilation)
     shape = (x.shape[0], w.shape[0], *counts)
     if 0 in shape or x.shape[1] == 0:
         return x.new_zeros(shape)
@@ -185,7 +161,7 @@ def _reduce_window(x: Tensor, monoid: str, window: Ints, stride: Ints, padding: 
     start = identity(monoid, x.dtype)
     fill = carrier_of(monoid, start).item()
     padded = _padded(carrier_of(monoid, x), padding, fill)
-    counts = _counts(padded.shape[kept:], window, stride, ones)
+    counts = window_counts(padded.shape[kept:], window, stride, ones)
     if 0 in counts or prod(padded.shape) == 0:
         return start.to(x.device).expand((*x.shape[:kept], *counts)).clone()
     if not window:
@@ -195,12 +171,12 @@ def _reduce_window(x: Tensor, monoid: str, window: Ints, stride: Ints, padding: 
 
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
-    "reshape": _reshape,
-    "transpose": _transpose,
+    "reshape": lambda x, shape: x.reshape(shape),
+    "transpose": lambda x, axes: x.permute(axes),
     "copy": lambda x: x,
-    "broadcast": _broadcast,
-    "choose": _choose,
-    "concat": _concat,
+    "broadcast": lambda x, shape: x.expand(shape),
+    "choose": lambda a, b, condition, shape: (a if condition else b).expand(shape),
+    "concat": lambda *tensors, axis: torch.cat(tensors, axis),
     "pad": _pad,
     "slice": _slice,
     "take": _take,
