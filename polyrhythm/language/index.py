@@ -6,7 +6,7 @@ term, so they can be dict keys although `==` builds a condition.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -73,7 +73,15 @@ class Index:
     def __floordiv__(self, other: int | Index) -> Index:
         return NotImplemented if _foreign(other) else Index(self.term // _divisor(self, other, "//"))
 
-    def __mod__(self, other: int | Index) -> Index:
+    @overload
+    def __mod__(self, other: int) -> Index: ...
+
+    @overload
+    def __mod__(self, other: Index) -> Wrapped: ...
+
+    def __mod__(self, other: int | Index) -> Index | Wrapped:
+        if isinstance(other, Index):
+            return Wrapped(self, other)
         return NotImplemented if _foreign(other) else Index(self.term % _divisor(self, other, "%"))
 
     def __lt__(self, other: int | Index) -> Condition:
@@ -123,8 +131,8 @@ class Index:
     def __rfloordiv__(self, other: object) -> Index:
         return Index(term_of(other) // _divisor(other, self, "//"))
 
-    def __rmod__(self, other: object) -> Index:
-        return Index(term_of(other) % _divisor(other, self, "%"))
+    def __rmod__(self, other: int) -> Wrapped:
+        return Wrapped(Index(term_of(other)), self)
 
     def __pow__(self, other: object) -> Index:
         if _foreign(other):
@@ -162,6 +170,38 @@ class Bound(_Single):
     """The number of steps of a dim, or a free size. Made by `dim` and `size`."""
 
     __slots__ = ()
+
+
+class Wrapped:
+    """An index modulo the number of steps of a dim: behind the last step comes the first.
+
+    A tensor is read at it along a dim of so many steps, and `pr.value` is its number; nothing else is made of it,
+    since it is not affine.
+
+    >>> i, N = dim("i")
+    >>> (i + 1) % N
+    (i + 1) % I
+    """
+
+    __slots__ = ("index", "steps")
+
+    def __init__(self, index: Index, steps: Index) -> None:
+        self.index, self.steps = index, steps
+
+    def __repr__(self) -> str:
+        return f"({self.index}) % {self.steps}" if " " in str(self.index) else f"{self.index} % {self.steps}"
+
+    def alone(self, *_: object) -> NoReturn:
+        """Refuse to be a part of something."""
+        raise NonAffineError(
+            f"{self} is not affine: only the whole index of a read may be a remainder by a symbol",
+            fix=f"read x[{self}], where x has {self.steps} steps along the dim; as a number it is pr.value({self})",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __mod__ = __floordiv__ = alone
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __index__ = alone
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None
 
 
 class Condition:
@@ -298,6 +338,8 @@ def term_of(value: object) -> Term:
     """The compiler's term of an integer or an index expression."""
     if isinstance(value, Index):
         return value.term
+    if isinstance(value, Wrapped):
+        value.alone()
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return Term(int(value))
     raise IndexValueError(

@@ -98,9 +98,6 @@ class Tensor(_Methods):
         """The element type."""
         return self.type.dtype
 
-    def __getitem__(self, key: Any) -> Tensor:
-        return index(self, key)
-
     def __setitem__(self, key: Any, value: Any) -> None:
         raise DefinitionError(
             "only tensors made by pr.recurrent are defined by assignment",

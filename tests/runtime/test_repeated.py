@@ -7,7 +7,14 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.errors import PolyrhythmError
+from polyrhythm.runtime import calling
 from polyrhythm.runtime.repeated import Repeated
+
+
+@pytest.fixture(autouse=True)
+def all_calls_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else the machine does."""
+    monkeypatch.setattr(calling, "SHORT", 60.0)
 
 
 def sums() -> tuple[pr.Program, pr.Tensor]:

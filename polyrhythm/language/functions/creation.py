@@ -28,7 +28,7 @@ from polyrhythm.language.functions.support import (
     cast_to,
     promoted_floats,
 )
-from polyrhythm.language.index import Condition, Index, index_max, index_of, term_of
+from polyrhythm.language.index import Condition, Index, Wrapped, index_max, index_of, term_of
 from polyrhythm.language.tensor import Tensor, apply
 
 # fmt: off
@@ -59,7 +59,7 @@ def constant(value: Any, dtype: DTypeLike = None) -> Tensor:
     return apply("constant", value=Array(array.astype(as_dtype(array.dtype))))
 
 
-def value(index: Length | Condition) -> Tensor:
+def value(index: Length | Condition | Wrapped) -> Tensor:
     """An index expression as an int32 tensor, or a condition on indices as a boolean one.
 
     >>> import polyrhythm as pr
@@ -67,6 +67,8 @@ def value(index: Length | Condition) -> Tensor:
     >>> pr.evaluate(pr.value(t) * 0.5, bounds={T: 3})
     array([0. , 0.5, 1. ], dtype=float32)
     """
+    if isinstance(index, Wrapped):
+        return value(index.index) % value(index.steps)
     return as_tensor(index) if isinstance(index, Condition) else apply("index", value=term_of(index))
 
 

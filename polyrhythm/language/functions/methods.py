@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import isfunction
 
+from polyrhythm.language import steps
 from polyrhythm.language.functions import (
     activations,
     arithmetic,
@@ -34,13 +35,14 @@ def _reflected(function: Callable[[TensorLike, TensorLike], Tensor]) -> Callable
 
 
 class Methods:
-    """Every operator and method that tensors have besides indexing of steps.
+    """Every operator and method that tensors have.
 
     >>> import polyrhythm as pr
     >>> pr.evaluate((pr.constant([1.0, 2.0]) * 2 + 1).sum())
     array(8., dtype=float32)
     """
 
+    __getitem__ = steps.read
     __add__ = arithmetic.add
     __radd__ = _reflected(arithmetic.add)
     __sub__ = arithmetic.subtract
