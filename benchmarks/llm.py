@@ -255,7 +255,7 @@ def compiled(name: str, path: Path, weights: str, rounds: int, count: int) -> Ro
 
 
 def experts(traces: Path | None, rounds: int) -> Rows:
-    """A layer with a mixture of experts, token after token of one text: those of the trace, and all of them."""
+    """A layer with a mixture of experts, tokens one by one and all at once: those of the trace, and all of them."""
     from types import SimpleNamespace
 
     import polyrhythm as pr
@@ -287,7 +287,21 @@ def experts(traces: Path | None, rounds: int) -> Rows:
             programs[way] = partial(pr.compile(x[T - 1]), chosen=choices, **weights)
         np.testing.assert_allclose(*(program() for program in programs.values()), atol=1e-3)
         ways: Ways = {way: partial(_counted, program, len(choices)) for way, program in programs.items()}
-        what = f"a layer's tokens/s, {'recorded' if fitting else 'drawn'} choices"
+        kind = "recorded" if fitting else "drawn"
+        found.append(
+            _row(name, "float32", f"a layer's tokens/s, one by one, {kind} choices", taking_turns(ways, rounds))
+        )
+        given = pr.input("given", (width,), (t,))
+        spread = pr.one_hot(chosen, count).sum(0) / active
+        both = {
+            "ours": model.active(given, chosen, pr.ones((active,)) / active),
+            "all experts": model.all(given, spread),
+        }
+        rows = rng.normal(size=(len(choices), width)).astype("float32")
+        reading = {w: partial(pr.compile(made), chosen=choices, given=rows, **weights) for w, made in both.items()}
+        np.testing.assert_allclose(*(program() for program in reading.values()), atol=1e-3)
+        ways = {way: partial(_counted, program, len(choices)) for way, program in reading.items()}
+        what = f"a layer's tokens/s, {len(choices)} at once, {kind} choices"
         found.append(_row(name, "float32", what, taking_turns(ways, rounds)))
     return found
 

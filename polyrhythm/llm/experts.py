@@ -1,8 +1,9 @@
 """Mixtures of experts: each token goes through the few networks that its router prefers (Shazeer et al., 2017).
 
-A step of few rows reads the matrices of its active experts and no others: rows of the stack, taken by the router's
-choice. Steps that are computed together, as a prompt is, go through all experts, and a share of zero leaves out those
-that are not active: taking matrices for each step would copy them once for every step.
+A step reads the matrices of its active experts and no others: rows of the stack, taken by the router's choice. Of steps
+that are computed together, as a prompt is, the compiler multiplies those together that chose the same expert. Matrices
+of codes are the exception: there a prompt goes through all experts, and a share of zero leaves out those that are not
+active, since taking codes for each step would copy them once for every step.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from polyrhythm.language.functions import (
     where,
 )
 from polyrhythm.language.recurrent import otherwise
-from polyrhythm.language.tensor import Tensor
+from polyrhythm.language.tensor import Computed, Tensor
 from polyrhythm.llm.config import Config, Experts
 from polyrhythm.llm.parts import FUNCTIONS, GatedMLP, Step
 from polyrhythm.llm.states import over
@@ -70,17 +71,23 @@ class ExpertStack(Module):
 
 
 def mixed(x: Tensor, step: Step, sizes: Experts, stack: Any, chosen: Tensor, shares: Tensor) -> Tensor:
-    """The experts of each step: all of them where steps are given, those that were chosen elsewhere.
+    """The experts of each step: those that were chosen, or all of them where that takes less.
 
-    Rows that together choose as many as there are, or more, go through all too, which reads each matrix once.
+    A step whose rows together choose as many as there are, or more, goes through all, which reads each matrix once.
     """
     spread = sum(one_hot(chosen, sizes.count) * shares.unsqueeze(-1).cast("float32"), -2)
     together = stack.all(x, spread)
-    if step.given is None or max(step.sequences, prod(map(int, x.shape[:-1]))) * sizes.active >= sizes.count:
+    if step.given is None:
         return together
+    active = stack.active(x, chosen, shares)
+    coded = any(isinstance(matrix, Computed) and matrix.op == "dequantize" for matrix in stack.matrices())
+    many = max(step.sequences, prod(map(int, x.shape[:-1]))) * sizes.active >= sizes.count
+    at_once, alone = (together if coded else active), (together if many else active)
+    if at_once is alone:
+        return alone
     result = over(x, x.shape, x.dtype)
-    result[step.given] = together
-    result[otherwise] = stack.active(x, chosen, shares)
+    result[step.given] = at_once
+    result[otherwise] = alone
     return result
 
 
@@ -152,6 +159,10 @@ class _Clamped(Module):
         self.gate_up_proj_bias: Weight = zeros((sizes.count, 2 * sizes.hidden))
         self.down_proj: Weight = fan_in((sizes.count, sizes.hidden, config.width), "blank")
         self.down_proj_bias: Weight = zeros((sizes.count, config.width))
+
+    def matrices(self) -> list[Tensor]:
+        """Gate with up, and down: (experts, in, out)."""
+        return [as_tensor(weight) for weight in (self.gate_up_proj, self.down_proj)]
 
     def _gated(self, both: Tensor) -> Tensor:
         gate, up = both.axes[..., ::2], both.axes[..., 1::2]

@@ -8,6 +8,9 @@ times as many multiplications, of which a processor does hundreds in the time of
 Where the label of the taken entries is also one of the other operands, as in `einsum("kh,khd->d", y, take(down,
 which))`, every pair of those and of the entries is computed, and the right ones are taken before they are summed.
 
+Where no gradient is asked for, the contraction becomes one operation, `grouped`: a backend, which sees how many rows
+there are, may multiply those together that take the same entry, and nothing with the others.
+
 Legal because the result of an entry follows from that entry alone: the same products are summed, and what other entries
 give is not read, be it infinite. Places outside the table are clamped as before. It is done where steps of some dim run
 at once which take from the same table, of at most `MOST` entries for each that is taken, before gradients are worked
@@ -17,8 +20,11 @@ out: the gradient of a product with all is a product with all as well.
 from __future__ import annotations
 
 import string
+from dataclasses import replace
+from math import prod
 
 from polyrhythm.compiler.analysis.ranks import FEW_STEPS, most_steps
+from polyrhythm.compiler.gradients.expand import has_gradients
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
@@ -41,6 +47,7 @@ def multiply_all(graph: Graph, notes: Notes) -> Graph:
         return graph
     nodes = Nodes(graph)
     circles = None
+    as_rows = not has_gradients(graph)
     for node in graph:
         for number, definition in enumerate(node.definitions):
             if definition.op != "einsum" or len(definition.operands) < 2:
@@ -50,7 +57,13 @@ def multiply_all(graph: Graph, notes: Notes) -> Graph:
                 continue
             circles = circles_of(graph) if circles is None else circles
             around = (stepwise(graph, circle) for circle in circles if node.name in circle)
-            if _runs_at_once(nodes, node, taken[1], frozenset().union(*around)):
+            if not _runs_at_once(nodes, node, taken[1], frozenset().union(*around)):
+                continue
+            rows = _by_rows(nodes, definition, *taken) if as_rows else None
+            if rows is not None:
+                nodes.redefine(nodes[node.name], number, rows)
+                notes.did("grouped", definition.at or node.at, "steps that take one entry of a table go together")
+            elif dtypes.accumulator(node.dtype) == node.dtype and _are_few(nodes, definition, *taken):
                 nodes.redefine(nodes[node.name], number, _rewritten(nodes, node, definition, *taken))
                 what = "products with all entries of a table, of which each step takes its own"
                 notes.did("take-of-contraction", definition.at or node.at, what)
@@ -60,32 +73,50 @@ def multiply_all(graph: Graph, notes: Notes) -> Graph:
 def _taken(nodes: Nodes, node: Node, definition: Definition) -> tuple[int, Definition] | None:
     """The operand of a contraction that is a few matrices of a table, and how it is taken."""
     words, _ = parse_spec(definition.attributes["spec"])
-    if dtypes.accumulator(node.dtype) != node.dtype:
-        return None
     for number, access in enumerate(definition.operands):
         inner = nodes.seen_through(access)
         if inner is None or inner.op != "take":
             continue
         table, indices = (nodes.type_of(operand) for operand in inner.operands)
         axis = inner.attributes["axis"]
-        lengths = (*table.shape, *indices.shape)
-        if inner.operands[0].ranges or not all(n.is_constant for n in lengths):
+        if inner.operands[0].ranges or not all(n.is_constant for n in (*table.shape, *indices.shape)):
             continue
-        entries, taken, elements = table.shape[axis].constant, 1, 1
-        for length in indices.shape:
-            taken *= length.constant
-        for other, length in enumerate(table.shape):
-            elements *= length.constant if other != axis else 1
+        elements = prod(length.constant for other, length in enumerate(table.shape) if other != axis)
         own = words[number][axis : axis + indices.rank]
         others = "".join(word for other, word in enumerate(words) if other != number)
-        met = [label in others for label in own]
         summed = set(words[number]) - set(own) & set(others)
         distinct = len(set(words[number])) == len(words[number])
-        if not distinct or not summed or len(set(met)) > 1 or elements < LEAST_ELEMENTS:
-            continue
-        if entries <= (MOST if any(met) else MOST * taken):
+        if distinct and summed and elements >= LEAST_ELEMENTS:
             return number, inner
     return None
+
+
+def _by_rows(nodes: Nodes, definition: Definition, number: int, inner: Definition) -> Definition | None:
+    """The contraction as one of rows with the entries that they choose."""
+    words, output = parse_spec(definition.attributes["spec"])
+    table, which = inner.operands
+    rank = nodes.type_of(which).rank
+    if len(words) != 2 or inner.attributes["axis"] != 0:
+        return None
+    rows, own = words[1 - number], words[number]
+    if len(set(rows)) < len(rows) or not set(rows) <= {*own, *output}:
+        return None
+    entry = next(c for c in string.ascii_letters if c not in "".join((*words, output)))
+    spec = f"{rows},{entry}{own[rank:]},{own[:rank]}->{output}"
+    return replace(
+        definition, op="grouped", operands=(definition.operands[1 - number], table, which), attributes={"spec": spec}
+    )
+
+
+def _are_few(nodes: Nodes, definition: Definition, number: int, inner: Definition) -> bool:
+    """Whether products with all entries are cheaper than copies of those that are taken."""
+    words, _ = parse_spec(definition.attributes["spec"])
+    table, indices = (nodes.type_of(operand) for operand in inner.operands)
+    axis = inner.attributes["axis"]
+    others = "".join(word for other, word in enumerate(words) if other != number)
+    met = [label in others for label in words[number][axis : axis + indices.rank]]
+    taken = 1 if any(met) else prod(length.constant for length in indices.shape)
+    return len(set(met)) < 2 and table.shape[axis].constant <= MOST * taken
 
 
 def _runs_at_once(nodes: Nodes, node: Node, inner: Definition, serial: frozenset[Symbol]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -59,7 +61,7 @@ def test_one_matrix_by_matmul() -> None:
     """A single place has no label."""
     _, _, x, which, up, _ = _inputs()
     one = pr.take(up, which.axes[0], 0)
-    assert _rules({"y": x @ one}) == ["take-of-contraction"]
+    assert _rules({"y": x @ one}) == ["grouped"]
     _check({"y": x @ one}, {name: array for name, array in _given(4).items() if name != "down"})
 
 
@@ -91,10 +93,45 @@ def test_steps_that_wait_for_each_other_read_what_they_take() -> None:
 
 
 def test_a_large_table_is_not_multiplied_whole() -> None:
+    t, T = pr.dim("t")
+    x, which = pr.input("x", (WIDTH,), (t,), "float64"), pr.input("which", (1,), (t,), "int32")
+    table = pr.input("table", (1000, WIDTH, WIDTH), dtype="float64")
+    y = pr.einsum("d,kdh->kh", x, pr.take(table, which, 0))
+    assert _rules({"y": y}) == ["grouped"]
+    random = np.random.default_rng(0)
+    given = {"x": random.normal(size=(9, WIDTH)), "table": random.normal(size=(1000, WIDTH, WIDTH))}
+    _check({"y": y}, given | {"which": random.integers(0, 1000, (9, 1)).astype("int32")})
+    assert not _rules({"y": pr.grad(y[0:T].sum((0, 1, 2)), table)})
+
+
+@pytest.mark.parametrize("spec", ["d,kdh->kh", "d,kdh->h", "bd,kdh->bhk", "kd,kdh->kh", "kd,kdh->h", "dk,kdh->hk"])
+@pytest.mark.parametrize("rows", [1, 6])
+def test_contractions_with_what_steps_take(spec: str, rows: int) -> None:
+    """Rows that share a matrix, rows of their own, and sums over them."""
     t, _ = pr.dim("t")
-    x, which = pr.input("x", (WIDTH,), (t,)), pr.input("which", (1,), (t,), "int32")
-    table = pr.input("table", (1000, WIDTH, WIDTH))
-    assert not _rules({"y": pr.einsum("d,kdh->kh", x, pr.take(table, which, 0))})
+    words = spec.split("->")[0].split(",")
+    sizes = {"d": WIDTH, "h": HIDDEN, "k": rows, "b": 3}
+    x = pr.input("x", tuple(sizes[label] for label in words[0]), (t,), "float64")
+    which, up = pr.input("which", (rows,), (t,), "int32"), pr.input("up", (EXPERTS, WIDTH, HIDDEN), dtype="float64")
+    y = pr.einsum(spec, x, pr.take(up, which, 0))
+    assert _rules({"y": y}) == ["grouped"]
+    random = np.random.default_rng(rows)
+    for steps in (0, 1, 40):
+        given = {"x": random.normal(size=(steps, *x.shape)), "up": random.normal(size=(EXPERTS, WIDTH, HIDDEN))}
+        _check({"y": y}, given | {"which": random.integers(-1, 5, (steps, rows)).astype("int32")})
+
+
+def test_the_gradient_by_jax_of_what_goes_by_rows() -> None:
+    _, _, x, which, up, _ = _inputs()
+    y = pr.einsum("d,kdh->kh", x, pr.take(up, which, 0))
+    program, given = pr.compile(y), _given(5)
+    del given["down"]
+    with jax.enable_x64():
+        taken = np.clip(given["which"], 0, EXPERTS - 1)
+        found = jax.grad(lambda x, up: (program(which=given["which"], x=x, up=up) ** 2).sum(), (0, 1))
+        want = jax.grad(lambda x, up: (jnp.einsum("td,tkdh->tkh", x, up[taken]) ** 2).sum(), (0, 1))
+        for ours, theirs in zip(*(f(given["x"], given["up"]) for f in (found, want)), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_matrices_that_are_trained() -> None:

@@ -250,6 +250,9 @@ def _indexing() -> list[Sample]:
                 found.append(Sample("scatter", (tensor(d, i, j), tensor(indices, k, l), updates), modes))
                 single = {"axis": 1, "mode": mode, "unique": True}
                 found.append(Sample("scatter", (tensor(d, i, j, l), tensor(indices), tensor(d, i, l)), single))
+            table, which = tensor(d, l, j, 3), tensor(indices, i, k)
+            found.append(Sample("grouped", (tensor(d, j), table, which), {"spec": "j,ejd,ik->ikd"}))
+            found.append(Sample("grouped", (tensor(d, k, j), table, which), {"spec": "kj,ejd,ik->di"}))
             along = (tensor(d, i, j, l), tensor(indices, i, k, 1))
             found.append(Sample("take_along", along, {"axis": 1}))
             found.append(Sample("take_along", (tensor(d, 1, j), tensor(indices, i, k)), {"axis": 1}))

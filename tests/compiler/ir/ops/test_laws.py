@@ -217,7 +217,7 @@ def test_the_laws_apply_to_most_operations() -> None:
     """A signature that calls everything opaque would pass the tests above."""
     kinds = {kind: [op for op in sorted(OPS) if any(roles_of(op, kind))] for kind in ("parallel", "reduce", "scan")}
     assert OPS - set(kinds["parallel"]) == {"constant", "iota", "index", "random_bits"}
-    assert set(kinds["reduce"]) == {"reduce", "einsum", "conv"}
+    assert set(kinds["reduce"]) == {"reduce", "einsum", "grouped", "conv"}
     assert set(kinds["scan"]) == {"cumulative"}
     monoids = {role.monoid for op in sorted(OPS) for _, _, role in roles_of(op, "reduce")}
     assert monoids == {"sum", "prod", "max", "min", "any", "all"}

@@ -46,7 +46,8 @@ def _indices32(indices: Array) -> Array:
     return lax.convert_element_type(indices, np.int32)
 
 
-def _clamped(indices: Array, length: Length) -> Array:
+def clamped(indices: Array, length: Length) -> Array:
+    """The indices as int32, inside of an axis."""
     last = lax.sub(as_index(length), np.int32(1))
     return lax.max(
         lax.min(_indices32(indices), jnp.broadcast_to(last, indices.shape)), lax.full_like(indices, 0, np.int32)
@@ -69,12 +70,12 @@ def _take(operands: Sequence[Padded], attributes: Mapping[str, Any], result: Res
     if 0 in array.shape or result.is_empty:
         return result.zeros()
     if axis == 0 and rows.pays(array):
-        return _unless_empty(rows.taken(array, _clamped(chosen, length)), length)
+        return _unless_empty(rows.taken(array, clamped(chosen, length)), length)
     offsets = (*range(axis), *range(axis + rank, len(capacities)))
     dimensions = lax.GatherDimensionNumbers(offsets, (axis,), (axis,))
     sizes = (*array.shape[:axis], 1, *array.shape[axis + 1 :])
     taken = lax.gather(
-        array, _clamped(chosen, length)[..., None], dimensions, sizes, mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS
+        array, clamped(chosen, length)[..., None], dimensions, sizes, mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS
     )
     return _unless_empty(taken, length)
 
@@ -106,7 +107,7 @@ def _take_along(operands: Sequence[Padded], attributes: Mapping[str, Any], resul
     )
     sizes = [array.shape[k] if i in moved else 1 for k, i in enumerate(axes_of_x)]
     taken = lax.gather(
-        array, _clamped(chosen, length)[..., None], dimensions, sizes, mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS
+        array, clamped(chosen, length)[..., None], dimensions, sizes, mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS
     )
     return _unless_empty(taken, length)
 

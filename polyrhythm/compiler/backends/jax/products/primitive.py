@@ -6,7 +6,7 @@ ours; elsewhere XLA knows its own operations only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -22,19 +22,24 @@ def primitive(
     ours: Callable[..., Array],
     by_xla: Callable[..., Array],
     shape: Callable[..., Any],
-    more: int = 0,
+    more: Collection[int] = (0,),
     linear: int = 1,
 ) -> Primitive:
-    """An operation that is linear in each of its first operands; lanes of the operand `more` are more rows of it.
+    """An operation that is linear in each of its first operands; lanes of the operands `more` are more rows of them.
 
     `ours` is what it becomes where our kernels can be called, and when it is run by itself.
     """
     made = Primitive(name)
 
     def mapped(values: Sequence[Array], lanes: Sequence[int | None], **how: Any) -> tuple[Array, int]:
-        lane = lanes[more]
-        if lane is not None and all(other is None for at, other in enumerate(lanes) if at != more):
-            return made.bind(*values[:more], jnp.moveaxis(values[more], lane, 0), *values[more + 1 :], **how), 0
+        if all(lane is None for at, lane in enumerate(lanes) if at not in more):
+            size = next(v.shape[lane] for v, lane in zip(values, lanes, strict=True) if lane is not None)
+            rows = list(values)
+            for at in more:
+                lane, value = lanes[at], values[at]
+                spread = jnp.broadcast_to(value, (size, *value.shape)) if lane is None else value
+                rows[at] = jnp.moveaxis(spread, lane or 0, 0)
+            return made.bind(*rows, **how), 0
         return jax.vmap(lambda *given: by_xla(*given, **how), in_axes=tuple(lanes))(*values), 0
 
     def differentiated(values: Sequence[Array], tangents: Sequence[Any], **how: Any) -> tuple[Array, Any]:

@@ -55,4 +55,4 @@ def _shape(table: Any, places: Any) -> Any:
     return jax.core.ShapedArray((*places.shape, *table.shape[1:]), table.dtype)
 
 
-_taken = primitive("polyrhythm_rows", _computed, _gathered, _shape, more=1)
+_taken = primitive("polyrhythm_rows", _computed, _gathered, _shape, more=(1,))

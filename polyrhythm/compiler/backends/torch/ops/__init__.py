@@ -13,12 +13,20 @@ import torch
 
 from polyrhythm.compiler.backends.torch.ops import axes, elementwise, factors, shapes
 from polyrhythm.compiler.backends.torch.ops.carriers import NUMPY_DTYPES, TORCH_DTYPES, from_numpy, to_numpy
+from polyrhythm.compiler.ir.ops.grouped import taken_spec
+
+
+def _grouped(x: torch.Tensor, table: torch.Tensor, which: torch.Tensor, spec: str) -> torch.Tensor:
+    taken = shapes.IMPLEMENTATIONS["take"](table, which, axis=0)
+    return axes.IMPLEMENTATIONS["einsum"](x, taken, spec=taken_spec(spec))
+
 
 IMPLEMENTATIONS: dict[str, Callable[..., torch.Tensor]] = {
     **elementwise.IMPLEMENTATIONS,
     **axes.IMPLEMENTATIONS,
     **factors.IMPLEMENTATIONS,
     **shapes.IMPLEMENTATIONS,
+    "grouped": _grouped,
 }
 """Each operation under its name."""
 
