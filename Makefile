@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 MINUTES ?= 10
+JOBS ?= 2
 SCHEDULES ?= 20000
 
 # What the tests need beside the base dependencies.
@@ -45,8 +46,8 @@ lint: .venv/test.stamp  ## style, types, layering
 	$(VENV)/mypy --no-error-summary
 	$(VENV)/lint-imports --no-logo
 
-fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=10
-	$(VENV)/python -m tests.fuzz --minutes $(MINUTES)
+fuzz: .venv/test.stamp  ## random programs against the brute force, for MINUTES=10 in JOBS=2 processes
+	$(VENV)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS)
 
 fuzz-streams: .venv/test.stamp  ## random schedules of streaming programs, SCHEDULES=20000 of them
 	$(VENV)/python -m tests.stream.fuzz --schedules $(SCHEDULES)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 SIMPLE = (
     "--xla_backend_optimization_level=0",
@@ -26,3 +30,20 @@ def keep_nothing() -> None:
     from polyrhythm.compiler.backends import kept
 
     kept.digest = lambda value: None
+
+
+def share_contexts() -> None:
+    """Let JAX lower many programs in one context of MLIR: making one takes longer than compiling a small program."""
+    mlir: Any = sys.modules.get("jax._src.interpreters.mlir")
+    if mlir is not None and mlir.make_ir_context is not context:
+        _MAKERS.append(mlir.make_ir_context)
+        mlir.make_ir_context = context
+
+
+_MAKERS: list[Callable[[], object]] = []
+
+
+@lru_cache(1)
+def context() -> object:
+    """The context of MLIR that programs share until its cache is cleared."""
+    return _MAKERS[0]()

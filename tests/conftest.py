@@ -2,17 +2,14 @@
 
 import difflib
 import gc
-import sys
 import time
 from collections.abc import Callable, Generator
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.compiling import keep_nothing, simple_code
+from tests.compiling import context, keep_nothing, share_contexts, simple_code
 
 TESTS = Path(__file__).parent
 
@@ -44,30 +41,14 @@ collected = time.monotonic()
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     global collected
-    _share_contexts()
+    share_contexts()
     done = yield
     if (nextitem is None or nextitem.path != item.path) and time.monotonic() > collected + SECONDS:
-        _context.cache_clear()
+        context.cache_clear()
         gc.collect()
         gc.freeze()
         collected = time.monotonic()
     return done
-
-
-def _share_contexts() -> None:
-    """Let JAX lower many programs in one context of MLIR: making one takes longer than compiling a small program."""
-    mlir: Any = sys.modules.get("jax._src.interpreters.mlir")
-    if mlir is not None and mlir.make_ir_context is not _context:
-        _MAKERS.append(mlir.make_ir_context)
-        mlir.make_ir_context = _context
-
-
-_MAKERS: list[Callable[[], object]] = []
-
-
-@lru_cache(1)
-def _context() -> object:
-    return _MAKERS[0]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,15 +1,18 @@
-"""`python -m tests.fuzz --minutes N [--seed S] [--log FILE]`: random programs until the time is over or one fails.
+"""`python -m tests.fuzz --minutes N [--seed S] [--jobs N] [--log FILE]`: random programs until one fails.
 
-Rounds go through the strategies in turn, each with a seed of its own. Most programs are small: the oracle and NumPy
-run all of them, torch every fourth, JAX every eighth, at two choices of bounds each. What was seen before does not
-count. The first failure is shrunk, written to `build/fuzz/` as a stand-alone script and printed; the exit code is then
-1. XLA makes simple code, and where the seed is a multiple of five what it makes for users. Every round appends its
-counts to the file of `--log`; `--table FILE` adds up what is there.
+Rounds go through the strategies in turn, each with seeds of its own, until the time is over. Most programs are tiny or
+small: the oracle and NumPy run all of them, torch every fourth, JAX every eighth, at two choices of bounds each. What
+was seen before does not count. The first failure is shrunk, written to `build/fuzz/` as a stand-alone script and
+printed; the exit code is then 1. XLA makes simple code, and where the seed is a multiple of five what it makes for
+users. `--jobs` processes run side by side, each with its own seeds. Every strategy of a round appends its counts to the
+file of `--log`; `--table FILE` adds up what is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import subprocess
 import sys
 import textwrap
 import time
@@ -22,13 +25,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tests.compiling import keep_nothing, simple_code
+from tests.compiling import context, keep_nothing, share_contexts, simple_code
 from tests.fuzz import log
 from tests.fuzz.check import COUNTS, Mismatch, check, drawn
 from tests.fuzz.features import features
 from tests.fuzz.mutate import judge, mutants, rightly_refused
 from tests.fuzz.program import Program
-from tests.fuzz.programs import programs, small_programs
+from tests.fuzz.programs import programs, small_programs, tiny_programs
 from tests.fuzz.script import definition
 from tests.fuzz.special import (
     aligned,
@@ -51,7 +54,13 @@ from tests.fuzz.subsets import FIRED, Case, check_gradients, check_lengths, chec
 FOLDER = Path("build/fuzz")
 
 EACH = 12
+"""How many programs a strategy draws in a round, in units of which most draw a quarter."""
+
+OF_ONE_SEED = 8
 """How many programs of one seed: they resemble each other, so few of many."""
+
+FAR = 1_000_003
+"""How far the seeds of one job are from those of the next."""
 
 
 class Session:
@@ -69,6 +78,7 @@ class Session:
 
     def passes_by(self, case: Any) -> bool:
         """Whether there is nothing to do for a program: the time is over, or it was seen before."""
+        share_contexts()
         if self.failing is not None:
             return False  # it is being made smaller
         known = hash(case) in self.seen
@@ -150,7 +160,7 @@ class Session:
     def round(self, strategy: SearchStrategy[Any], work: Callable[[Any], None], examples: int, number: int) -> bool:
         """Some examples of a strategy; False if one failed."""
         try:
-            drawn(strategy, work, examples, number, examples)
+            drawn(strategy, work, examples, number, OF_ONE_SEED)
         except Exception as error:
             if self.failing is None:
                 raise
@@ -194,6 +204,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run side by side")
     parser.add_argument("--log", type=Path, help="append what each round counted, as a line of JSON")
     parser.add_argument("--table", type=Path, metavar="LOG", help="add up what a log holds, and do nothing else")
     arguments = parser.parse_args()
@@ -201,12 +212,40 @@ def main() -> int:
         print(log.summary(log.read(arguments.table)))
         return 0
     start = arguments.seed if arguments.seed is not None else time.time_ns() % 1_000_000_000
+    if arguments.jobs > 1:
+        return side_by_side(arguments, start)
     print(f"seed {start}", flush=True)
+    # What compiling leaves lives long: looking through it for garbage takes a quarter of the time.
+    gc.set_threshold(200_000, 20, 1_000)
     keep_nothing()
     if start % 5:
         simple_code()
     session = Session(arguments.minutes)
-    lanes: list[tuple[SearchStrategy[Any], Callable[[Any], None], int]] = [
+    number, of = start, log.commit()
+    before: log.Counts = {}
+    failed = False
+    while not failed and not session.over():
+        for strategy, work, examples in lanes(session):
+            failed = not session.over() and not session.round(strategy, work, examples, number)
+            number += -(-examples // OF_ONE_SEED)
+            counts = session.counts()
+            if arguments.log:
+                log.append(arguments.log, start, of, counts, before, session.found)
+            before = counts
+            if failed or session.over():
+                break
+        session.progress()
+        context.cache_clear()
+        gc.collect()
+    print(log.summary([{"seed": start, "commit": of, **session.counts()}]))
+    return int(failed)
+
+
+def lanes(session: Session) -> list[tuple[SearchStrategy[Any], Callable[[Any], None], int]]:
+    """What a round draws, what is done with it, and how many programs it draws."""
+    return [
+        (tiny_programs("int"), session.program, 12 * EACH),
+        (tiny_programs("float"), session.program, 12 * EACH),
         (small_programs("int"), session.program, 4 * EACH),
         (small_programs("float"), session.program, 4 * EACH),
         (programs("int"), session.program, EACH // 4),
@@ -230,22 +269,14 @@ def main() -> int:
         (running(), session.program, EACH // 4),
         (st.one_of(crossed(), resumed()), session.program, EACH // 4),
     ]
-    number, of = start, log.commit()
-    before: log.Counts = {}
-    failed = False
-    while not failed and not session.over():
-        for strategy, work, examples in lanes:
-            number += 1
-            failed = not session.over() and not session.round(strategy, work, examples, number)
-            if failed:
-                break
-        counts = session.counts()
-        if arguments.log:
-            log.append(arguments.log, start, of, counts, before, session.found)
-        before = counts
-        session.progress()
-    print(log.summary([{"seed": start, "commit": of, **session.counts()}]))
-    return int(failed)
+
+
+def side_by_side(arguments: argparse.Namespace, start: int) -> int:
+    """Several processes, each with seeds of its own; 1 if one of them failed."""
+    command = [sys.executable, "-m", "tests.fuzz", "--minutes", str(arguments.minutes)]
+    command += ["--log", str(arguments.log)] if arguments.log else []
+    running = [subprocess.Popen([*command, "--seed", str(start + FAR * job)]) for job in range(arguments.jobs)]
+    return max([job.wait() for job in running])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What sessions of the fuzzer have seen, added up: every round appends a line of JSON to a file, with what is new.
+"""What sessions of the fuzzer have seen, added up: every strategy of a round appends a line of JSON with what is new.
 
 Lines of several sessions, also of some that run at the same time or were killed, add up to one table.
 """

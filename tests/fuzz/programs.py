@@ -299,9 +299,9 @@ class Builder(Expressions):
 class SmallBuilder(Builder):
     """Draws a program of one recurrence, or of one expression, that compiles in a tenth of the time."""
 
-    counts = (1, 1, 1, 2, 1, 1, 2, 3)
-    depths = (1, 2, 1)
-    members = (1, 1, 1, 2)
+    counts: tuple[int, ...] = (1, 1, 1, 2, 1, 1, 2, 3)
+    depths: tuple[int, ...] = (1, 2, 1)
+    members: tuple[int, ...] = (1, 1, 1, 2)
 
     def declarations(self) -> None:
         for number in range(self.number(1, 2)):
@@ -316,6 +316,18 @@ class SmallBuilder(Builder):
         if self.lets and not made:
             made.append(("named", Name(self.lets[-1].name)))
         return made if made and self.chance(70) else [*made, ("o", self.output())]
+
+
+class TinyBuilder(SmallBuilder):
+    """Draws a program of one recurrence, or of one expression, over one dim mostly, with little on its right sides."""
+
+    counts = (1, 1, 1, 1, 1, 1, 1, 2)
+    depths = (1, 1, 2)
+    members: tuple[int, ...] = (1,)
+
+    def outputs(self) -> list[tuple[str, Expr]]:
+        made = [(r.name, Name(r.name)) for r in self.recurrents] or [(let.name, Name(let.name)) for let in self.lets]
+        return list(made) or [("o", self.output())]
 
 
 def _whole(span: Span) -> list[Index]:
@@ -354,6 +366,12 @@ def programs(draw: Callable[[Any], Any], lane: str) -> Program:
 def small_programs(draw: Callable[[Any], Any], lane: str) -> Program:
     """Random programs of a lane of which each has little in it."""
     return SmallBuilder(draw, lane).program()
+
+
+@st.composite
+def tiny_programs(draw: Callable[[Any], Any], lane: str) -> Program:
+    """Random programs of a lane that compile fastest."""
+    return TinyBuilder(draw, lane).program()
 
 
 def data(program: Program, bounds: dict[str, int] | None = None) -> dict[str, np.ndarray]:
