@@ -7,11 +7,12 @@ put in, and every lane runs: then nothing may be found. Seconds are those of the
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from functools import partial
 
-from tests.compiling import keep_nothing, simple_code
+from tests.compiling import keep_nothing, share_contexts, simple_code
 from tests.drill.bugs import BUGS
 from tests.drill.inject import changed, inject
 
@@ -23,6 +24,7 @@ def main() -> int:
     if bug is not None:
         inject(bug.module, partial(changed, bug))
     # Only now may the package be imported.
+    gc.set_threshold(200_000, 20, 1_000)  # what compiling leaves lives long
     keep_nothing()
     simple_code()
     from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -56,6 +58,7 @@ def main() -> int:
         if time.process_time() - began > limit:
             return
         tried += 1
+        share_contexts()
         try:
             if seen_in in ("gradients", CONTROL):
                 check_gradients(case)

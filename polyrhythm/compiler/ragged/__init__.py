@@ -2,6 +2,7 @@
 
 `rewrite.py` is the pass, `lengths.py` computes with lengths as values and has what a caller must know to give rows and
 to get them back, `operations.py` has what an operation does with an axis of which only the first part counts,
+`transforms.py` what factorisations and Fourier transforms do,
 `stopping.py` turns conditions that end each row at a step of its own into lengths, `independence.py` proves that what
 counts does not depend on the longest row.
 """

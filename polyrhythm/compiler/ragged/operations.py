@@ -8,62 +8,20 @@ it needs; what is not listed is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from polyrhythm.compiler.analysis.naming import described
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.conditions import TRUE, conjunction, ge
-from polyrhythm.compiler.ir.graph import Definition, Node
-from polyrhythm.compiler.ir.ops.record import map_attributes
+from polyrhythm.compiler.ir.graph import Definition
 from polyrhythm.compiler.ir.sets import facts, proves
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Term, product
-from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.ir.values import Space, Value
-from polyrhythm.compiler.ragged.lengths import INT32, Lengths, masked
-from polyrhythm.errors import UnsupportedError
-
-
-@dataclass(frozen=True)
-class Application:
-    """An operation of a ragged node: its operands as stored, and their types as the user's program has them."""
-
-    lengths: Lengths
-    space: Space
-    node: Node
-    definition: Definition
-    values: tuple[Value, ...]
-    types: tuple[TensorType, ...]
-    whole: frozenset[tuple[int, int]] = frozenset()  # axes of operands of which all that is stored counts
-
-    def varies(self, operand: int, axis: int) -> bool:
-        """Whether an axis of an operand has a length that is data."""
-        return (operand, axis) not in self.whole and self.lengths.vary(self.types[operand].shape[axis].symbols)
-
-    def widened(self) -> Mapping[str, Any]:
-        """The attributes at the longest row."""
-        return map_attributes(self.definition.attributes, self._widest)
-
-    def _widest(self, term: Any) -> Any:
-        return self.lengths.widest(term) if isinstance(term, Term) else term
-
-    def filled(self, operand: int, axes: Sequence[int], fill: Value | int | float | bool) -> Value:
-        """An operand with what lies beyond its rows replaced along some axes."""
-        value = self.values[operand]
-        for axis in axes:
-            if self.varies(operand, axis):
-                value = masked(self.lengths, value, axis, self.types[operand].shape[axis], fill)
-        return value
-
-    def refused(self, why: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"{described(self.node)} has a length that differs from row to row, and {why}",
-            fix="run it with pr.evaluate, or reduce over that length first",
-            at=self.definition.at or self.node.at,
-        )
+from polyrhythm.compiler.ir.values import Value
+from polyrhythm.compiler.ragged.application import Application, joined, placed, positions
+from polyrhythm.compiler.ragged.lengths import INT32, masked
+from polyrhythm.compiler.ragged.transforms import RULES as TRANSFORMS
 
 
 def rewritten(use: Application) -> Definition:
@@ -141,24 +99,6 @@ def _slice(use: Application) -> Value:
     return value
 
 
-def positions(lengths: Lengths, space: Space, start: Term, size: Term, step: int) -> Value:
-    """The positions `start, start + step, ...`, as many as `size`, where the start is data."""
-    counted = space.apply("iota", length=size)
-    counted = counted if step == 1 else counted * step
-    return counted + lengths.value(space, start)
-
-
-def _placed(use: Application, value: Value, axis: int, start: Term, length: Term, size: Term) -> tuple[Value, Value]:
-    """A value moved to a start along an axis of some size, and where along the axis it lies."""
-    space, lengths = use.space, use.lengths
-    here = space.apply("iota", length=size) - lengths.value(space, start)
-    moved = value.apply("take", here, axis=axis)
-    zero = space.constant(0, INT32)
-    inside = zero.apply("le", here).apply("and", here.apply("lt", lengths.value(space, length)))
-    shape = tuple(size if i == axis else ONE for i in range(len(value.shape)))
-    return moved, inside.apply("reshape", shape=shape) if len(shape) > 1 else inside
-
-
 def _pad(use: Application) -> Value:
     (value,) = use.values
     given = use.definition.attributes
@@ -174,7 +114,7 @@ def _pad(use: Application) -> Value:
                 value = masked(use.lengths, value, axis, length, fill)
             value = value.lengthened(axis, before, rest, fill)
         else:
-            moved, inside = _placed(use, value, axis, before, length, size)
+            moved, inside = placed(use, value, axis, before, length, size)
             value = moved.where(inside, fill)
     return value
 
@@ -187,14 +127,7 @@ def _concat(use: Application) -> Value:
     axis = use.definition.attributes["axis"]
     if not any(use.varies(k, axis) for k in range(len(use.values) - 1)):
         return use.space.apply("concat", *use.values, axis=axis)
-    total = use.lengths.widest(sum((kind.shape[axis] for kind in use.types), ZERO))
-    result, start = None, ZERO
-    for value, kind in zip(use.values, use.types, strict=True):
-        moved, inside = _placed(use, value, axis, start, kind.shape[axis], total)
-        result = moved if result is None else moved.where(inside, result)
-        start = start + kind.shape[axis]
-    assert result is not None
-    return result
+    return joined(use, use.values, [kind.shape[axis] for kind in use.types], axis)
 
 
 def _argreduce(use: Application) -> Value:
@@ -277,7 +210,8 @@ _RULES: Mapping[str, Callable[[Application], Value]] = {
     "scatter_along": _scatter,
     "conv": _window,
     "reduce_window": _window,
+    **TRANSFORMS,
 }
 """How the operations are computed that do something else along an axis than each position alone or a monoid."""
 
-__all__ = ["Application", "positions", "rewritten"]
+__all__ = ["rewritten"]

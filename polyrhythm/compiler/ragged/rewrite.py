@@ -35,8 +35,9 @@ from polyrhythm.compiler.ir.terms import ZERO, Symbol, Term, dims_of, maximum, o
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.ir.values import Growing, Space, Value
 from polyrhythm.compiler.ragged import stopping
+from polyrhythm.compiler.ragged.application import Application, positions
 from polyrhythm.compiler.ragged.lengths import Lengths, Longest, OutputRows, Rows, masked
-from polyrhythm.compiler.ragged.operations import Application, positions, rewritten
+from polyrhythm.compiler.ragged.operations import rewritten
 from polyrhythm.errors import CycleError, OutOfRangeError, ProgressError, RaggedShapeError, UnsupportedError
 
 
