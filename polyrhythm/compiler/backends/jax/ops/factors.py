@@ -53,9 +53,8 @@ def _continued(x: Padded, diagonal: Array | None = None) -> Array:
 
 
 def _beyond_all(x: Array) -> Array:
-    """A number greater than every eigenvalue and singular value of a matrix, and not much greater."""
-    size = 2 * jnp.sqrt(jnp.sum(x * x, axis=(-2, -1)))
-    return jnp.where(size == 0, 1, size)
+    """A number greater than every eigenvalue and singular value of a matrix."""
+    return 2 * jnp.sqrt(jnp.sum(x * x, axis=(-2, -1))) + 1
 
 
 def _square(operand: Padded, size: int) -> Array:
