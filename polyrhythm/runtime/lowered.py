@@ -27,11 +27,13 @@ class Lowered:
     @cached_property
     def compiled(self) -> Any:
         """The program compiled by XLA for this machine."""
+        from polyrhythm.compiler.backends.jax.run.small_loops import compile_lowered
+
         if self.lowered is None:
             raise UnsupportedError(
                 "a program lowered for another platform cannot be compiled here", fix="leave out platform="
             )
-        return self.lowered.compile()
+        return compile_lowered(self.lowered)
 
     @property
     def cost(self) -> dict[str, float]:

@@ -130,12 +130,14 @@ def compiling(title: str, wanted: bool = True) -> Callable[[Any, Mapping[str, in
     """How a backend compiles: in a thread, so that an interrupt is heard; what takes long is announced."""
 
     def compile(lowered: Any, capacities: Mapping[str, int]) -> Any:
+        from polyrhythm.compiler.backends.jax.run.small_loops import compile_lowered
+
         made: list[Any] = []
         failed: list[BaseException] = []
 
         def work() -> None:
             try:
-                made.append(lowered.compile())
+                made.append(compile_lowered(lowered))
             except BaseException as error:
                 failed.append(error)
 

@@ -24,6 +24,7 @@ from polyrhythm.compiler.backends.jax.run.host_regions import has_host
 from polyrhythm.compiler.backends.jax.run.mesh import put, shaped, sharding_of, spread, told_of_mesh
 from polyrhythm.compiler.backends.jax.run.placing import automatic, capacity, cut, padded, precision
 from polyrhythm.compiler.backends.jax.run.placing import part as part_of
+from polyrhythm.compiler.backends.jax.run.small_loops import compile_lowered
 from polyrhythm.compiler.backends.jax.run.stepping import Stepper
 from polyrhythm.compiler.backends.jax.target import compiler_options, lowering_for
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
@@ -246,7 +247,7 @@ class JaxBackend:
 
         with no_cache():
             lowered = self.lowered(capacities)
-            return serialize_executable.serialize(lowered.compile()), "@polyrhythm_" in lowered.as_text()
+            return serialize_executable.serialize(compile_lowered(lowered)), "@polyrhythm_" in lowered.as_text()
 
     def exported(self, capacities: Mapping[Symbol, int], platforms: Sequence[str]) -> Any:
         """The same for other platforms."""

@@ -23,6 +23,7 @@ import jax
 
 from polyrhythm.compiler.backends.jax.run import executables
 from polyrhythm.compiler.backends.jax.run.placing import placement
+from polyrhythm.compiler.backends.jax.run.small_loops import compile_lowered
 from polyrhythm.compiler.backends.jax.target import compiler_options, lowering_for, on_cpu
 from polyrhythm.compiler.backends.jax.trace.lowering import Lowering
 from polyrhythm.compiler.backends.kept import kept_or_made
@@ -100,7 +101,7 @@ class Executor:
     shorter: LoopProgram | None = None
     programs: dict[Key, Any] = field(default_factory=dict)
     accounts: dict[Key, Account] = field(default_factory=dict)
-    compile: Callable[[Any, Mapping[str, int]], Any] = lambda lowered, capacities: lowered.compile()
+    compile: Callable[[Any, Mapping[str, int]], Any] = lambda lowered, capacities: compile_lowered(lowered)
 
     @cached_property
     def digest(self) -> str | None:
