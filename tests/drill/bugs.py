@@ -151,8 +151,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "pairs: an element is recomputed at the step of its reader",
         "polyrhythm.compiler.passes.pairs",
-        "element = Elements(nodes, pair=pair).of(access, taken)",
-        "element = Elements(nodes, pair=pair).of(access, {axis: ZERO for axis in taken})",
+        "element = elements.of(access, taken)",
+        "element = elements.of(access, {axis: ZERO for axis in taken})",
         "gradients",
     ),
     Bug(
@@ -471,5 +471,12 @@ BUGS: tuple[Bug, ...] = (
         "return self.constant % divisor != 0 if divisor else self.constant != 0",
         "return self.constant != 0",
         "jax",
+    ),
+    Bug(
+        "strides: steps that read a point are counted from another remainder",
+        "polyrhythm.compiler.gradients.adjoint",
+        "first = first if proves(known, ge(step, first)) else first % stride",
+        "first = first if proves(known, ge(step, first)) else Term(0)",
+        "slopes",
     ),
 )

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from polyrhythm.compiler.gradients.cases import with_quotients
 from polyrhythm.compiler.ir.conditions import (
     TRUE,
+    Compare,
     Condition,
+    Junction,
     conjunction,
     disjunction,
     eq,
@@ -27,7 +30,7 @@ from polyrhythm.compiler.ir.conditions import (
 )
 from polyrhythm.compiler.ir.graph import Access, Definition, Node, NodeDim, Range, Step, copy_of
 from polyrhythm.compiler.ir.sets import Points, facts, points, proves, simplified, simplified_term
-from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, maximum, ordered
+from polyrhythm.compiler.ir.terms import FloorDiv, Symbol, Term, maximum, nested, ordered
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.ir.values import Growing, Space, Value
 from polyrhythm.source import Source
@@ -150,6 +153,8 @@ def pulled(
     if touched.is_empty:
         return None
     touch = _determined(source, touch, touched)
+    touch = _in_strides(graph, source, touch, rows)
+    touched = _touched(source, touch)
     rectangle = _rectangle(source, touch)
     condition = simplified(touch.condition, rectangle)
     dims = (*source.dims, *touch.free.values())
@@ -209,21 +214,58 @@ def _touched(source: Node, touch: Touch) -> Points:
 
 def _determined(source: Node, touch: Touch, touched: Points) -> Touch:
     """Solve for free dims of which a point is touched at a single step, though no equation says at which."""
-    for old, dim in tuple(touch.free.items()):
+    for dim in tuple(touch.free.values()):
         if not {owner for s in dim.extent.symbols for owner in s.over} <= set(source.symbols):
             continue
         run = _range(touched, dim, source.symbols)
         others = [s for s in touched.columns if s.kind == "dim" and s not in source.symbols]
         if proves(touched.without(others).condition(), eq(run.length, 1)):
-            at = {dim.symbol: run.start}
-            inside = within(dim.symbol, dim.extent)
-            touch = Touch(
-                {s: step.substitute(at) for s, step in touch.reader_steps.items()},
-                tuple(position.substitute(at) for position in touch.positions),
-                conjunction(touch.condition, inside).substitute(at),
-                {s: d for s, d in touch.free.items() if s is not old},
-            )
+            touch = _put(touch, dim, run.start)
     return touch
+
+
+def _in_strides(graph: Growing, source: Node, touch: Touch, rows: Collection[Symbol]) -> Touch:
+    """Count the steps of free dims that touch a point at every so manieth step only, so that no other is summed."""
+    strides = {m for m in _divisors(touch.condition) if m > 1}
+    for old, dim in tuple(touch.free.items()):
+        if old in rows or not strides or any(s.over for s in dim.extent.symbols):
+            continue
+        touched = _touched(source, touch)
+        some, known = touched.smallest(), touched.condition()
+        if some is None:
+            continue
+        step = Term.of(dim.symbol)
+        for stride, near in product(sorted(strides, reverse=True), (*source.symbols, None)):
+            beside = Term.of(near) if near is not None else Term(0)
+            first = beside + (some[dim.symbol] - (some[near] if near is not None else 0)) % stride
+            if not proves(known, eq((step - first) % stride, 0)):
+                continue
+            first = first if proves(known, ge(step, first)) else first % stride
+            count = graph.fresh_dim(dim.symbol)
+            touch = _put(touch, dim, first + Term.of(count) * stride)
+            touch.free[old] = NodeDim(count, (dim.extent + stride - 1) // stride)
+            break
+    return touch
+
+
+def _divisors(condition: Condition) -> set[int]:
+    """What is divided by in a condition."""
+    if isinstance(condition, Junction):
+        return set().union(*(_divisors(part) for part in condition.parts))
+    terms = nested(condition.term) if isinstance(condition, Compare) else ()
+    atoms = (atom for term in terms for monomial, _ in term.monomials for atom in monomial)
+    return {atom.divisor for atom in atoms if isinstance(atom, FloorDiv)}
+
+
+def _put(touch: Touch, dim: NodeDim, step: Term) -> Touch:
+    """A touch with a step in the place of a free dim."""
+    at = {dim.symbol: step}
+    return Touch(
+        {s: t.substitute(at) for s, t in touch.reader_steps.items()},
+        tuple(position.substitute(at) for position in touch.positions),
+        conjunction(touch.condition, within(dim.symbol, dim.extent)).substitute(at),
+        {s: d for s, d in touch.free.items() if d is not dim},
+    )
 
 
 def _summed(outer: Space, each: str, free: Sequence[NodeDim], touched: Points) -> str:

@@ -45,12 +45,14 @@ Element = Access | Made
 class Elements:
     """Finds elements of what the nodes of a graph hold; reads that mention `unwanted` symbols are looked through.
 
-    So are those that mention all of `pair`: values of pairs of steps, which would be stored for each.
+    So are those that mention all of `pair`: values of pairs of steps, which would be stored for each. Steps that are in
+    `rows` are one step of a pair, though they follow several dims.
     """
 
     nodes: Nodes
     unwanted: frozenset[Symbol] = frozenset()
     pair: frozenset[Symbol] = frozenset()
+    rows: frozenset[Term] = frozenset()
     _known: dict[tuple[Access, tuple[tuple[int, Term], ...]], Element | None] = field(default_factory=dict)
 
     def of(self, access: Access, taken: Taken) -> Element | None:
@@ -63,6 +65,12 @@ class Elements:
             self._known[key] = self._of(access, taken)
         return self._known[key]
 
+    def is_paired(self, access: Access) -> bool:
+        """Whether a read mentions both steps of the pair."""
+        if not self.pair or not self.pair <= access.symbols:
+            return False
+        return {s for s in access.steps if s.symbols & self.pair} - self.rows != set()
+
     def _of(self, access: Access, taken: Taken) -> Element | None:
         number, consumed, steps = 0, 0, []
         for step in access.steps:
@@ -74,8 +82,7 @@ class Elements:
                 steps.append(step)
         access = Access(access.source, tuple(steps))
         taken = {axis - consumed: place for axis, place in taken.items() if axis >= number}
-        paired = bool(self.pair) and self.pair <= access.symbols
-        if not taken and access.symbols.isdisjoint(self.unwanted) and not paired:
+        if not taken and access.symbols.isdisjoint(self.unwanted) and not self.is_paired(access):
             return access
         inner = None if access.ranges else self.nodes.seen_through(access)
         if inner is None:

@@ -26,7 +26,7 @@ from polyrhythm.compiler.ir.conditions import conjunction
 from polyrhythm.compiler.ir.graph import Access, Definition, Graph, Node
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.sets import facts, least
-from polyrhythm.compiler.ir.terms import ONE, Symbol, Term
+from polyrhythm.compiler.ir.terms import ONE, Term
 from polyrhythm.compiler.passes.elements import Element, Elements, Made, emitted, type_of, walk
 from polyrhythm.compiler.passes.notes import Notes, bytes_of
 from polyrhythm.compiler.passes.parts import cuts
@@ -83,13 +83,13 @@ def _element(nodes: Nodes, node: Node, definition: Definition, tight: bool) -> E
         {s for term in terms for s in term.symbols if s.kind == "dim"}
         for terms in ([s for s in access.steps if isinstance(s, Term)], taken.values())
     )
-    if not own or not place - own:
+    # A row at `t + 4 * n` is one step, whatever dims it follows: what is made at that step alone is no pair.
+    rows = frozenset(s for s in access.steps if isinstance(s, Term) and len(s.symbols & {*node.symbols}) > 1)
+    if not own or not (place - own or rows):
         return None
-    pair = frozenset(own | place)
-    element = Elements(nodes, pair=pair).of(access, taken)
-    if element is None or not _is_worth(nodes, element, pair, tight):
-        return None
-    return element
+    elements = Elements(nodes, pair=frozenset(own | place), rows=rows)
+    element = elements.of(access, taken)
+    return element if element is not None and _is_worth(elements, element, tight) else None
 
 
 def _is_long(nodes: Nodes, node: Node, definition: Definition, length: Term) -> bool:
@@ -98,18 +98,18 @@ def _is_long(nodes: Nodes, node: Node, definition: Definition, length: Term) -> 
     return most is None or -most > FEW
 
 
-def _is_worth(nodes: Nodes, element: Element, pair: frozenset[Symbol], tight: bool) -> bool:
+def _is_worth(elements: Elements, element: Element, tight: bool) -> bool:
     """Whether an element is computed from values of single steps, by few multiplications."""
     products = 0
     for part in walk(element):
         if isinstance(part, Access):
-            if pair <= part.symbols:
+            if elements.is_paired(part):
                 return False
         elif part.op == "slice":
             return False
         elif part.op == "einsum":
             try:
-                products += _multiplied(nodes, part)
+                products += _multiplied(elements.nodes, part)
             except ShapeError:
                 return False
     return tight or products <= MOST_PRODUCTS

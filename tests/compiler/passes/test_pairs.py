@@ -60,7 +60,23 @@ def heads(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: 
     return pr.einsum("sh,sh->h", share, v[0 : t + 1])
 
 
+def dilated(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    """Every third step of the past, up to this one."""
+    return pr.softmax(k[t % 3 : t + 1 : 3] @ q, 0) @ v[t % 3 : t + 1 : 3]
+
+
+def dilated_future(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    return pr.softmax(k[t:T:2] @ q, 0) @ v[t:T:2]
+
+
+def even(x: pr.Tensor, q: pr.Tensor, k: pr.Tensor, v: pr.Tensor, t: pr.Dim, T: pr.Bound) -> pr.Tensor:
+    """Every second step of the past, the same ones for all."""
+    return pr.softmax(k[0 : t + 1 : 2] @ q, 0) @ v[0 : t + 1 : 2]
+
+
 SPELLINGS = [causal, by_sums, whole, future, gates, distances, heads]
+STRIDED = [dilated, dilated_future, even]
+"""Read by one step after the other on NumPy and torch: `python/batched.py` has no rule for strides."""
 
 
 def _given(steps: int, scale: float = 1.0) -> dict[str, Any]:
@@ -76,7 +92,7 @@ def _gradients(spelling: Callable[..., pr.Tensor]) -> tuple[dict[str, pr.Tensor]
     return {f"{n}": gradient for n, gradient in enumerate(pr.grad(loss, [x, *weights]))}, T
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("spelling", [*SPELLINGS, *STRIDED])
 def test_gradients_by_recomputed_elements(spelling: Callable[..., pr.Tensor]) -> None:
     outputs, T = _gradients(spelling)
     program = pr.compile(outputs)
