@@ -268,3 +268,23 @@ def test_a_transformer_stores_no_cache_per_transition() -> None:
     program = pr.compile(rl.episodes(i, t, acted)[1], bounds={T: steps}, backend="numpy")
     caches = steps * envs * context * 2 * size * 4
     assert program.memory.peak({"I": 2}) * 16 < caches
+
+
+def test_a_transformer_remembers_the_iteration_before_in_place() -> None:
+    """Keys and values of the last steps move to the beginning of the same buffer."""
+    games = rl.Arrays(rl.Recall(), 4)
+    memory = rl.Transformer(8, heads=2, layers=2, context=16)
+    model = rl.ActorCritic(games.observations, games.actions, (8,), np.random.default_rng(0), memory=memory)
+    training = rl.ppo(games, model, rl.PPOSettings(steps=16, minibatches=4, epochs=1))
+    storage = pr.compile(training.outputs, training.bounds).compiled.storage
+    kept = [[str(slots) for slots in one.slots] for one in storage.values()]
+    past = [slots for slots in kept if len(slots) == 2 and slots[1] == "all 31 of t"]
+    assert past == [["1 of i", "all 31 of t"]] * 5  # keys and values of two layers, and the numbers of the episodes
+
+
+@pytest.mark.slow
+def test_a_transformer_keeps_no_cache_for_each_transition() -> None:
+    """Less than a twelfth of keys and values with each of them; a sixteenth is wanted."""
+    from benchmarks.rl_scale import context
+
+    assert context(128, "polyrhythm")["times_less"] > 12

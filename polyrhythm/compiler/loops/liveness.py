@@ -3,7 +3,7 @@
 A functional backend threads places through its loops as values. A place is carried when the body writes it and
 someone reads what was there: the body itself before writing it, or whatever comes after the loop. A buffer is
 changed in part, so writing it reads it too; but loops over all of its slots that store to each, before anything reads
-it, leave nothing of what was there.
+it, leave nothing of what was there. What each iteration fills and reads by itself (`private.py`) begins anew in each.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _after(load: Use, store: Use) -> bool:
 def carried(loop: For, live_after: set[str], program: LoopProgram) -> list[str]:
     """The places a loop carries, in a fixed order."""
     needed = live_after | _loop_live(loop, live_after, program)
-    return sorted(written(loop.body) & needed)
+    return sorted((written(loop.body) & needed) - loop.private)
 
 
 def _loop_live(loop: For, live_after: set[str], program: LoopProgram) -> set[str]:
@@ -103,6 +103,7 @@ def _loop_live(loop: For, live_after: set[str], program: LoopProgram) -> set[str
     live = set(live_after)
     while True:
         again = live | live_before(loop.body, live | done, program)
+        again -= loop.private - live_after
         if again == live:
             return live
         live = again

@@ -1,9 +1,9 @@
-"""Values that one iteration of a parallel loop makes and uses by itself.
+"""Values that one iteration of a loop makes and uses by itself.
 
 Such a value is private to the iteration: every block that reads it is in the loop and reads what the same iteration
 wrote, in the same iterations of all loops around it. Iterations that run all at once then need a copy each, and
-nothing of it matters before or after. Found from the dependences, two minima for each and level; the scheduler has
-asked for one of them before.
+nothing of it matters before or after: a loop that runs one iteration after the other need not carry it. Found from
+the dependences, two minima for each and level; the scheduler has asked for one of them before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from polyrhythm.compiler.schedule.scheduler import Loop
 
 
 def with_private(program: LoopProgram, schedule: Sequence[Scheduled], dependences: Sequence[Dependence]) -> LoopProgram:
-    """The program with the private buffers of every parallel loop written to it."""
+    """The program with the private buffers of every loop written to it that is parallel or has others inside."""
     stops = {item.stop.done.place for item in walk(program.body) if isinstance(item, For) and item.stop is not None}
     buffers = {name for name, place in program.places.items() if place.kind in ("buffer", "variable")} - stops
     reads: dict[str, list[Dependence]] = {}
@@ -27,25 +27,25 @@ def with_private(program: LoopProgram, schedule: Sequence[Scheduled], dependence
         if dependence.why in buffers:
             reads.setdefault(dependence.why, []).append(dependence)
     found: dict[Symbol, frozenset[str]] = {}
-    for loop, around in _parallel(schedule, ()):
+    for loop, around in _loops(schedule, ()):
         own = (name for name, own in reads.items() if all(_inside((*around, loop), d) for d in own))
         found[loop.counter] = frozenset(own)
 
     def marked(item: Item) -> Item:
-        if isinstance(item, For) and item.parallel:
+        if isinstance(item, For):
             return replace(item, private=found.get(item.counter, frozenset()))
         return item
 
     return replace(program, body=mapped(program.body, marked))
 
 
-def _parallel(items: Sequence[Scheduled], around: tuple[Loop, ...]) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
-    """Every parallel loop with the loops around it."""
+def _loops(items: Sequence[Scheduled], around: tuple[Loop, ...]) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
+    """Every loop that is parallel or has others inside, with the loops around it."""
     for item in items:
         if isinstance(item, Loop):
-            if item.parallel:
+            if item.parallel or any(isinstance(inner, Loop) for inner in item.body):
                 yield item, around
-            yield from _parallel(item.body, (*around, item))
+            yield from _loops(item.body, (*around, item))
 
 
 def _inside(loops: tuple[Loop, ...], dependence: Dependence) -> bool:

@@ -2,11 +2,14 @@
 
 Two points of a tensor *conflict* when the second is written before the first has been read for the last time.
 Along each dim, in order, the number of slots is one more than the largest distance between conflicting points that
-agree on the dims before it (successive modulo, Lefebvre and Feautrier). One slot means that the dim needs no index
-at all; a distance without a bound means that all its steps are kept. A tensor that needs one slot along every dim is
-a *variable*: it lives in a register of the loop. The others are *buffers*. A buffer is written before anything is
-read in the same iteration, because that is how a functional backend updates in place, so what is still to be read
-in that iteration counts as alive.
+agree on the dims before it (successive modulo, Lefebvre and Feautrier). The opposite order of the dims gives other
+numbers: where an iteration goes on with the last steps of the one before, points of the same step may leave one slot
+along the iterations, and not two. The fewer are taken. One slot means that the dim needs no index at all; a distance
+without a bound means that all its steps are kept. A tensor that needs one slot along every dim is a *variable*: it
+lives in a register of the loop. The others are *buffers*. A buffer is written before anything is read in the same
+iteration, because that is how a functional backend updates in place, so what is still to be read in that iteration
+counts as alive; but not for what is written later than by whoever reads, if that writes too: its results come
+between.
 
 A tensor of many dims with many clamped reads may have more pairs of cases than are worth looking at: after so many
 operations on integer sets all its steps are kept, which is always legal. Outputs are kept whole. Inputs come from
@@ -21,6 +24,7 @@ at different depths are compared on what they have in common, because their posi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -236,15 +240,16 @@ def _folded(
         for writer in writers:
             conflicts = _Conflicts(node, life, writer, when, reach[writer.name])
             overwritten += list(conflicts.overwritten())
-            in_same_iteration.append(conflicts)
+            if life.reader is writer or life.reader not in writers:
+                in_same_iteration.append(conflicts)
 
     # The smallest modulus of each dim that keeps those apart.
-    slots = _successive_modulo(node, overwritten, ranged, tiles)
+    slots = _fewest(node, overwritten, ranged, tiles)
 
     # A buffer is also written in the iteration that reads it, which a variable is not: one more slot if so.
     if any(slot.is_axis for slot in slots):
         same = [points for conflicts in in_same_iteration for points in conflicts.in_same_iteration()]
-        slots = _successive_modulo(node, [*overwritten, *same], ranged, tiles)
+        slots = _fewest(node, [*overwritten, *same], ranged, tiles)
         slots = tuple(_from_first(slot, lives) if slot.ranged and not slot.whole else slot for slot in slots)
     return Storage(node.name, slots, _reason(node, lives, slots))
 
@@ -261,15 +266,36 @@ def _tiles(items: Sequence[Item], names: set[str]) -> dict[Symbol, int]:
     return found
 
 
-def _successive_modulo(
+def _fewest(
     node: Node, conflicts: Sequence[Points], ranged: set[Symbol], tiles: Mapping[Symbol, int]
+) -> tuple[Slots, ...]:
+    """The slots by the order of the dims, or by the opposite order if these are fewer."""
+    slots = _successive_modulo(node.dims, node, conflicts, ranged, tiles)
+    several = [slot.whole or slot.count.constant > 1 for slot in slots]
+    if sum(several) < 2 or slots[several.index(True)].whole:
+        return slots
+    found = {slot.symbol: slot for slot in _successive_modulo(node.dims[::-1], node, conflicts, ranged, tiles)}
+    others = tuple(found[dim.symbol] for dim in node.dims)
+    return others if _are_fewer(others, slots) else slots
+
+
+def _are_fewer(new: Sequence[Slots], old: Sequence[Slots]) -> bool:
+    """Whether some slots are fewer than others; of steps whose number is not known, only where no dim has more."""
+    if all(slot.count.is_constant for slot in (*new, *old)):
+        return math.prod(slot.count.constant for slot in new) < math.prod(slot.count.constant for slot in old)
+    pairs = zip(new, old, strict=True)
+    return new != old and all(b.whole or (not a.whole and a.count.constant <= b.count.constant) for a, b in pairs)
+
+
+def _successive_modulo(
+    dims: Sequence[NodeDim], node: Node, conflicts: Sequence[Points], ranged: set[Symbol], tiles: Mapping[Symbol, int]
 ) -> tuple[Slots, ...]:
     """Fold one dim after the other; what agrees on a folded dim must still differ on a later one.
 
     The ring of a loop over tiles has room for whole tiles, so that those that begin with a slot lie in one piece.
     """
     slots: list[Slots] = []
-    for number, dim in enumerate(node.dims):
+    for number, dim in enumerate(dims):
         first, second = Term.of(_first(dim.symbol)), Term.of(_second(dim.symbol))
         reach = _reach(conflicts, second - first)
         whole, count = True, dim.extent
@@ -281,7 +307,7 @@ def _successive_modulo(
             elif dim.extent.is_constant:
                 count = Term(_steps(node, dim))
         slots.append(Slots(dim.symbol, count, whole, dim.symbol in ranged))
-        if number + 1 < len(node.dims):
+        if number + 1 < len(dims):
             agreeing = (c & points(eq(first, second), c.columns) for c in conflicts)
             conflicts = [c for c in agreeing if not c.is_empty]
     return tuple(slots)

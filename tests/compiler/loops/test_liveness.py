@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 import polyrhythm as pr
 from polyrhythm.compiler.loops.ir import For, LoopProgram, walk
 from polyrhythm.compiler.loops.liveness import carried, live_before, written
@@ -86,3 +90,33 @@ def test_what_is_read_before_it_is_filled_is_carried() -> None:
         if isinstance(item, For)
         for name in written(item.body)
     )
+
+
+def test_what_an_iteration_fills_in_parts_and_reads_itself_is_not_carried() -> None:
+    """The states of a recurrence, kept for its gradient, are of one iteration; the last step of it goes on."""
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    x = pr.input("x", (2,), (t,))
+    w, last = pr.recurrent((2, 2), ((i, I + 1),)), pr.recurrent((2,), ((i, I + 1),))
+    h = pr.recurrent((2,), (i, (t, T + 1)), name="h")
+    h[i, 0] = pr.detach(last)
+    h[i, t + 1] = pr.tanh(h @ w + x)
+    last[0], last[i + 1] = pr.zeros((2,)), h[i, T]
+    w[0] = pr.input("start", (2, 2))
+    w[i + 1] = w - 0.1 * pr.grad((h**2)[i, 0 : T + 1].sum((0, 1)), w)
+    outputs = {"w": w[I], "last": last[I]}
+    program = loops_of(outputs)
+    assert program.places["h"].kind == "buffer"
+    (outer,) = (item for item in program.body if isinstance(item, For) and "h" in written(item.body) and item.private)
+    kept = set(carried(outer, after(program, outer), program))
+    assert "h" not in kept
+    assert kept
+    given: dict[str, Any] = {
+        "x": np.linspace(-1, 1, 10).reshape(5, 2).astype("float32"),
+        "start": np.eye(2, dtype="float32") / 2,
+    }
+    wanted = pr.evaluate(outputs, given, bounds={I: 4})
+    for backend in ("numpy", "torch", "jax"):
+        found = pr.compile(outputs, backend=backend)(bounds={I: 4}, **given)
+        for name, value in found.items():
+            np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5, err_msg=f"{backend} {name}")

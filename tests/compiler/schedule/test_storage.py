@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import numpy as np
@@ -123,3 +124,30 @@ def test_what_is_read_after_a_loop_that_ends_early_is_not_overwritten_in_its_las
     assert program(x=np.arange(9, dtype="float32"))["last"] == 15
     assert program(x=np.ones(4, "float32"))["last"] == 4
     assert [str(slot) for slot in program.compiled.storage["total"].slots] == ["2 of t"]
+
+
+def shifted(later: int) -> tuple[pr.Tensor, pr.Bound]:
+    """Each iteration goes on with what the last `later` steps of the one before were, in one place."""
+    i, I = pr.dim("i")
+    t, T = pr.dim("t")
+    x = pr.input("x", (), (i, t))
+    long = pr.recurrent((), (i, (t, T + later)), name="long")
+    long[(i == 0) & (t < later)] = 0.0
+    long[(i > 0) & (t < later)] = long[i - 1, t + T]
+    long[t >= later] = x[{t: t - later}] + 0.5 * pr.cos(long[i, t - later : t].sum(0))
+    return long[I - 1, T : T + later], T
+
+
+@pytest.mark.parametrize("steps", [3, 4, 9], ids="T = {}".format)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_what_an_iteration_leaves_to_the_next_has_one_slot_for_each_step(backend: str, steps: int) -> None:
+    later = 4
+    result, bound = shifted(later)
+    program = pr.compile(result, bounds={bound: steps}, backend=backend)
+    slots = tuple(slot.count.constant for slot in program.compiled.storage["long"].slots)
+    assert math.prod(slots) <= steps + later
+    x = np.random.default_rng(0).normal(size=(5, steps)).astype("float32")
+    np.testing.assert_allclose(program(x=x), pr.evaluate(result, {"x": x}), rtol=1e-5, atol=1e-6)
+    followed = lives(program.compiled, "long", {"I": 5})
+    assert followed
+    assert not clashes(followed, slots, write_first=True)

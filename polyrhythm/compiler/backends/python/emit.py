@@ -279,7 +279,8 @@ def _block(source: Source, block: Block, indent: str) -> Iterator[str]:
         yield from _check(source, compute, [] if compute.op == "host" else operands, indent)
         yield from _forget((source.value(name) for name in dead[number]), indent)
     for store in block.stores:
-        yield indent + _store(source, store, words is not None and is_fresh(source.program, made[store.value], made))
+        fresh = words is not None and is_fresh(source.program, made[store.value], made)
+        yield indent + _store(source, store, fresh, _moves(block, store))
     stored = dict.fromkeys(source.value(store.value) for store in block.stores)
     yield from _forget((*stored, *called.values()), indent)
 
@@ -305,7 +306,7 @@ def _apart(source: Source, block: Block, indent: str) -> Iterator[str]:
     source.functions.append("\n".join(lines))
     yield f"{indent}{stored}, = {name}({', '.join(given)})"
     for store in block.stores:
-        yield indent + _store(source, store)
+        yield indent + _store(source, store, moves=_moves(block, store))
 
 
 def _read(source: Source, compute: Compute) -> list[str]:
@@ -405,7 +406,13 @@ def _tuple(source: Source, terms: Iterable[Term]) -> str:
     return f"({''.join(f'{source.term(term)}, ' for term in terms)})"
 
 
-def _store(source: Source, store: Store, fresh: bool = False) -> str:
+def _moves(block: Block, store: Store) -> bool:
+    """Whether several slots of a place get what may be a view of others."""
+    several = any(isinstance(entry, Steps) for entry in store.index)
+    return several and any(load.place == store.place for load in block.loads)
+
+
+def _store(source: Source, store: Store, fresh: bool = False, moves: bool = False) -> str:
     place = source.program.places[store.place]
     value = source.value(store.value)
     if place.kind == "variable":
@@ -414,7 +421,7 @@ def _store(source: Source, store: Store, fresh: bool = False) -> str:
         entries = "".join(f"{_slot(source, entry)}, " for entry in store.index)
         return f"runtime.store({source.place(store.place)}, ({entries}), {value})"
     index = ", ".join(_slot(source, entry) for entry in store.index)
-    return f"{source.place(store.place)}[{index or '...'}] = {value}"
+    return f"{source.place(store.place)}[{index or '...'}] = {f'own({value})' if moves and not fresh else value}"
 
 
 def _slot(source: Source, entry: Term | Steps) -> str:

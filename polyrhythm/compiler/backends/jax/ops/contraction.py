@@ -37,7 +37,7 @@ from polyrhythm.compiler.backends.jax.ops.padded import (
 )
 from polyrhythm.compiler.backends.jax.ops.quantised import packed_einsum, unpacked
 from polyrhythm.compiler.backends.jax.ops.reductions import widened
-from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
+from polyrhythm.compiler.backends.jax.products import choose, skinny, tall, windows
 from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 
@@ -144,7 +144,10 @@ def _squeezed(value: Padded, word: str, labels: set[str]) -> Padded:
     axes = [axis for axis, label in enumerate(word) if label in labels]
     # A value that was kept may have more room than its length in this iteration.
     array = fit(value.array, [1 if axis in axes else size for axis, size in enumerate(value.array.shape)])
-    return value.with_axes(lax.squeeze(array, axes), [axis for axis in range(len(word)) if axis not in axes])
+    slim = value.with_axes(lax.squeeze(array, axes), [axis for axis in range(len(word)) if axis not in axes])
+    return (
+        slim if value.window is None or value.window.axis in axes else replace(slim, window=value.window.without(axes))
+    )
 
 
 def _capacities(operands: Sequence[Padded], words: Sequence[str], output: str, result: Result) -> dict[str, int]:
@@ -183,6 +186,11 @@ def _product(a: _Labelled, b: _Labelled, output: str) -> tuple[Array, str]:
     if unmasked is None and not batch and _is_over_rows(a, b, contracted):
         return tall.product(a.value.array, b.value.array, len(contracted), own != output), own
     dimensions = ((a.axes(contracted), b.axes(contracted)), (a.axes(batch), b.axes(batch)))
+    if unmasked is None and b.value.window is not None:
+        whole, axis, start = b.value.window.whole, b.value.window.axis, b.value.window.start
+        return windows.product(
+            a.value.array, whole, start, dimensions, wide, axis, b.value.array.shape[axis]
+        ), batch + own
     if unmasked is None and (used is not None or batch or b.labels.startswith(contracted)):
         return choose.product(a.value.array, b.value.array, dimensions, wide, used), batch + own
     dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=wide)

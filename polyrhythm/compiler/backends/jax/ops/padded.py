@@ -61,6 +61,19 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class Window:
+    """What an array is a part of: of `whole`, so many slots of an axis as it has, from `start` on."""
+
+    whole: jax.Array
+    axis: int
+    start: jax.Array
+
+    def without(self, axes: Sequence[int]) -> Window:
+        """The same without some axes of length one."""
+        return Window(lax.squeeze(self.whole, axes), self.axis - sum(axis < self.axis for axis in axes), self.start)
+
+
+@dataclass(frozen=True)
 class Padded:
     """A value: its elements in an array whose shape is the capacities, and the lengths in use.
 
@@ -69,7 +82,8 @@ class Padded:
     saves masks in contractions and sums. `shared` is there where many lanes read this one array, each up to a length
     of its own: to mask it would copy it for every lane. It tells whether an array is finite in all lanes. `packed` is
     there where only products read a dequantized matrix: they take it as it lies, or make the array. `ring` is an axis
-    of what lanes share that is spread over their devices.
+    of what lanes share that is spread over their devices. `window` is there where each lane reads a part of its own of
+    what lanes share.
     """
 
     array: jax.Array
@@ -79,13 +93,14 @@ class Padded:
     starts: Mapping[int, Start] = field(default_factory=dict)
     packed: Packed | None = None
     ring: Ring | None = None
+    window: Window | None = None
 
     def with_axes(self, array: jax.Array, axes: Sequence[int]) -> Padded:
         """Another array whose axes are some of these, in this order."""
         starts = {new: self.starts[old] for new, old in enumerate(axes) if old in self.starts}
         ring = self.ring.at(axes.index(self.ring.axis)) if self.ring is not None and self.ring.axis in axes else None
         lengths = tuple(self.lengths[axis] for axis in axes)
-        return replace(self, array=array, lengths=lengths, starts=starts, ring=ring)
+        return replace(self, array=array, lengths=lengths, starts=starts, ring=ring, window=None)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def product(a: Array, b: Array, dimensions: Dimensions, dtype: Any, length: tupl
     return made
 
 
-def _free(rank: int, *used: Axes) -> Axes:
+def free(rank: int, *used: Axes) -> Axes:
     """The axes that are neither contracted nor of the batch."""
     return tuple(axis for axis in range(rank) if not any(axis in some for some in used))
 
@@ -55,8 +55,8 @@ def _free(rank: int, *used: Axes) -> Axes:
 def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dtype: Any, axis: int | None) -> Array:
     """The product by our kernel if it takes the rows and the matrices as they lie, else by XLA."""
     (over_a, over_b), (batch_a, batch_b) = dimensions
-    own_a = _free(a.ndim, over_a, batch_a)
-    rest = _free(b.ndim, batch_b)
+    own_a = free(a.ndim, over_a, batch_a)
+    rest = free(b.ndim, batch_b)
     across = rest[len(rest) - len(over_b) :] == tuple(sorted(over_b))
     along = not across and rest[: len(over_b)] == tuple(sorted(over_b))
     rows = math.prod(a.shape[i] for i in own_a)
@@ -89,7 +89,7 @@ def _computed(a: Array, b: Array, lengths: Array, *, dimensions: Dimensions, dty
 def _shape(a: Any, b: Any, lengths: Any, *, dimensions: Dimensions, dtype: Any, axis: int | None) -> Any:
     (over_a, over_b), (batch_a, batch_b) = dimensions
     batch = [a.shape[i] for i in batch_a]
-    own = [a.shape[i] for i in _free(a.ndim, over_a, batch_a)] + [b.shape[i] for i in _free(b.ndim, over_b, batch_b)]
+    own = [a.shape[i] for i in free(a.ndim, over_a, batch_a)] + [b.shape[i] for i in free(b.ndim, over_b, batch_b)]
     return jax.core.ShapedArray((*batch, *own), dtype)
 
 
@@ -110,10 +110,10 @@ def _mapped(
         if of_lengths is not None:  # lanes that share a matrix, each up to its own length, need the longest
             lengths, axis = jnp.zeros((1,) * len(batch_a), np.int32), None
         if of_a is not None:
-            place = len(batch_a) + _free(a.ndim, over[0], batch[0]).index(of_a)
+            place = len(batch_a) + free(a.ndim, over[0], batch[0]).index(of_a)
         elif of_b is not None:
-            own = len(_free(a.ndim, over[0], batch[0]))
-            place = len(batch_a) + own + _free(b.ndim, over[1], batch[1]).index(of_b)
+            own = len(free(a.ndim, over[0], batch[0]))
+            place = len(batch_a) + own + free(b.ndim, over[1], batch[1]).index(of_b)
         else:
             place = None
     made = _product.bind(a, b, lengths, dimensions=(over, batch), dtype=dtype, axis=axis)

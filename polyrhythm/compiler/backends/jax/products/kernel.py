@@ -20,7 +20,7 @@ Array = jax.Array
 MOST_ROWS = 24
 """With more, XLA's product is about as fast."""
 
-FORMS = ("skinny_across", "skinny_along")
+FORMS = ("skinny_across", "skinny_along", "window_across", "window_along")
 PACKED = ("packed_product", "packed_elements")
 SOURCE = "skinny.c"
 
@@ -61,4 +61,16 @@ def product(
     wanted = jax.ShapeDtypeStruct((*rows.shape[:2], outer), jnp.float32)
     call = jax.ffi.ffi_call(f"polyrhythm_{FORMS[along]}", wanted)
     made: Array = call(rows.astype(jnp.float32), matrix, lengths.astype(jnp.int32))
+    return made
+
+
+def of_windows(rows: Array, matrices: Array, starts: Array, size: int, *, along: bool = False) -> Array:
+    """Rows (lanes * batch, rows, inner), each lane times windows of its own of matrices (batch, steps, ...).
+
+    `starts` has the first step of the window of each lane, and `size` its length: that of the result's last axis, or
+    with `along` of the one that is summed. The result is (lanes * batch, rows, outer), in float32.
+    """
+    wanted = jax.ShapeDtypeStruct((*rows.shape[:2], matrices.shape[2] if along else size), jnp.float32)
+    call = jax.ffi.ffi_call(f"polyrhythm_{FORMS[2 + along]}", wanted)
+    made: Array = call(rows.astype(jnp.float32), matrices, starts.astype(jnp.int32))
     return made

@@ -51,6 +51,8 @@ typedef struct Product {
   int bits; /* of an element of the matrix */
   int64_t batch, rows, inner, outer;
   int64_t matrix_stride; /* from one matrix of the batch to the next; 0 if all share one */
+  const int32_t *starts; /* of the windows of each lane, if there are any, in `each` matrices of so many steps */
+  int64_t each, steps;
   const float *x;
   const void *matrix;
   const int32_t *lengths;

@@ -4,7 +4,11 @@
    `skinny_along`; without its batch if all share one; of whatever shape the elements have, since a reshape before the
    call can make XLA copy a buffer. lengths, int32, one for each of the batch or one for all: how much of the outer axis
    counts (across; the rest of the result is zero), or of the inner one (along). The result is (batch, rows, outer) in
-   float32. Rows are float32, a matrix is float32 or bfloat16, and sums are float32. */
+   float32. Rows are float32, a matrix is float32 or bfloat16, and sums are float32.
+
+   `window_across` and `window_along` have lanes, each with a window of its own of the matrices: rows (lanes * batch, rows,
+   inner), matrices (batch, steps, ...), and starts, int32, one for each lane: from which step on its window lies, as long
+   as the outer axis of the result (across) or the inner one (along). */
 
 #include "shared.h"
 
@@ -36,8 +40,16 @@ INLINE void along(const int rows, const int columns, const int is_half, const Pr
   }
 }
 
+/* Where the matrix of one of the batch begins. */
+static int64_t matrix_of(const Product *p, int64_t b) {
+  if (p->starts == NULL) return b * p->matrix_stride;
+  int64_t start = p->starts[b / p->each], last = p->steps - (p->is_along ? p->inner : p->outer);
+  start = start < 0 ? 0 : smaller(start, last);
+  return b % p->each * p->matrix_stride + start * (p->is_along ? p->outer : p->inner);
+}
+
 INLINE void tile_across(const int is_half, const Product *p, int64_t b, int64_t first, int64_t end) {
-  int64_t matrix = b * p->matrix_stride, block = COLUMNS * p->inner;
+  int64_t matrix = matrix_of(p, b), block = COLUMNS * p->inner;
   int64_t ahead = block * (1 + AHEAD / 4 / (block + 1));
   for (int64_t n = first; n < end;) {
     int columns = n + COLUMNS <= end ? COLUMNS : 1;
@@ -53,7 +65,7 @@ INLINE void tile_across(const int is_half, const Product *p, int64_t b, int64_t 
 }
 
 INLINE void tile_along(const int is_half, const Product *p, int64_t b, int64_t first, int64_t end, int64_t length) {
-  int64_t matrix = b * p->matrix_stride;
+  int64_t matrix = matrix_of(p, b);
   for (int64_t k = 0; k == 0 || k < length; k += INNER) {
     int64_t until = smaller(k + INNER, length);
     for (int64_t n = first; n < end; n += n + COLUMNS * LANES <= end ? COLUMNS * LANES : LANES) {
@@ -111,5 +123,30 @@ static XLA_FFI_Error *product(const XLA_FFI_CallFrame *frame, int is_along) {
   return NULL;
 }
 
+static XLA_FFI_Error *window(const XLA_FFI_CallFrame *frame, int is_along) {
+  if (is_question(frame)) return NULL;
+  if (frame->args.size != 3 || frame->rets.size != 1) return failed(frame->api, "windows: three operands, one result");
+  const XLA_FFI_Buffer *x = frame->args.args[0], *matrix = frame->args.args[1], *starts = frame->args.args[2];
+  const XLA_FFI_Buffer *y = frame->rets.rets[0];
+  if (x->rank != 3 || y->rank != 3 || matrix->rank != 3 || starts->rank != 1)
+    return failed(frame->api, "windows: arrays of three axes, and one of starts");
+  int is_half = matrix->dtype == XLA_FFI_DataType_BF16;
+  if (x->dtype != XLA_FFI_DataType_F32 || y->dtype != XLA_FFI_DataType_F32 ||
+      (!is_half && matrix->dtype != XLA_FFI_DataType_F32) || starts->dtype != XLA_FFI_DataType_S32)
+    return failed(frame->api, "windows: float32, or a matrix of bfloat16, and starts of int32");
+  int64_t batch = x->dims[0], inner = x->dims[2], outer = y->dims[2], each = matrix->dims[0], steps = matrix->dims[1];
+  if (batch != each * starts->dims[0] || y->dims[0] != batch || y->dims[1] != x->dims[1] ||
+      matrix->dims[2] != (is_along ? outer : inner) || steps < (is_along ? inner : outer))
+    return failed(frame->api, "windows: shapes that do not belong together");
+  Product p = {.tile = tile, .again = 1, .is_along = is_along, .is_half = is_half, .bits = is_half ? 16 : 32,
+               .batch = batch, .rows = x->dims[1], .inner = inner, .outer = outer,
+               .matrix_stride = steps * matrix->dims[2], .starts = starts->data, .each = each, .steps = steps,
+               .x = x->data, .matrix = matrix->data, .y = y->data};
+  if (batch && p.rows && outer) share_out(frame, &p);
+  return NULL;
+}
+
 XLA_FFI_Error *skinny_across(XLA_FFI_CallFrame *frame) { return product(frame, 0); }
 XLA_FFI_Error *skinny_along(XLA_FFI_CallFrame *frame) { return product(frame, 1); }
+XLA_FFI_Error *window_across(XLA_FFI_CallFrame *frame) { return window(frame, 0); }
+XLA_FFI_Error *window_along(XLA_FFI_CallFrame *frame) { return window(frame, 1); }

@@ -41,7 +41,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from polyrhythm.compiler.backends.jax.ops import Padded
-from polyrhythm.compiler.backends.jax.ops.padded import Length, Start, fit, fit_axis, is_static, moved
+from polyrhythm.compiler.backends.jax.ops.padded import Length, Start, Window, fit, fit_axis, is_static, moved
 from polyrhythm.compiler.backends.jax.products import rows
 from polyrhythm.compiler.backends.jax.trace import spilled
 from polyrhythm.compiler.backends.jax.trace.fusion_barrier import SMALL, computed_once
@@ -309,7 +309,9 @@ class Places(Scope):
         fresh = load.zeros
         axes = list(self.order(place))  # the axes of the place that the array still has
         starts: dict[int, Start] = {}
-        for axis, entry in enumerate(load.index):
+        sliding = None if apart is not None else self._sliding(load)
+        for axis, entry in sorted(enumerate(load.index), key=lambda entry: entry[0] == sliding):
+            whole = array
             at = axes.index(axis)
             if isinstance(entry, Term):
                 index, pick = self.scalar(entry), taken_at
@@ -336,7 +338,11 @@ class Places(Scope):
         begins = {left.index(axis): start for axis, start in starts.items()}
         ring = ring_of(self, place, load, left, array.shape) if shared is not None or self.within else None
         lengths = self.lengths(load.type.shape)
-        return Padded(_cut(array, lengths, begins), lengths, fresh, shared, begins, ring=ring)
+        window = None
+        if sliding is not None:
+            start = int32(self.scalar(load.index[sliding].start))  # type: ignore[union-attr]
+            window = Window(_spread(whole, axes, left), left.index(sliding), start)
+        return Padded(_cut(array, lengths, begins), lengths, fresh, shared, begins, ring=ring, window=window)
 
     def all_finite(self, array: jax.Array) -> jax.Array:
         """Whether an array is finite in every lane: one answer, or both of what depends on it would be computed."""
@@ -346,6 +352,16 @@ class Places(Scope):
         for axis in self.lanes:
             finite = lax.pmin(finite.astype(jnp.int32), axis) > 0
         return finite
+
+    def _sliding(self, load: Load) -> int | None:
+        """The axis of which each lane reads a window of its own, as long for all, of what lanes share besides."""
+        if self.lane is None or load.place in self.own:
+            return None
+        moving = [axis for axis, entry in enumerate(load.index) if self.lane in _start(entry).symbols]
+        entry = load.index[moving[0]] if len(moving) == 1 else None
+        if not isinstance(entry, Steps) or entry.ring is not None or entry.step != 1 or entry.via != "slice":
+            return None
+        return moving[0] if is_static(self.scalar(entry.length)) else None
 
     def _stays(self, array: jax.Array, entry: Steps, axis: int) -> bool:
         """Whether a range is read where it lies, though it begins somewhere: half of the axis or more may be meant."""
@@ -362,8 +378,7 @@ class Places(Scope):
         if self.lane is None or place.name in self.own:
             return False
         entries = [entry for axis, entry in enumerate(load.index) if axis not in kept]
-        starts = (entry if isinstance(entry, Term) else entry.start for entry in entries)
-        return not any(self.lane in start.symbols for start in starts)
+        return not any(self.lane in _start(entry).symbols for entry in entries)
 
     def _rows(self, array: jax.Array, entry: Steps, axis: int) -> jax.Array:
         """Every other slot of an axis, or fewer, from one of the first on: a column of the axis seen as rows."""
@@ -473,6 +488,10 @@ class Places(Scope):
             return spilled.empty(self, place)
         zeros = jnp.zeros(self.room(place), place.type.dtype)
         return Padded(spread_place(self, place, zeros), self.lengths(place.whole))
+
+
+def _start(entry: Term | Steps) -> Term:
+    return entry if isinstance(entry, Term) else entry.start
 
 
 def _cut(array: jax.Array, lengths: Sequence[Length], begins: Container[int]) -> jax.Array:
