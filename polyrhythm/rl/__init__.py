@@ -11,6 +11,7 @@
 from polyrhythm.rl.a2c import Settings as A2CSettings
 from polyrhythm.rl.a2c import a2c
 from polyrhythm.rl.actors import DeterministicActor, StochasticActor
+from polyrhythm.rl.asynchronous import Async
 from polyrhythm.rl.distributional import c51, qr_dqn
 from polyrhythm.rl.distributions import Bernoulli, Categorical, MultiCategorical, Normal, SquashedNormal, Uniform
 from polyrhythm.rl.dqn import Settings as DQNSettings
@@ -62,6 +63,7 @@ __all__ = [
     "Acting",
     "ActorCritic",
     "Arrays",
+    "Async",
     "Bernoulli",
     "Box",
     "Breakout",

@@ -60,7 +60,10 @@ class Gym:
         self.observations = mapped(_narrow, from_gymnasium(environments.single_observation_space))
         self.actions = _actions(environments.single_action_space)
         self.count = int(environments.num_envs)
-        self._starts = mapped(np.asarray, _starts(environments.single_observation_space))
+        self._starts = mapped(
+            np.asarray, _each(environments.single_observation_space, lambda s: getattr(s, "start", 0))
+        )
+        self._axes = _each(environments.single_observation_space, lambda space: len(space.shape))
         self._resetting = np.zeros(self.count, bool)
         spec = getattr(environments, "spec", None)
         self.limit = int(getattr(spec, "max_episode_steps", None) or 10_000)
@@ -120,20 +123,16 @@ class Gym:
     def _action(self, action: np.ndarray) -> np.ndarray:
         """An action as the environments take it: numbers of a Box within its limits, choices from its first."""
         space = self.environments.single_action_space
+        action = action.reshape(self.count, *space.shape)
         if isinstance(self.actions, Box):
-            action = np.clip(action.reshape(self.count, *space.shape), space.low, space.high)
+            action = np.clip(action, space.low, space.high)
         else:
             action = action + getattr(space, "start", 0)
         return action.astype(space.dtype)
 
     def _parts(self, observation: Any) -> list[np.ndarray]:
         """The leaves of an observation, as arrays that are not overwritten; choices count from 0."""
-        parts = mapped(
-            lambda space, start, part: np.array(part - start if start.any() else part, space.dtype),
-            self.observations,
-            self._starts,
-            observation,
-        )
+        parts = mapped(_own, self.observations, self._starts, self._axes, observation)
         return leaves(parts)
 
     def _tree(self, parts: Sequence[Any]) -> Any:
@@ -192,15 +191,21 @@ def _actions(space: Any) -> Space:
     return actions
 
 
-def _starts(space: Any) -> Any:
-    """The number of the first choice of each part of a space; 0 of arrays."""
+def _each(space: Any, what: Callable[[Any], Any]) -> Any:
+    """Something of each part of a space of Gymnasium's."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        return {name: _starts(part) for name, part in space.spaces.items()}
+        return {name: _each(part, what) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_starts(part) for part in space.spaces)
-    return getattr(space, "start", 0)
+        return tuple(_each(part, what) for part in space.spaces)
+    return what(space)
+
+
+def _own(space: Space, start: np.ndarray, axes: int, part: Any) -> np.ndarray:
+    """A part of an observation as an array that is not overwritten: choices from 0, those of several axes a vector."""
+    found = np.array(part - start if start.any() else part, space.dtype)
+    return found.reshape((*found.shape[: found.ndim - axes], *space.shape))
 
 
 def _vector_of_one(environment: Any) -> Any:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyrhythm.errors import DeclarationError
-from polyrhythm.language.functions import clip, constant, ones, sign, sqrt, square, where, zeros
+from polyrhythm.language.functions import clip, constant, ones, sign, sqrt, square, zeros
 from polyrhythm.language.index import Dim
 from polyrhythm.language.recurrent import Recurrent
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
-from polyrhythm.rl.running import Source, Steps, carried
+from polyrhythm.rl.running import Source, Steps, carried, totals
 from polyrhythm.rl.spaces import Box, Space, Spaces
 
 
@@ -93,9 +93,7 @@ class Normalized(_Around):
         seen, following = scale[0](steps.observation), scale[0](steps.following)
         reward = steps.reward
         if self.reward:
-            total = carried(i, t, zeros((self.count,)), "returns so far")
-            now = self.gamma * total + steps.reward
-            total[i, t + 1] = where(steps.terminated | steps.truncated, 0.0, now)
+            now = totals(i, t, steps, steps.reward, self.gamma)
             _, variance = self._running(i, t, "return", now, 0)
             reward = clip(steps.reward / sqrt(variance + self.epsilon), -self.clip, self.clip)
         raw = steps.reward if steps.raw_reward is None else steps.raw_reward

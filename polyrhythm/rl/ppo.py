@@ -150,7 +150,7 @@ def ppo(
     >>> sorted(training.outputs)
     ['approx_kl', 'clip_fraction', 'entropy', 'episodes', 'policy_loss', 'return', 'value_loss', 'weights']
     """
-    check(source, model, "an rl.ActorCritic", "get_value", "remembers")
+    check(source, model, "an rl.ActorCritic", "get_value", "remembers", in_order=True)
     _check(source.count, model, settings)
     spread = Spread.over(mesh, source.count, settings, model.remembers)
     i, _ = dim("i")

@@ -41,7 +41,7 @@ def reinforce(source: Source, model: ActorCritic, settings: Settings = Settings(
     >>> sorted(training.outputs)
     ['episodes', 'return', 'weights']
     """
-    check(source, model, "an rl.ActorCritic", "get_value")
+    check(source, model, "an rl.ActorCritic", "get_value", in_order=True)
     i, _ = dim("i")
     t, last = dim("t")
     weights = optim.over(i, model.parameters())

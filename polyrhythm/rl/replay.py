@@ -80,6 +80,11 @@ class Replay:
     n: int = 1
 
     def __post_init__(self) -> None:
+        if self.n > 1 and self.acted.which is not None:
+            raise DeclarationError(
+                f"transitions of {self.n} steps need steps that follow each other; these are of those that were ready",
+                fix="take n_step=1, or environments that wait for each other: rl.Gym(rl.threaded(...))",
+            )
         least = self.rows * (self.first + 1)
         if self.capacity < least:
             raise DeclarationError(

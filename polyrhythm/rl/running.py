@@ -6,13 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from polyrhythm.language.functions import maximum, where, zeros
+from polyrhythm.language.functions import maximum, take, where, zeros
 from polyrhythm.language.index import Dim
 from polyrhythm.language.recurrent import Recurrent, recurrent
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
 from polyrhythm.rl.environments.base import Environment, advance, begin
 from polyrhythm.rl.spaces import Space, Spaces
+
+
+class Which(NamedTuple):
+    """The environments that the rows of a step are of."""
+
+    number: Tensor
+    """One for each row, no two alike."""
+    everywhere: int
+    """How many environments there are."""
 
 
 class Steps(NamedTuple):
@@ -30,6 +39,8 @@ class Steps(NamedTuple):
     """Where the step was one of an episode; None if all are."""
     raw_reward: Tensor | None = None
     """Rewards as the environment gave them, where `reward` is something else."""
+    which: Which | None = None
+    """Which environments the rows are of; None if row k is always of environment k."""
 
 
 class Source(Protocol):
@@ -149,8 +160,31 @@ def episodes(i: Dim, t: Dim, steps: Steps) -> tuple[Tensor, Tensor]:
     whole = slice(0, bound_of(t))
     ended = steps.terminated | steps.truncated
     reward = steps.reward if steps.raw_reward is None else steps.raw_reward
-    so_far = carried(i, t, zeros(reward.shape, reward.dtype))
-    total = so_far + reward
-    so_far[i, t + 1] = where(ended, 0.0, total)
+    total = totals(i, t, steps, reward)
     count = ended.cast("float32")[{t: whole}].sum()
     return count, where(ended, total, 0.0)[{t: whole}].sum() / maximum(count, 1.0)
+
+
+def totals(i: Dim, t: Dim, steps: Steps, x: Tensor, gamma: float = 1.0) -> Tensor:
+    """The sum of something over the episode so far, this step included; what was before counts `gamma` times.
+
+    >>> import polyrhythm as pr
+    >>> from polyrhythm.rl.environments import Synthetic
+    >>> i, I = pr.dim("i")
+    >>> t, T = pr.dim("t")
+    >>> steps = Arrays(Synthetic((1,), length=2), 1).run(i, t, lambda seen: (seen.axes[:, 0] * 0).cast("int32"))
+    >>> found = totals(i, t, steps, steps.reward * 0.0 + 1.0, 0.5)[{t: slice(0, T)}]
+    >>> pr.evaluate(found, bounds={I: 1, T: 3}).ravel().tolist()
+    [1.0, 1.5, 1.0]
+    """
+    over = steps.terminated | steps.truncated
+    if steps.which is None:
+        before = carried(i, t, zeros(x.shape, x.dtype))
+        now = x + before if gamma == 1.0 else x + gamma * before
+        before[i, t + 1] = where(over, 0.0, now)
+        return now
+    number, everywhere = steps.which
+    before = carried(i, t, zeros((everywhere,), x.dtype))
+    now = gamma * take(before, number, 0) + x
+    before[i, t + 1] = before.at[number].set(where(over, 0.0, now))
+    return now

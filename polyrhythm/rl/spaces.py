@@ -110,7 +110,7 @@ def as_spaces(given: Any) -> Spaces:
 
 
 def from_gymnasium(space: Any) -> Spaces:
-    """The same as one of Gymnasium's spaces.
+    """The same as one of Gymnasium's spaces; choices and bits of several axes are a vector.
 
     >>> import gymnasium
     >>> from_gymnasium(gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.MultiBinary(2)))
@@ -124,16 +124,16 @@ def from_gymnasium(space: Any) -> Spaces:
         return tuple(from_gymnasium(part) for part in space.spaces)
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return MultiDiscrete(tuple(int(n) for n in space.nvec))
-    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
-        return MultiBinary(int(space.shape[0]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(int(n) for n in np.ravel(space.nvec)))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiBinary(math.prod(space.shape))
     if isinstance(space, spaces.Box):
         low, high = (_limit(side) for side in (space.low, space.high))
         return Box(tuple(int(n) for n in space.shape), low, high, str(space.dtype))
     raise DeclarationError(
         f"the space {space} is not known here",
-        fix="wrap the environment: known are Box, Discrete, Dict and Tuple, MultiDiscrete and MultiBinary of one axis",
+        fix="wrap the environment: known are Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple",
     )
 
 

@@ -11,7 +11,7 @@ from polyrhythm.language.functions import maximum
 from polyrhythm.language.index import Bound, Dim
 from polyrhythm.language.tensor import Tensor
 from polyrhythm.optim.states import bound_of
-from polyrhythm.rl.running import Source, Steps, episodes
+from polyrhythm.rl.running import Source, Steps, episodes, unwrapped
 from polyrhythm.rl.settings import Checked
 
 
@@ -93,8 +93,10 @@ def mean_of(x: Tensor, weight: Tensor | None) -> Tensor:
     return x.mean() if weight is None else (x * weight).sum() / maximum(weight.sum(), 1.0)
 
 
-def check(source: Source, model: Any, kind: str, *parts: str) -> None:
+def check(source: Source, model: Any, kind: str, *parts: str, in_order: bool = False) -> None:
     """Refuse what is not several environments, a model that lacks a part, and one that acts in another space.
+
+    With `in_order` row k of every step has to be of environment k.
 
     >>> from polyrhythm import rl
     >>> carts = rl.Arrays(rl.CartPole(), 2)
@@ -107,6 +109,11 @@ def check(source: Source, model: Any, kind: str, *parts: str) -> None:
         raise DeclarationError(
             f"{type(source).__name__} is not several environments to act in",
             fix='give rl.Arrays(rl.CartPole(), 8), or rl.Gym(gymnasium.make_vec("CartPole-v1", 8))',
+        )
+    if in_order and not getattr(unwrapped(source), "in_order", True):
+        raise DeclarationError(
+            "steps are of whichever environments were ready, but this algorithm follows each of them",
+            fix="use one that replays (rl.dqn, rl.sac, rl.td3), or environments that wait: rl.Gym(rl.threaded(...))",
         )
     lacking = [part for part in parts if not hasattr(model, part)]
     if lacking:
