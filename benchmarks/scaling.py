@@ -51,7 +51,7 @@ def _mesh(devices: int, name: str = "data") -> Any:
 
 def _trained(devices: int) -> Made:
     import polyrhythm as pr
-    from tests.devices.mesh_cases import training
+    from tests.devices.mesh_programs import training
 
     outputs, b, *_ = training()
     return pr.compile(outputs, mesh=_mesh(devices), shard={b: "data"}), {"B": 64 * devices, "I": 8}
@@ -59,7 +59,7 @@ def _trained(devices: int) -> Made:
 
 def _fully_sharded(devices: int) -> Made:
     import polyrhythm as pr
-    from tests.devices.mesh_cases import training
+    from tests.devices.mesh_programs import training
 
     outputs, b, *_ = training(512, 16)
     shard = {b: "data", "w1": ("data",)}
@@ -68,7 +68,7 @@ def _fully_sharded(devices: int) -> Made:
 
 def _texts(devices: int) -> Made:
     import polyrhythm as pr
-    from tests.devices.mesh_cases import decoding
+    from tests.devices.mesh_programs import decoding
 
     h, s, *_ = decoding()
     return pr.compile(h, mesh=_mesh(devices), shard={s: "data"}), {"B": 8 * devices, "T": 64}
@@ -76,7 +76,7 @@ def _texts(devices: int) -> Made:
 
 def _heads(devices: int) -> Made:
     import polyrhythm as pr
-    from tests.devices.mesh_cases import HEADS, decoding
+    from tests.devices.mesh_programs import HEADS, decoding
 
     h, *_ = decoding(512)
     return pr.compile(h, mesh=_mesh(devices, "model"), shard=HEADS), {"B": 4, "T": 64}
@@ -93,15 +93,15 @@ def _perceptron(devices: int) -> Made:
 
 def _ring(devices: int) -> Made:
     import polyrhythm as pr
-    from tests.devices.mesh_cases import _attention
+    from tests.devices.mesh_programs import attention
 
-    y, _, t, _ = _attention()
+    y, _, t, _ = attention()
     return pr.compile(y, mesh=_mesh(devices), shard={t: "data"}), {"B": 1, "T": 16 * devices}
 
 
 def _heat(devices: int) -> Made:
     import polyrhythm as pr
-    from tests.devices.mesh_cases import heat
+    from tests.devices.mesh_programs import heat
 
     h, t = heat()
     return pr.compile(h, mesh=_mesh(devices), shard={t: "data"}), {"I": 8, "T": 16 * devices}

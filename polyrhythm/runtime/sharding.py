@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from polyrhythm.compiler.ir.graph import Graph, Node
-from polyrhythm.compiler.ir.reads import reached
 from polyrhythm.compiler.loops.sharding import Axes, Sharding, Spec
 from polyrhythm.errors import ShardingError, UnsupportedError
 from polyrhythm.extras import needs
@@ -108,34 +107,7 @@ def sharding_of(mesh: Any, shard: Wishes, graph: Graph) -> Sharding:
         else:
             raise ShardingError(f"shard={{{key!r}: ...}} names nothing", fix="name a dim, or an input by its name")
     _check_axes(mesh, graph)
-    _check_windows(mesh, found, graph)
     return Sharding(auto_mesh(mesh), found)
-
-
-def _check_windows(mesh: Any, found: Mapping[str, Spec], graph: Graph) -> None:
-    """Refuse windows of weights in parts on a mesh of several axes, where XLA's partitioner adds up wrongly."""
-    if sum(ways > 1 for ways in mesh.shape.values()) < 2:
-        return
-    inputs = {graph.inputs[name].name: name for name in found}
-
-    def alike(name: str) -> list[str]:
-        """What a node is made of element by element, as weights are of those before and of their gradients."""
-        made = (d for d in graph[name].definitions if d.record.elementwise or d.record.repeats)
-        reads = (access for definition in made for access in definition.operands if not access.ranges)
-        return [access.source for access in reads if graph[access.source].shape == graph[name].shape]
-
-    for node in graph:
-        for definition in node.definitions:
-            if definition.op != "conv":
-                continue
-            weights = definition.operands[1].source
-            for name in sorted(inputs[n] for n in reached(alike, {weights}) if n in inputs):
-                if any(found[name][len(graph.inputs[name].dims) + 2 :]):
-                    raise ShardingError(
-                        f"shard={{{name!r}: ...}} spreads the windows of weights of a convolution along their own axes",
-                        fix="spread the channels of the weights, and the image by batch, rows or columns",
-                        at=definition.at or node.at,
-                    )
 
 
 def _check_axes(mesh: Any, graph: Graph) -> None:

@@ -1,6 +1,5 @@
 """Programs on a mesh of all devices: equal to one device, and nothing that is spread is gathered."""
 
-import functools
 import tempfile
 from typing import Any
 from unittest.mock import patch
@@ -11,81 +10,37 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm import nn, optim
-from polyrhythm.compiler.backends.jax.run.collectives import Collective, collectives
 from polyrhythm.compiler.loops import growth
+from tests.devices.mesh_programs import (
+    DEVICES,
+    HEADS,
+    STENCILS,
+    attention,
+    close,
+    collectives_of,
+    counted,
+    decoding,
+    every_step,
+    heat,
+    mesh_of,
+    normal,
+    stencils,
+    training,
+    training_data,
+)
 
-DEVICES = jax.device_count()
 RANDOM = np.random.default_rng(0)
-
-
-def _normal(*shape: int) -> Any:
-    return RANDOM.normal(size=shape).astype("float32")
-
-
-def _mesh(*names: str) -> Any:
-    if len(names) == 1:
-        return jax.make_mesh((DEVICES,), names)
-    first = 2 if DEVICES % 2 == 0 else 1
-    return jax.make_mesh((first, DEVICES // first), names)
-
-
-def _talk(program: pr.Program) -> list[Collective]:
-    """The collectives of everything that a program has compiled."""
-    texts = [compiled.as_text() for compiled in program.backend.executor.programs.values()]
-    return [one for text in texts for one in collectives(text, DEVICES)]
-
-
-def _kinds(program: pr.Program) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in _talk(program):
-        found[one.kind] = found.get(one.kind, 0) + 1
-    return found
-
-
-def _close(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        assert a.shape == b.shape, (a.shape, b.shape)
-        assert np.allclose(a, b, rtol=tolerance, atol=tolerance), np.abs(a - b).max()
-
-
-def training(width: int = 8, hidden: int = 16) -> tuple[dict[str, pr.Tensor], pr.Dim, pr.Bound, pr.Dim, pr.Bound]:
-    """A perceptron with two layers, trained by Adam over iterations i on a batch b."""
-    b, B = pr.dim("b")
-    i, I = pr.dim("i")
-    x, y = pr.input("x", (width,), (b,)), pr.input("y", (), (b,))
-    start = {"w1": pr.input("w1", (width, hidden)), "w2": pr.input("w2", (hidden,))}
-    w = {name: pr.recurrent(value.shape, (i,)) for name, value in start.items()}
-    m = {name: pr.recurrent(value.shape, (i,)) for name, value in start.items()}
-    v = {name: pr.recurrent(value.shape, (i,)) for name, value in start.items()}
-    error = pr.tanh(x @ w["w1"]) @ w["w2"] - y
-    loss = (error * error)[{b: slice(0, B)}].mean(0)
-    slopes = dict(zip(w, pr.grad(loss, list(w.values())), strict=True))
-    for name, value in start.items():
-        slope = slopes[name]
-        w[name][0] = value
-        m[name][0] = pr.zeros(value.shape)
-        v[name][0] = pr.zeros(value.shape)
-        m[name][i + 1] = 0.9 * m[name] + 0.1 * slope
-        v[name][i + 1] = 0.99 * v[name] + 0.01 * slope * slope
-        w[name][i + 1] = w[name] - 0.01 * m[name][i + 1] / (pr.sqrt(v[name][i + 1]) + 1e-4)
-    outputs = {"losses": loss, "w1": w["w1"][I - 1], "w2": w["w2"][I - 1], "m1": m["w1"][I - 1]}
-    return outputs, b, B, i, I
-
-
-def _data(rows: int) -> dict[str, Any]:
-    return {"x": _normal(rows, 8), "y": _normal(rows), "w1": 0.3 * _normal(8, 16), "w2": 0.3 * _normal(16)}
 
 
 def case_training() -> dict[str, int]:
     outputs, b, _, _, I = training()
     plain = pr.compile(outputs)
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data"})
     for rows in (1, 5, 40, 64):
-        data = _data(rows)
-        _close(program(**data, bounds={I: 6}), plain(**data, bounds={I: 6}))
-    kinds = _kinds(program)
-    assert set(kinds) <= {"all-reduce"}, _talk(program)
+        data = training_data(rows)
+        close(program(**data, bounds={I: 6}), plain(**data, bounds={I: 6}))
+    kinds = counted(program)
+    assert set(kinds) <= {"all-reduce"}, collectives_of(program)
     return kinds
 
 
@@ -99,11 +54,11 @@ def case_optimiser_of_the_library() -> dict[str, int]:
     optim.adamw(i, weights, optim.clip_by_global_norm(i, pr.grad(loss, weights), 1.0), 0.01)
     outputs = {"loss": loss[0:I], "last": {name: w[I] for name, w in weights.items()}}
     plain = pr.compile(outputs)
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
-    data = {"x": _normal(40, 8), "y": _normal(40, 1)}
-    _close(program(**data, bounds={I: 5}), plain(**data, bounds={I: 5}))
-    kinds = _kinds(program)
-    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data"})
+    data = {"x": normal(40, 8), "y": normal(40, 1)}
+    close(program(**data, bounds={I: 5}), plain(**data, bounds={I: 5}))
+    kinds = counted(program)
+    assert set(kinds) <= {"all-reduce"}, collectives_of(program)
     return kinds
 
 
@@ -111,12 +66,12 @@ def case_fsdp() -> dict[str, int]:
     """Parameters and the state of the optimiser are spread; only parameters are gathered, gradients are summed."""
     outputs, b, _, _, I = training()
     plain = pr.compile(outputs)
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data", "w1": ("data",), "w2": ("data",)})
-    data = _data(40)
-    _close(found := program(**data, bounds={I: 6}), plain(**data, bounds={I: 6}))
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data", "w1": ("data",), "w2": ("data",)})
+    data = training_data(40)
+    close(found := program(**data, bounds={I: 6}), plain(**data, bounds={I: 6}))
     spread = jax.tree.map(np.shape, found)
     assert spread["w1"] == (8, 16)
-    for one in _talk(program):
+    for one in collectives_of(program):
         assert one.kind in ("all-reduce", "all-gather", "reduce-scatter"), one
         if one.kind == "all-gather":  # of a parameter, never of rows of the batch
             assert all(shape in ((8, 16), (16,)) for _, shape in one.shapes), one
@@ -125,7 +80,7 @@ def case_fsdp() -> dict[str, int]:
         kept = program(**jax_data, bounds={I: 6})
         assert not kept["m1"].sharding.is_fully_replicated, kept["m1"].sharding
         assert not kept["w1"].sharding.is_fully_replicated, kept["w1"].sharding
-    return _kinds(program)
+    return counted(program)
 
 
 def case_tensor_parallel_mlp() -> dict[str, int]:
@@ -134,77 +89,43 @@ def case_tensor_parallel_mlp() -> dict[str, int]:
     x = pr.input("x", (8,), (b,))
     w1, w2 = pr.input("w1", (8, 32)), pr.input("w2", (32, 8))
     y = pr.tanh(x @ w1) @ w2
-    data = {"x": _normal(5, 8), "w1": _normal(8, 32), "w2": _normal(32, 8)}
+    data = {"x": normal(5, 8), "w1": normal(8, 32), "w2": normal(32, 8)}
     shard = {"w1": (None, "model"), "w2": ("model", None)}
-    program = pr.compile(y, mesh=_mesh("model"), shard=shard)
-    _close(program(**data), np.tanh(data["x"] @ data["w1"]) @ data["w2"], 1e-4)
-    kinds = _kinds(program)
-    assert kinds == ({"all-reduce": 1} if DEVICES > 1 else {}), _talk(program)
-    both = pr.compile(y, mesh=_mesh("data", "model"), shard={b: "data", **shard})
-    _close(both(**data), np.tanh(data["x"] @ data["w1"]) @ data["w2"], 1e-4)
-    assert set(_kinds(both)) <= {"all-reduce"}, _talk(both)
+    program = pr.compile(y, mesh=mesh_of("model"), shard=shard)
+    close(program(**data), np.tanh(data["x"] @ data["w1"]) @ data["w2"], 1e-4)
+    kinds = counted(program)
+    assert kinds == ({"all-reduce": 1} if DEVICES > 1 else {}), collectives_of(program)
+    both = pr.compile(y, mesh=mesh_of("data", "model"), shard={b: "data", **shard})
+    close(both(**data), np.tanh(data["x"] @ data["w1"]) @ data["w2"], 1e-4)
+    assert set(counted(both)) <= {"all-reduce"}, collectives_of(both)
     return kinds
-
-
-def _attention(heads: int = 8, width: int = 16) -> tuple[pr.Tensor, pr.Dim, pr.Dim, dict[str, Any]]:
-    """Causal attention over t with weights by head, for a batch b."""
-    b, _ = pr.dim("b")
-    t, _ = pr.dim("t")
-    x = pr.input("x", (width,), (b, t))
-    w = {n: pr.input(n, (width, heads, 4)) for n in ("q", "k", "v")}
-    out = pr.input("o", (heads, 4, width))
-    q, k, v = (pr.einsum("i,ihd->hd", x, w[n]) for n in ("q", "k", "v"))
-    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[b, 0 : t + 1]) / 2.0, axis=-1)
-    y = pr.einsum("hd,hdi->i", pr.einsum("hs,shd->hd", weights, v[b, 0 : t + 1]), out)
-    data = {n: 0.3 * _normal(width, heads, 4) for n in ("q", "k", "v")}
-    return y, b, t, {**data, "o": 0.3 * _normal(heads, 4, width), "x": _normal(5, 12, width)}
-
-
-HEADS = {"[qkv]": (None, "model", None), "o": ("model", None, None)}
 
 
 def case_tensor_parallel_attention() -> dict[str, int]:
-    y, b, _, data = _attention()
+    y, b, _, data = attention()
     expected = pr.compile(y)(**data)
-    program = pr.compile(y, mesh=_mesh("model"), shard=HEADS)
-    _close(program(**data), expected)
-    kinds = _kinds(program)
-    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    program = pr.compile(y, mesh=mesh_of("model"), shard=HEADS)
+    close(program(**data), expected)
+    kinds = counted(program)
+    assert set(kinds) <= {"all-reduce"}, collectives_of(program)
     # One of the results, and one that finds whether a row is finite.
-    large = [one for one in _talk(program) if one.bytes > 4 * 8]
+    large = [one for one in collectives_of(program) if one.bytes > 4 * 8]
     assert len(large) == (1 if DEVICES > 1 else 0), large
-    both = pr.compile(y, mesh=_mesh("data", "model"), shard={b: "data", **HEADS})
-    _close(both(**data), expected)
-    assert set(_kinds(both)) <= {"all-reduce"}, _talk(both)
+    both = pr.compile(y, mesh=mesh_of("data", "model"), shard={b: "data", **HEADS})
+    close(both(**data), expected)
+    assert set(counted(both)) <= {"all-reduce"}, collectives_of(both)
     return kinds
-
-
-def decoding(heads: int = 8, width: int = 16) -> tuple[pr.Tensor, pr.Dim, pr.Dim, pr.Bound, dict[str, Any]]:
-    """Sequences b that each go on from their own outputs, step by step, with a cache of keys and values."""
-    b, _ = pr.dim("b")
-    t, T = pr.dim("t")
-    start = pr.input("start", (width,), (b,))
-    w = {n: pr.input(n, (width, heads, 4)) for n in ("q", "k", "v")}
-    out = pr.input("o", (heads, 4, width))
-    h = pr.recurrent((width,), (b, t))
-    q, k, v = (pr.einsum("i,ihd->hd", h, w[n]) for n in ("q", "k", "v"))
-    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[b, 0 : t + 1]) / 2.0, axis=-1)
-    mixed = pr.einsum("hs,shd->hd", weights, v[b, 0 : t + 1])
-    h[b, 0] = start
-    h[b, t + 1] = pr.tanh(0.5 * h + pr.einsum("hd,hdi->i", mixed, out))
-    data = {n: 0.3 * _normal(width, heads, 4) for n in ("q", "k", "v")}
-    return h[b, T - 1], b, t, T, {**data, "o": 0.1 * _normal(heads, 4, width), "start": _normal(40, width)}
 
 
 def case_decode_by_sequence() -> dict[str, int]:
     h, b, _, T, data = decoding()
     plain = pr.compile(h)
-    program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(h, mesh=mesh_of("data"), shard={b: "data"})
     for rows, steps in ((40, 50), (5, 7), (1, 1)):
         given = {**data, "start": data["start"][:rows]}
-        _close(program(**given, bounds={T: steps}), plain(**given, bounds={T: steps}))
-    assert _kinds(program) == {}, _talk(program)
-    return _kinds(program)
+        close(program(**given, bounds={T: steps}), plain(**given, bounds={T: steps}))
+    assert counted(program) == {}, collectives_of(program)
+    return counted(program)
 
 
 def case_growing_buffers() -> dict[str, int]:
@@ -218,104 +139,71 @@ def case_growing_buffers() -> dict[str, int]:
     h[0] = pr.input("start", (2 * DEVICES, 16))
     h[t + 1] = pr.tanh(0.5 * h + pr.tile(mixed, (1, 4)))
     with patch.object(growth, "worthwhile", lambda machine: 0):  # on any machine, however fast it copies
-        program = pr.compile(h[T - 1], mesh=_mesh("data"), shard={"start": ("data", None)})
-    given = {"start": _normal(2 * DEVICES, 16), "k": 0.3 * _normal(16, 4), "v": 0.3 * _normal(16, 4)}
-    _close(program(**given, bounds={T: 1100}), pr.compile(h[T - 1])(**given, bounds={T: 1100}))
+        program = pr.compile(h[T - 1], mesh=mesh_of("data"), shard={"start": ("data", None)})
+    given = {"start": normal(2 * DEVICES, 16), "k": 0.3 * normal(16, 4), "v": 0.3 * normal(16, 4)}
+    close(program(**given, bounds={T: 1100}), pr.compile(h[T - 1])(**given, bounds={T: 1100}))
     assert len(program.stats.compilations) > 1, "nothing grew"
-    assert _kinds(program) == {}, _talk(program)
-    return _kinds(program)
+    assert counted(program) == {}, collectives_of(program)
+    return counted(program)
 
 
 def case_decode_by_head() -> dict[str, int]:
     h, _, _, T, data = decoding()
     data["start"] = data["start"][:4]
     plain = pr.compile(h)
-    program = pr.compile(h, mesh=_mesh("model"), shard=HEADS)
-    _close(program(**data, bounds={T: 50}), plain(**data, bounds={T: 50}), 1e-4)
-    for one in _talk(program):
+    program = pr.compile(h, mesh=mesh_of("model"), shard=HEADS)
+    close(program(**data, bounds={T: 50}), plain(**data, bounds={T: 50}), 1e-4)
+    for one in collectives_of(program):
         assert one.kind == "all-reduce", one
-        assert max(one.bytes for one in _talk(program)) <= 4 * 16 * 4, one
-    return _kinds(program)
+        assert max(one.bytes for one in collectives_of(program)) <= 4 * 16 * 4, one
+    return counted(program)
 
 
 def case_ring_attention() -> dict[str, int]:
-    y, _, t, data = _attention()
-    program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
-    _close(program(**data), pr.compile(y)(**data))
-    long = [one for one in _talk(program) if one.kind != "collective-permute" and one.bytes > 4 * 5]
+    y, _, t, data = attention()
+    program = pr.compile(y, mesh=mesh_of("data"), shard={t: "data"})
+    close(program(**data), pr.compile(y)(**data))
+    long = [one for one in collectives_of(program) if one.kind != "collective-permute" and one.bytes > 4 * 5]
     assert not long, long
-    return _kinds(program)
+    return counted(program)
 
 
 def case_attention_along_the_sequence() -> dict[str, int]:
     """Ring attention: keys and values go round in blocks, and nothing as long as the sequence is gathered."""
-    y, b, t, data = _attention()
+    y, b, t, data = attention()
     plain = pr.compile(y)
-    program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+    program = pr.compile(y, mesh=mesh_of("data"), shard={t: "data"})
     for steps in (40, 12, 5, 1):
-        given = {**data, "x": _normal(3, steps, 16)}
-        _close(program(**given), plain(**given))
-    for one in _talk(program):
+        given = {**data, "x": normal(3, steps, 16)}
+        close(program(**given), plain(**given))
+    for one in collectives_of(program):
         assert one.kind == "collective-permute" or one.bytes <= 4 * 4, one  # whether each text is finite
-    given["x"] = _normal(3, 40, 16)
+    given["x"] = normal(3, 40, 16)
     program(**given)
-    blocks = [one for one in _talk(program) if one.kind == "collective-permute"]
+    blocks = [one for one in collectives_of(program) if one.kind == "collective-permute"]
     assert DEVICES == 1 or {one.shapes[0][1][1] for one in blocks} <= {-(-n // DEVICES) for n in (40, 12, 5, 1)}, blocks
     given["x"][:, 7] = np.nan  # steps before it do not see it
     found = program(**given)
     assert np.isfinite(found[:, :7]).all()
     assert np.isnan(found[:, 7:]).all()
     if DEVICES % 2 == 0:
-        both = pr.compile(y, mesh=_mesh("data", "model"), shard={b: "data", t: "model"})
-        _close(both(**data), plain(**data))
-        long = [one for one in _talk(both) if one.kind != "collective-permute" and one.bytes > 4 * 8]
+        both = pr.compile(y, mesh=mesh_of("data", "model"), shard={b: "data", t: "model"})
+        close(both(**data), plain(**data))
+        long = [one for one in collectives_of(both) if one.kind != "collective-permute" and one.bytes > 4 * 8]
         assert not long, long
-    return _kinds(program)
-
-
-def _stencils() -> dict[str, tuple[Any, list[pr.Dim]]]:
-    """Reads beside the own step of a dim, as users write them."""
-    t, T = pr.dim("t")
-    x = pr.input("x", (4,), (t,))
-    shifted = pr.recurrent((4,), (t,))
-    shifted[0] = x[0]
-    shifted[t >= 1] = x[t - 1] + x
-    ends = pr.recurrent((4,), ((t, T + 1),))
-    ends[0] = 0.5 * x[0]
-    ends[t + 1] = x * x
-    turned = pr.recurrent((4,), (t,))
-    turned[T - 1] = x[0]
-    turned[pr.otherwise] = x[t + 1] - x
-    return {
-        "around": (pr.where(t > 0, x[t - 1], 0.0) + x + pr.where(t < T - 1, x[t + 1], 0.0), [t]),
-        "window": (x[pr.max(t - 2, 0) : t + 1].sum(0), [t]),
-        "shifted": (shifted, [t]),
-        "one more": (ends, [t]),
-        "from the end": (turned, [t]),
-        "twice": (pr.where(t > 1, shifted[t - 2], 1.0) * x, [t]),
-    }
-
-
-STENCILS = {
-    "around": ([1, 1], 0),
-    "window": ([1, 2], 1),
-    "shifted": ([1], 1),
-    "from the end": ([1], 1),
-    "twice": ([2, 3], 2),
-}
-"""How many rows go to a neighbour, once for each step beside the own one that is read, and how many steps go to all."""
+    return counted(program)
 
 
 def case_stencils() -> dict[str, dict[str, int]]:
     """Halo exchange: devices send the edges of what they have to their neighbours, and single steps to all."""
     found: dict[str, dict[str, int]] = {}
-    for name, (y, dims) in _stencils().items():
+    for name, (y, dims) in stencils().items():
         plain = pr.compile(y)
         for steps in (40, 64):
-            program = pr.compile(y, mesh=_mesh("data"), shard=dict.fromkeys(dims, "data"))
-            data = {"x": _normal(steps, 4)}
-            _close(program(**data), plain(**data))
-            found[name], talk = _kinds(program), _talk(program)
+            program = pr.compile(y, mesh=mesh_of("data"), shard=dict.fromkeys(dims, "data"))
+            data = {"x": normal(steps, 4)}
+            close(program(**data), plain(**data))
+            found[name], talk = counted(program), collectives_of(program)
             assert {one.kind for one in talk} <= {"collective-permute", "all-reduce"}, (name, talk)
             edges = sorted(one.bytes // 16 for one in talk if one.kind == "collective-permute")
             single = sum(one.bytes // 16 for one in talk if one.kind == "all-reduce")
@@ -326,32 +214,22 @@ def case_stencils() -> dict[str, dict[str, int]]:
             elif DEVICES > 1:
                 assert (edges, single) == STENCILS[name], (name, talk)
         for steps in (5, 3):  # where a device has fewer steps than are read beside its own
-            data = {"x": _normal(steps, 4)}
-            _close(program(**data), plain(**data))
+            data = {"x": normal(steps, 4)}
+            close(program(**data), plain(**data))
     return found
-
-
-def heat() -> tuple[pr.Tensor, pr.Dim]:
-    """The heat equation over i steps of time, and the dim of space."""
-    (i, I), (t, T) = pr.dim("i"), pr.dim("t")
-    h = pr.recurrent((), (i, t))
-    h[0, t] = pr.input("x", (), (t,))
-    before, after = pr.where(t > 0, h[i, t - 1], h), pr.where(t < T - 1, h[i, t + 1], h)
-    h[i + 1, t] = h + 0.1 * (before + after - 2 * h)
-    return h[I - 1], t
 
 
 def case_stencil_over_time() -> dict[str, int]:
     """Space is spread, time goes on step by step."""
     h, t = heat()
-    plain, program = pr.compile(h), pr.compile(h, mesh=_mesh("data"), shard={t: "data"})
+    plain, program = pr.compile(h), pr.compile(h, mesh=mesh_of("data"), shard={t: "data"})
     for steps in (40, 5, 1):
-        data = {"x": _normal(steps)}
-        _close(program(**data, bounds={"I": 20}), plain(**data, bounds={"I": 20}))
-    for one in _talk(program):
+        data = {"x": normal(steps)}
+        close(program(**data, bounds={"I": 20}), plain(**data, bounds={"I": 20}))
+    for one in collectives_of(program):
         assert one.kind in ("collective-permute", "all-reduce"), one
         assert one.bytes <= 8, one
-    return _kinds(program)
+    return counted(program)
 
 
 def case_turned() -> str:
@@ -363,7 +241,7 @@ def case_turned() -> str:
     z = y + pr.take(y[0:T], index, 0)  # one row, whose gradient is one update of the device that has it
     z = z + 0.5 * z[T - 1 - t]
     outputs = {"z": z, "slope": pr.grad((z * z)[0:T].sum(), x)}
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={t: "data"})
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={t: "data"})
     for steps in (40, 17, 16, 8, 5, 1):
         rows = RANDOM.integers(-4, 5, (steps, 4)).astype("float32")
         found, expected = program(x=rows), pr.evaluate(outputs, {"x": rows})
@@ -376,15 +254,15 @@ def case_maxima() -> dict[str, int]:
     b, B = pr.dim("b")
     x = pr.input("x", (4,), (b,))
     outputs = {"max": x[0:B].max(0), "min": x[0:B].min(0), "softmax": pr.softmax(x[0:B], 0).sum(0)}
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data"})
     for rows in (40, 5, 1):
-        data = _normal(rows, 4)
+        data = normal(rows, 4)
         data[rows // 2] = [np.nan, np.inf, -np.inf, 0.0]
         found, expected = program(x=data), pr.evaluate(outputs, {"x": data})
         for name, value in expected.items():
             assert np.allclose(found[name], value, equal_nan=True), (name, rows, found[name], value)
-    kinds = _kinds(program)
-    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    kinds = counted(program)
+    assert set(kinds) <= {"all-reduce"}, collectives_of(program)
     return kinds
 
 
@@ -394,16 +272,16 @@ def case_other_libraries() -> str:
     b, B = pr.dim("b")
     x = pr.input("x", (4,), (b,))
     outputs = {"y": pr.tanh(x), "sum": x[0:B].sum(0)}
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data"})
     for rows in (40, 5, 1):
-        data = _normal(rows, 4)
+        data = normal(rows, 4)
         expected = {"y": np.tanh(data), "sum": data.sum(0)}
-        _close(jax.jit(lambda x: program(x=x))(data), {name: expected[name] for name in sorted(expected)})
+        close(jax.jit(lambda x: program(x=x))(data), {name: expected[name] for name in sorted(expected)})
         if rows == 5:
-            _close(jax.grad(lambda x: program(x=x)["y"].sum())(data), 1 - np.tanh(data) ** 2)
+            close(jax.grad(lambda x: program(x=x)["y"].sum())(data), 1 - np.tanh(data) ** 2)
         found = program(x=torch.tensor(data))
         assert all(isinstance(value, torch.Tensor) for value in found.values())
-        _close({name: value.numpy() for name, value in found.items()}, expected)
+        close({name: value.numpy() for name, value in found.items()}, expected)
     return "ok"
 
 
@@ -414,7 +292,7 @@ def case_seeds() -> list[float]:
     y = pr.recurrent((4,), (b, t))
     y[b, 0] = x
     y[b, t + 1] = 0.5 * y + pr.normal((4,), dims=(b, t))
-    program = pr.compile(y[b, T - 1], mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(y[b, T - 1], mesh=mesh_of("data"), shard={b: "data"})
     found = program(x=np.zeros((40, 4), "float32"), bounds={T: 9}, seed=3)
     assert np.array_equal(found, pr.compile(y[b, T - 1])(x=np.zeros((40, 4), "float32"), bounds={T: 9}, seed=3))
     return np.asarray(found).reshape(-1)[:8].tolist()
@@ -422,42 +300,28 @@ def case_seeds() -> list[float]:
 
 def case_streams() -> dict[str, int]:
     data = decoding()[-1]
-    steps = _every_step()
-    plain, program = (pr.compile(steps[0], **how) for how in ({}, {"mesh": _mesh("data"), "shard": {steps[1]: "data"}}))
+    steps = every_step()
+    plain, program = (
+        pr.compile(steps[0], **how) for how in ({}, {"mesh": mesh_of("data"), "shard": {steps[1]: "data"}})
+    )
     given = {**data, "start": data["start"][:5]}
     expected = plain(**given, bounds={steps[3]: 20})
     found = [np.asarray(step) for step in program.stream(over=steps[2], **given, bounds={steps[3]: 20})]
-    _close(np.stack(found, 1), expected)
-    assert _kinds(program) == {}, _talk(program)
+    close(np.stack(found, 1), expected)
+    assert counted(program) == {}, collectives_of(program)
     return {"compilations": len(program.stats.compilations)}
-
-
-def _every_step() -> tuple[pr.Tensor, pr.Dim, pr.Dim, pr.Bound]:
-    """The same as `decoding`, with all steps as the output."""
-    b, _ = pr.dim("b")
-    t, T = pr.dim("t")
-    start = pr.input("start", (16,), (b,))
-    w = {n: pr.input(n, (16, 8, 4)) for n in ("q", "k", "v")}
-    out = pr.input("o", (8, 4, 16))
-    h = pr.recurrent((16,), (b, t))
-    q, k, v = (pr.einsum("i,ihd->hd", h, w[n]) for n in ("q", "k", "v"))
-    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[b, 0 : t + 1]) / 2.0, axis=-1)
-    mixed = pr.einsum("hs,shd->hd", weights, v[b, 0 : t + 1])
-    h[b, 0] = start
-    h[b, t + 1] = pr.tanh(0.5 * h + pr.einsum("hd,hdi->i", mixed, out))
-    return h, b, t, T
 
 
 def case_checkpoints() -> str:
     outputs, b, _, i, I = training()
-    data = _data(40)
+    data = training_data(40)
     expected = pr.compile(outputs)(**data, bounds={I: 8})
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data", "w1": (None, "data")})
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data", "w1": (None, "data")})
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = pr.Checkpoints(folder, over=i, every=3)
-        _close(program(**data, bounds={I: 8}, checkpoint=checkpoints), expected)
-        again = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data", "w1": (None, "data")})
-        _close(again(**data, bounds={I: 8}, checkpoint=checkpoints), expected)
+        close(program(**data, bounds={I: 8}, checkpoint=checkpoints), expected)
+        again = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data", "w1": (None, "data")})
+        close(again(**data, bounds={I: 8}, checkpoint=checkpoints), expected)
     return "ok"
 
 
@@ -465,10 +329,10 @@ def case_probe() -> str:
     b, B = pr.dim("b")
     x = pr.input("x", (4,), (b,))
     squares = x * x
-    program = pr.compile(squares[0:B].sum(0), mesh=_mesh("data"), shard={b: "data"})
-    data = _normal(5, 4)
-    _close(program.probe(squares, x=data), data * data)
-    _close(program.probe(squares, at={b: 3}, x=data), (data * data)[3])
+    program = pr.compile(squares[0:B].sum(0), mesh=mesh_of("data"), shard={b: "data"})
+    data = normal(5, 4)
+    close(program.probe(squares, x=data), data * data)
+    close(program.probe(squares, at={b: 3}, x=data), (data * data)[3])
     return "ok"
 
 
@@ -476,9 +340,9 @@ def case_check_nan() -> str:
     b, B = pr.dim("b")
     x = pr.input("x", (4,), (b,))
     with pr.settings(check_nan=True):
-        program = pr.compile(pr.log(x)[0:B].sum(0), mesh=_mesh("data"), shard={b: "data"})
-    data = np.abs(_normal(5, 4))
-    _close(program(x=data), np.log(data).sum(0))
+        program = pr.compile(pr.log(x)[0:B].sum(0), mesh=mesh_of("data"), shard={b: "data"})
+    data = np.abs(normal(5, 4))
+    close(program(x=data), np.log(data).sum(0))
     data[3, 1] = -1.0
     with pytest.raises(pr.errors.NotFiniteError) as found:
         program(x=data)
@@ -489,7 +353,7 @@ def case_check_nan() -> str:
 def case_outputs_stay_spread() -> str:
     """40 rows on 8 devices are 5 each; arrays of NumPy come back whole."""
     b, _ = pr.dim("b")
-    program = pr.compile(pr.tanh(pr.input("x", (4,), (b,))), mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(pr.tanh(pr.input("x", (4,), (b,))), mesh=mesh_of("data"), shard={b: "data"})
     found = program(x=jax.numpy.ones((40, 4)))
     assert {part.data.shape for part in found.addressable_shards} == {(40 // DEVICES, 4)}, found.sharding
     assert isinstance(program(x=np.ones((40, 4), "float32")), np.ndarray)
@@ -498,7 +362,7 @@ def case_outputs_stay_spread() -> str:
 
 def case_memory_is_per_device() -> dict[str, int]:
     h, b, _, T, _ = decoding()
-    program = pr.compile(h, mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(h, mesh=mesh_of("data"), shard={b: "data"})
     one = pr.compile(h, mesh=jax.make_mesh((1,), ("data",)), shard={b: "data"})
     B = next(bound for bound in program.compiled.loops.bounds if bound.name == "B")
     many, alone = (p.memory.peak({B: 64, T: 256}) for p in (program, one))
@@ -508,9 +372,9 @@ def case_memory_is_per_device() -> dict[str, int]:
 
 def case_explain() -> str:
     outputs, b, _, _, I = training()
-    program = pr.compile(outputs, mesh=_mesh("data"), shard={b: "data"})
+    program = pr.compile(outputs, mesh=mesh_of("data"), shard={b: "data"})
     assert "what devices say to each other is known after the first call" in program.explain()
-    program(**_data(40), bounds={I: 6})
+    program(**training_data(40), bounds={I: 6})
     text = program.explain()
     assert f"b over data: {DEVICES} devices" in text, text
     assert DEVICES == 1 or "all-reduce of f32" in text, text
@@ -525,7 +389,7 @@ def case_refusals() -> list[str]:
     y = pr.recurrent((5,), (b, t))
     y[b, 0] = x[b, 0]
     y[b, t + 1] = pr.tanh(y) + x[b, t + 1]
-    mesh = _mesh("data")
+    mesh = mesh_of("data")
     ways: list[tuple[type[Exception], str, Any]] = [
         (pr.errors.DependentStepsError, "needs", lambda: pr.compile(y, mesh=mesh, shard={t: "data"})),
         (pr.errors.ShardingError, "no axis", lambda: pr.compile(y, mesh=mesh, shard={b: "nowhere"})),
@@ -568,13 +432,6 @@ def case_refusals() -> list[str]:
                 lambda: pr.compile(y, bounds={B: odd}, mesh=mesh, shard={b: "data"}),
             ),
         ]
-    if DEVICES >= 4:
-        image, window = pr.input("image", (1, 1, 8, 8)), pr.input("window", (1, 1, 2, 2))
-        square = jax.make_mesh((2, 2), ("data", "model"), devices=jax.devices()[:4])
-        spread = {"window": (None, None, "model", None)}
-        for used in (window, pr.tanh(window) * 0.5):
-            compile = functools.partial(pr.compile, pr.conv2d(image, used), mesh=square, shard=spread)
-            ways.append((pr.errors.ShardingError, "windows", compile))
     texts = []
     for kind, words, compile in ways:
         with pytest.raises(kind) as found:
@@ -592,14 +449,14 @@ def case_axes_inside() -> dict[str, int]:
     h[0] = pr.shard(pr.normal((40, 4), name="start"), 0, "data")
     h[t + 1] = pr.shard(pr.tanh(h) + 0.1 * pr.normal((40, 4), dims=(t,), name="noise"), 0, "data")
     outputs = {"all": h[T - 1], "mean": h[T - 1].mean()}
-    program = pr.compile(outputs, mesh=_mesh("data"))
+    program = pr.compile(outputs, mesh=mesh_of("data"))
     found = program(bounds={T: 9}, seed=5)
-    _close(found, pr.compile(outputs)(bounds={T: 9}, seed=5))
-    kinds = _kinds(program)
-    assert set(kinds) <= {"all-reduce"}, _talk(program)
+    close(found, pr.compile(outputs)(bounds={T: 9}, seed=5))
+    kinds = counted(program)
+    assert set(kinds) <= {"all-reduce"}, collectives_of(program)
     with pytest.raises(pr.errors.ShardingError):
-        pr.compile(pr.shard(pr.input("x", (40,)), 0, "nowhere"), mesh=_mesh("data"))
+        pr.compile(pr.shard(pr.input("x", (40,)), 0, "nowhere"), mesh=mesh_of("data"))
     if DEVICES > 1:
         with pytest.raises(pr.errors.ShardingError):
-            pr.compile(pr.shard(pr.input("x", (5 * DEVICES + 1,)), 0, "data"), mesh=_mesh("data"))
+            pr.compile(pr.shard(pr.input("x", (5 * DEVICES + 1,)), 0, "data"), mesh=mesh_of("data"))
     return kinds

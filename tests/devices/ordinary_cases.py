@@ -286,6 +286,39 @@ def case_updates_that_do_not_divide() -> str:
     return "ok"
 
 
+def case_weights_in_parts() -> str:
+    """Convolutions with weights made of arrays that are spread, of images that are spread otherwise, and in groups."""
+    x, w, flat = pr.input("x", (2, 8, 8)), pr.input("w", (8, 8)), pr.input("flat", (64,))
+    made = {
+        "reshaped": pr.reshape(w, (4, 4, 2, 2)).axes[:, :2],
+        "cut": w.axes[:4, :4].reshape((4, 1, 2, 2)),
+        "transposed": pr.transpose(w).reshape((8, 2, 2, 2)),
+        "broadcast": pr.broadcast_to(w.reshape((8, 1, 2, 4)), (8, 2, 2, 4)),
+        "flat": flat.reshape((8, 2, 2, 2)),
+    }
+    y = {
+        name: pr.conv2d(x.reshape((1, 2, 8, 8)), weights, groups=2 // weights.type.shape[1].constant)
+        for name, weights in made.items()
+    }
+    y["channels"] = pr.conv2d(pr.reshape(flat, (1, 1, 8, 8)), w.reshape((8, 1, 4, 2)), padding=1)
+    y["slope"] = pr.grad((y["flat"] * pr.tanh(y["flat"])).sum(), flat)
+    given: dict[str, Any] = {"x": _normal(2, 8, 8), "w": _normal(8, 8), "flat": _normal(64)}
+    expected = pr.evaluate(y, given)
+    line = jax.make_mesh((DEVICES,), ("data",))
+    grid = jax.make_mesh((2, DEVICES // 2), ("data", "model")) if DEVICES % 2 == 0 else line
+    last = grid.axis_names[-1]
+    for mesh, shard in (
+        (line, {"x": (None, "data"), "w": ("data",), "flat": ("data",)}),
+        (grid, {"x": (None, "data"), "w": (last,), "flat": (last,)}),
+        (grid, {"x": (None, None, last), "w": (None, "data"), "flat": ("data",)}),
+    ):
+        if all(8 % n == 0 for n in mesh.shape.values()):
+            found = pr.compile(y, mesh=mesh, shard=shard)(**given)
+            for name, value in expected.items():
+                np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4, err_msg=f"{name} {shard}")
+    return "ok"
+
+
 def case_items_and_files() -> str:
     """Batches that come one by one, or lie in a file, with their rows spread: as a dim, and as an axis of the input."""
     (b, B), (i, I) = pr.dim("b"), pr.dim("i")

@@ -18,15 +18,15 @@ import polyrhythm as pr
 from polyrhythm import llm
 from polyrhythm.rl import logs
 from polyrhythm.runtime import processes, snapshots
-from tests.devices import mesh_cases, rl_cases
-from tests.devices.mesh_cases import decoding, training
+from tests.devices import mesh_programs, rl_cases
+from tests.devices.mesh_programs import decoding, training, training_data
 
 ITERATIONS = 12
 
 
 def data(rows: int) -> dict[str, Any]:
-    mesh_cases.RANDOM = np.random.default_rng(0)
-    return mesh_cases._data(rows)
+    mesh_programs.RANDOM = np.random.default_rng(0)
+    return training_data(rows)
 
 
 def train(folder: Path, kill: int) -> dict[str, Any]:

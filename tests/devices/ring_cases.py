@@ -8,7 +8,7 @@ import numpy as np
 
 import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.ops import ring
-from tests.devices.mesh_cases import _attention, _close, _mesh, _talk
+from tests.devices.mesh_programs import attention, close, collectives_of, mesh_of
 
 DEVICES = jax.device_count()
 RANDOM = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def case_spellings() -> dict[str, int]:
     t, programs = _programs()
     counts = {}
     for name, y in programs.items():
-        program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+        program = pr.compile(y, mesh=mesh_of("data"), shard={t: "data"})
         for steps, lanes in ((2 * DEVICES, 3), (5, DEVICES), (1, 1)):
             shapes = {
                 "q": (steps, lanes, 3),
@@ -61,21 +61,24 @@ def case_spellings() -> dict[str, int]:
             }
             known = program.compiled.graph.inputs
             data: dict[str, Any] = {n: RANDOM.normal(size=s).astype("float32") for n, s in shapes.items() if n in known}
-            _close(program(**data), pr.evaluate(y, data))
+            close(program(**data), pr.evaluate(y, data))
         # No keys, values or scores; `near[t:T]` is no read from the first step on, and is gathered.
-        far = [one for one in _talk(program) if one.kind != "collective-permute"]
+        far = [one for one in collectives_of(program) if one.kind != "collective-permute"]
         assert all(len(shape) < 2 for one in far for _, shape in one.shapes), (name, far)
-        counts[name] = len(_talk(program))
+        counts[name] = len(collectives_of(program))
         if name in ONE_ROUND:
             made = len(program.backend.executor.programs)
-            assert sum(one.kind == "collective-permute" for one in _talk(program)) == 2 * made, (name, _talk(program))
+            assert sum(one.kind == "collective-permute" for one in collectives_of(program)) == 2 * made, (
+                name,
+                collectives_of(program),
+            )
     return counts
 
 
 def case_what_is_not_finite_stays_where_it_is_read() -> str:
     t, programs = _programs()
     y = programs["past"]
-    program = pr.compile(y, mesh=_mesh("data"), shard={t: "data"})
+    program = pr.compile(y, mesh=mesh_of("data"), shard={t: "data"})
     steps = 2 * DEVICES
     for name, value in (("k", np.nan), ("v", np.inf), ("v", np.nan), ("k", -np.inf)):
         data: dict[str, Any] = {
@@ -92,7 +95,7 @@ def case_what_is_not_finite_stays_where_it_is_read() -> str:
 
 def case_memory() -> dict[int, int]:
     """Temporaries of a device are blocks of scores: with as many steps for each device they do not grow."""
-    y, _, t, _ = _attention()
+    y, _, t, _ = attention()
     found = {}
     for devices in (n for n in (1, 2, 4, 8) if n <= DEVICES):
         mesh = jax.make_mesh((devices,), ("data",), devices=jax.devices()[:devices])
@@ -113,9 +116,9 @@ def case_a_few_lanes_at_a_time() -> str:
     for most in (1, 6, 17):
         with patch.object(ring, "MOST_PAIRS", most):
             for name in ("past", "several queries", "variance"):
-                program = pr.compile(programs[name], mesh=_mesh("data"), shard={t: "data"})
+                program = pr.compile(programs[name], mesh=mesh_of("data"), shard={t: "data"})
                 shapes = {"q": (3 * DEVICES, 2, 3), "k": (3 * DEVICES, 3), "v": (3 * DEVICES, 5)}
                 known = program.compiled.graph.inputs
                 data: Any = {n: RANDOM.normal(size=s).astype("float32") for n, s in shapes.items() if n in known}
-                _close(program(**data), pr.evaluate(programs[name], data))
+                close(program(**data), pr.evaluate(programs[name], data))
     return "ok"

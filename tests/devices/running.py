@@ -33,11 +33,13 @@ def run_cases(module: str, devices: int, names: tuple[str, ...] = (), timeout: f
 
 def main(module: str, *names: str) -> None:
     """Run cases here, and print what they returned."""
+    from tests.devices import mesh_programs
+
     home: Any = importlib.import_module(module)
     cases = {n: f for n, f in vars(home).items() if n.startswith("case_")}
     results: dict[str, Any] = {}
     for name in names or cases:
-        home.RANDOM = np.random.default_rng(0)
+        home.RANDOM = mesh_programs.RANDOM = np.random.default_rng(0)
         started = time.perf_counter()
         try:
             results[name] = cases[name]()

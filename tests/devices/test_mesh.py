@@ -41,6 +41,12 @@ def test_random_programs(devices: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_random_windows(devices: int) -> None:
+    _check(run_cases("tests.devices.window_cases", devices))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3, 8])
 def test_ordinary_programs(devices: int) -> None:
     _check(run_cases("tests.devices.ordinary_cases", devices))

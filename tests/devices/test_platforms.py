@@ -16,7 +16,7 @@ from polyrhythm import llm, rl
 from polyrhythm.compiler.backends.jax.target import lowering_for
 from polyrhythm.llm.programs import scoring
 from polyrhythm.llm.sampling import sampling
-from tests.devices.mesh_cases import decoding, training
+from tests.devices.mesh_programs import decoding, training
 
 PLATFORMS = ["cuda", "tpu", "rocm"]
 Made = tuple[pr.Program, dict[Any, int]]

@@ -17,7 +17,7 @@ import polyrhythm as pr
 from polyrhythm import llm
 from polyrhythm.runtime import launching
 from tests.devices import process_script
-from tests.devices.mesh_cases import training
+from tests.devices.mesh_programs import training
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("process_script.py")

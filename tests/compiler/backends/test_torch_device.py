@@ -12,7 +12,7 @@ from polyrhythm.compiler.backends.torch.ops import IMPLEMENTATIONS, from_numpy
 from polyrhythm.compiler.ir.ops import TABLE
 from polyrhythm.compiler.ir.ops.record import concrete
 from tests.compiler.backends.ops_cases import cases_of, some_lengths
-from tests.devices.mesh_cases import decoding, training
+from tests.devices.mesh_programs import decoding, training
 
 
 @pytest.mark.parametrize("op", sorted(set(TABLE) - {"host", "opaque"}))

@@ -46,7 +46,7 @@ from polyrhythm.compiler.backends.jax.trace.places import (
 from polyrhythm.compiler.backends.jax.trace.ring_stages import run_stages
 from polyrhythm.compiler.backends.jax.trace.rows import grouped, is_summed, row_sum, run_rows
 from polyrhythm.compiler.backends.jax.trace.scope import Scalar, int32
-from polyrhythm.compiler.backends.jax.trace.spreading import constrained, spread_place, ways_over
+from polyrhythm.compiler.backends.jax.trace.spreading import constrained, kept_whole, spread_place, undivided, ways_over
 from polyrhythm.compiler.backends.jax.trace.views import views_of
 from polyrhythm.compiler.backends.jax.trace.work import is_worth_skipping
 from polyrhythm.compiler.ir.conditions import Condition
@@ -449,7 +449,12 @@ class Lowering(Places):
             return packed(operands, Result(capacities, lengths, compute.type.dtype))
         if compute.op == "select" and is_maximum(compute, block):
             compute, operands = replace(compute, op="maximum"), operands[1:]
+        if compute.op == "conv":
+            *given, made_whole = undivided(self, compute)
+            operands = [kept_whole(self, *pair) for pair in zip(operands, given, strict=True)]
         made = ops.apply(compute.op, operands, attributes, capacities, lengths, compute.type.dtype)
+        if compute.op == "conv":
+            made = kept_whole(self, made, made_whole)
         if compute.op == "shard" and self.program.sharding is not None:
             spec = [()] * made.array.ndim  # type: list[tuple[str, ...]]
             spec[attributes["axis"]] = attributes["over"]

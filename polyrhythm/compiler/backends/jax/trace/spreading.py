@@ -9,22 +9,24 @@ comparing positions: each device looks at its own, a read is a sum of one slot o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from polyrhythm.compiler.backends.jax.ops.padded import Padded
 from polyrhythm.compiler.backends.jax.ops.ring import Ring
 from polyrhythm.compiler.ir.terms import Term
-from polyrhythm.compiler.loops.ir import Steps
+from polyrhythm.compiler.loops.ir import Load, Steps
 from polyrhythm.compiler.loops.sharding import Axes, Spec, spec_of
 
 if TYPE_CHECKING:
     from polyrhythm.compiler.backends.jax.trace.places import Places
     from polyrhythm.compiler.backends.jax.trace.scope import Scalar
-    from polyrhythm.compiler.loops.ir import For, Load, Place
+    from polyrhythm.compiler.loops.ir import Compute, For, Place
 
 
 def spread_place(scope: Places, place: Place, array: jax.Array) -> jax.Array:
@@ -45,6 +47,32 @@ def constrained(scope: Places, array: jax.Array, spec: Spec) -> jax.Array:
     named = PartitionSpec(*(axes or PartitionSpec.UNCONSTRAINED for axes in wanted))
     found: jax.Array = jax.lax.with_sharding_constraint(array, NamedSharding(sharding.mesh, named))
     return found
+
+
+def kept_whole(scope: Places, value: Padded, axes: Iterable[int]) -> Padded:
+    """A value that has some axes whole on every device; XLA decides about the others."""
+    sharding, whole = scope.program.sharding, {*axes}
+    if sharding is None or not whole:
+        return value
+    named = PartitionSpec(*(None if n in whole else PartitionSpec.UNCONSTRAINED for n in range(value.array.ndim)))
+    return replace(value, array=jax.lax.with_sharding_constraint(value.array, NamedSharding(sharding.mesh, named)))
+
+
+def undivided(scope: Places, compute: Compute) -> tuple[range, range, range]:
+    """The axes of the image, the weights and the result of a convolution that are to be whole on every device.
+
+    Where an image is spread by rows, and its weights in any way, XLA's partitioner adds up parts of all devices, also
+    of those that have the same parts because the rows go over fewer. It is right if weights are whole, which costs
+    nothing where they lie so, and if rows and columns are. Channels in groups it gives to the wrong groups.
+    """
+    rank, weights, none = len(compute.type.shape), compute.operands[1], range(0)
+    if scope.program.sharding is None:
+        return none, none, none
+    if compute.attributes["groups"] > 1:
+        return range(1, 2), range(rank), range(1, 2)
+    if isinstance(weights, Load) and not any(spec_of(scope.program, scope.program.places[weights.place])):
+        return none, range(rank), none
+    return range(2, rank), range(2, rank), range(2, rank)
 
 
 def spread_over(scope: Places, loop: For, count: int) -> Axes:
