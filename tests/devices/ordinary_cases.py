@@ -319,6 +319,24 @@ def case_weights_in_parts() -> str:
     return "ok"
 
 
+def case_fourier() -> str:
+    """Transforms along an axis that is spread, forth and back, with gradients."""
+    x, k = pr.input("x", (8, 16)), pr.input("k", (16,))
+    both = pr.fft.rfft(x) * pr.fft.rfft(k)
+    y = pr.fft.irfft(both, 16)
+    slopes = dict(zip("xk", pr.grad((y * pr.tanh(y)).sum(), [x, k]), strict=True))
+    outputs = {"there": pr.abs(both), "back": y, **slopes}
+    given: dict[str, Any] = {"x": _normal(8, 16), "k": _normal(16)}
+    expected = pr.evaluate(outputs, given)
+    mesh = jax.make_mesh((2, DEVICES // 2) if DEVICES % 2 == 0 else (DEVICES, 1), ("data", "model"))
+    shards: list[dict[Any, Any]] = [{"x": ("model", "data"), "k": ("data",)}, {"x": (None, ("data", "model"))}]
+    for shard in shards if DEVICES in (1, 2, 4, 8) else ():
+        found = pr.compile(outputs, mesh=mesh, shard=shard)(**given)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-3, err_msg=f"{name} {shard}")
+    return "ok"
+
+
 def case_items_and_files() -> str:
     """Batches that come one by one, or lie in a file, with their rows spread: as a dim, and as an axis of the input."""
     (b, B), (i, I) = pr.dim("b"), pr.dim("i")

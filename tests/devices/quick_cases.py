@@ -23,7 +23,12 @@ from tests.devices.mesh_cases import (
     case_tensor_parallel_mlp,
     case_turned,
 )
-from tests.devices.ordinary_cases import case_around_the_edges, case_updates_that_do_not_divide, case_weights_in_parts
+from tests.devices.ordinary_cases import (
+    case_around_the_edges,
+    case_fourier,
+    case_updates_that_do_not_divide,
+    case_weights_in_parts,
+)
 from tests.devices.random_cases import case_a_few_spread_programs
 from tests.devices.rl_cases import case_ppo
 from tests.devices.window_cases import case_a_few_windows
@@ -39,7 +44,7 @@ def case_scaling() -> list[str]:
 CASES = [
     *(case_optimiser_of_the_library, case_fsdp, case_tensor_parallel_mlp, case_tensor_parallel_attention),
     *(case_decode_by_head, case_ring_attention, case_stencil_over_time, case_turned, case_maxima),
-    *(case_around_the_edges, case_updates_that_do_not_divide, case_weights_in_parts, case_a_few_windows),
+    *(case_around_the_edges, case_fourier, case_updates_that_do_not_divide, case_weights_in_parts, case_a_few_windows),
     *(case_axes_inside, case_streams, case_checkpoints, case_probe, case_check_nan, case_memory_is_per_device),
     case_outputs_stay_spread,
     *(

@@ -449,12 +449,12 @@ class Lowering(Places):
             return packed(operands, Result(capacities, lengths, compute.type.dtype))
         if compute.op == "select" and is_maximum(compute, block):
             compute, operands = replace(compute, op="maximum"), operands[1:]
-        if compute.op == "conv":
-            *given, made_whole = undivided(self, compute)
-            operands = [kept_whole(self, *pair) for pair in zip(operands, given, strict=True)]
+        whole = undivided(self, compute)
+        if whole:
+            operands = [kept_whole(self, *pair) for pair in zip(operands, whole[:-1], strict=True)]
         made = ops.apply(compute.op, operands, attributes, capacities, lengths, compute.type.dtype)
-        if compute.op == "conv":
-            made = kept_whole(self, made, made_whole)
+        if whole:
+            made = kept_whole(self, made, whole[-1])
         if compute.op == "shard" and self.program.sharding is not None:
             spec = [()] * made.array.ndim  # type: list[tuple[str, ...]]
             spec[attributes["axis"]] = attributes["over"]

@@ -58,18 +58,22 @@ def kept_whole(scope: Places, value: Padded, axes: Iterable[int]) -> Padded:
     return replace(value, array=jax.lax.with_sharding_constraint(value.array, NamedSharding(sharding.mesh, named)))
 
 
-def undivided(scope: Places, compute: Compute) -> tuple[range, range, range]:
-    """The axes of the image, the weights and the result of a convolution that are to be whole on every device.
+def undivided(scope: Places, compute: Compute) -> tuple[range, ...]:
+    """The axes of each operand of an operation, and of its result, that are to be whole on every device.
 
     Where an image is spread by rows, and its weights in any way, XLA's partitioner adds up parts of all devices, also
     of those that have the same parts because the rows go over fewer. It is right if weights are whole, which costs
-    nothing where they lie so, and if rows and columns are. Channels in groups it gives to the wrong groups.
+    nothing where they lie so, and if rows and columns are. Channels in groups it gives to the wrong groups. The axis of
+    a Fourier transform it brings together in a layout that the transform on a CPU does not take.
     """
-    rank, weights, none = len(compute.type.shape), compute.operands[1], range(0)
-    if scope.program.sharding is None:
-        return none, none, none
+    rank, none = len(compute.type.shape), range(0)
+    if scope.program.sharding is None or compute.op not in ("conv", "fft"):
+        return ()
+    if compute.op == "fft":
+        return range(rank - 1, rank), none
     if compute.attributes["groups"] > 1:
         return range(1, 2), range(rank), range(1, 2)
+    weights = compute.operands[1]
     if isinstance(weights, Load) and not any(spec_of(scope.program, scope.program.places[weights.place])):
         return none, range(rank), none
     return range(2, rank), range(2, rank), range(2, rank)
