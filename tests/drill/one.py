@@ -36,11 +36,13 @@ def main() -> int:
     from tests.fuzz.special import (
         aligned,
         attended,
+        begun,
         crossed,
         divided,
         paired,
         picked,
         ragged,
+        recalled,
         resumed,
         running,
         stopped,
@@ -79,7 +81,7 @@ def main() -> int:
         if seen_in in ("numpy", "torch"):
             drawn = st.one_of(small_programs(lane), drawn)
         if seen_in == "jax":
-            drawn = st.one_of(small_programs(lane), drawn, paired(), swept())
+            drawn = st.one_of(small_programs(lane), drawn, paired(), swept(), begun(), recalled())
         if seen_in == "passes":
             drawn = st.one_of(drawn, drawn, aligned(), running(), running(), crossed(), resumed())
         drawn = st.one_of(drawn, drawn, attended(), picked(), running()) if seen_in == "gradients" else drawn

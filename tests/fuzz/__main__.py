@@ -43,6 +43,7 @@ from tests.fuzz.special import (
     paired,
     picked,
     ragged,
+    recalled,
     resumed,
     running,
     stopped,
@@ -267,6 +268,7 @@ def lanes(session: Session) -> list[tuple[SearchStrategy[Any], Callable[[Any], N
         (st.tuples(attended(), subsets()), session.subset, EACH // 4),
         (st.tuples(st.one_of(picked(), divided()), subsets()), session.subset, EACH // 4),
         (running(), session.program, EACH // 4),
+        (recalled(), session.program, EACH // 4),
         (st.one_of(crossed(), resumed()), session.program, EACH // 4),
     ]
 

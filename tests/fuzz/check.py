@@ -22,6 +22,7 @@ from hypothesis.strategies import SearchStrategy
 import polyrhythm as pr
 from polyrhythm.compiler.backends.jax.products import choose, skinny, tall
 from polyrhythm.compiler.backends.jax.trace import lowering, rows
+from polyrhythm.compiler.loops import growth
 from polyrhythm.compiler.schedule import tiles
 from polyrhythm.runtime import spilling
 from tests.fuzz.brute_ops import Invalid
@@ -104,7 +105,8 @@ class Compiled:
         limit = pr.Budget("1GB", spill) if COUNTS[f"{backend} ran"] % 3 == 2 else None
         try:
             many = patch.object(tiles, "STEPS", 2 + COUNTS[f"{backend} offered"] % 3)  # as if there were many steps
-            with many, pr.settings(without=self.without):
+            grow = patch.multiple(growth, LEAST=2, worthwhile=lambda _: 1)  # as if a step read much
+            with many, grow, pr.settings(without=self.without):
                 program = pr.compile(outputs, until=until, backend=backend, memory_budget=limit)
         except pr.errors.UnsupportedError:
             COUNTS[f"{backend} refused"] += 1

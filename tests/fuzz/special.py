@@ -389,6 +389,38 @@ def attended(draw: Callable[[Any], Any]) -> Program:
 
 
 @st.composite
+def recalled(draw: Callable[[Any], Any]) -> Program:
+    """A state that at each step looks at all that it was before, in another way than any running result can."""
+    draws = Draws(draw)
+    shape = draws.pick([(2,), ()])
+    more = draws.number(0, 1)
+    begin, step = Int(draws.pick([0, 0, 1])), draws.pick([1, 1, 2])
+    seen, own = Read(Name("h"), (Slice(begin, add(T, step)),)), Read(Name("h"), (add(T, step - 1),))
+    apart = Apply(draws.pick(["*", "-"]), (seen, own))
+    kind = draws.number(0, 3)
+    if kind == 0:
+        found: Expr = Apply("sum", (Apply("*", (Apply("softmax", (apart,), (0,)), seen)),), (0,))
+    elif kind == 1:
+        found = Apply(draws.pick(["sum", "max"]), (Apply(draws.pick(["tanh", "abs"]), (apart,)),), (0,))
+    else:
+        found = Apply(draws.pick(["sum", "prod"]), (Apply("sigmoid", (Apply("+", (apart, Name("x"))),)),), (0,))
+    # With a step of the input beside it, or of the state itself.
+    inputs = [InputDecl("x", shape, (), "float32")]
+    if draws.chance(30):
+        inputs.append(InputDecl("z", shape, (Span("t"),), "float32"))
+        found = Apply("+", (found, Name("z")))
+    found = Apply("tanh", (Apply("+", (found, own)) if draws.chance(40) else found,))
+    first = tuple(Piece((Int(place),), Name("x")) for place in range(step))
+    h = RecurrentDecl("h", shape, (Span("t", more),), "float32", (*first, Piece((add(T, step),), found)))
+    last = Read(Name("h"), (add(Sym("T"), more - 1),))
+    outputs: tuple[tuple[str, Expr], ...] = (("h", Name("h")),)
+    if more and step == 1 and draws.chance(50):
+        outputs = (("last", last),)
+    bounds = (("T", draws.pick([4, 2, 3, 5, 9])),)
+    return Program((DimDecl("t"),), tuple(inputs), (h,), (), outputs, bounds, draws.number(0, 3))
+
+
+@st.composite
 def aligned(draw: Callable[[Any], Any]) -> Program:
     """A table over two dims, or three, each cell of which reads neighbours along both, either way."""
     draws = Draws(draw)

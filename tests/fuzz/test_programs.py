@@ -14,7 +14,7 @@ from tests.fuzz.check import COUNTS, check, drawn
 from tests.fuzz.features import features, table
 from tests.fuzz.program import Program
 from tests.fuzz.programs import programs, small_programs
-from tests.fuzz.special import aligned, begun, hosted, paired, ragged, running, stopped, swept
+from tests.fuzz.special import aligned, begun, hosted, paired, ragged, recalled, running, stopped, swept
 from tests.fuzz.spellings import check_spellings
 
 # Features that at least so many of 160 programs of a lane have; the numbers are about half of what is usual.
@@ -160,6 +160,7 @@ def test_two_spellings(lane: str) -> None:
         (swept, "clamped point", 20),
         (aligned, "index condition", 20),
         (running, "prefix range", 25),
+        (recalled, "recursion over a range", 20),
         pytest.param(begun, "until by a recurrence", 40, marks=pytest.mark.slow),
     ],
 )
