@@ -479,4 +479,11 @@ BUGS: tuple[Bug, ...] = (
         "first = first if proves(known, ge(step, first)) else Term(0)",
         "slopes",
     ),
+    Bug(
+        "private: what another iteration of an outer loop reads is not carried",
+        "polyrhythm.compiler.loops.private",
+        "own = (name for name, own in reads.items() if all(_inside((*around, loop), d) for d in own))",
+        "own = (name for name, own in reads.items() if any(_inside((*around, loop), d) for d in own))",
+        "jax",
+    ),
 )

@@ -115,6 +115,7 @@ def check_read(subject: Subject, read: Read) -> None:
         raise _explained(subject, read, missed)
     for match in possible:
         _check_parallel(subject, read, match)
+        _check_own(subject, read, match)
     if not one_slot_per_point(subject, read.place):
         for match in possible:
             for other in storings:
@@ -160,6 +161,23 @@ def _check_parallel(subject: Subject, read: Read, match: _Match) -> None:
             what = f"{read.name} reads {shown_point(read.node, read.step, at)} across the iterations of a parallel loop"
             outcome = f"another iteration, {writer.shown(at, match.values)}, computes it"
             raise refused("parallel", what, read, at, outcome)
+
+
+def _check_own(subject: Subject, read: Read, match: _Match) -> None:
+    """What is read was written in the same iteration of a loop that does not carry it, and of those around that."""
+    writer = match.storing.computation.occurrence
+    for depth, loop in enumerate(writer.around):
+        if loop.parallel or read.place.name not in loop.private:
+            continue
+        around = () if read.occurrence is None else read.occurrence.around
+        is_inside = len(around) > depth and around[depth] is loop
+        levels = range(1, 2 * depth + 2, 2)  # a position and a counter for each loop
+        others = [conjunction(match.stored, carried(match.time, read.time, level)) for level in levels]
+        for crossing in others if is_inside else [match.condition]:
+            if (at := subject.prover.witness(conjunction(read.domain, crossing))) is not None:
+                what = f"{read.name} reads {shown_point(read.node, read.step, at)}, which its loop does not carry"
+                outcome = f"another iteration, {writer.shown(at, match.values)}, computes it"
+                raise refused("storage", what, read, at, outcome)
 
 
 def _check_kept(subject: Subject, read: Read, match: _Match, other: Storing) -> None:
