@@ -155,6 +155,10 @@ class Run:
                 **judged,
                 **self.settings,
             )
+        if checkpoint is not None and not stop.begun:
+            print(
+                f"nothing was left to do: all {self.iterations} iterations are there; give more --iterations to go on"
+            )
         if folder is not None:
             kept = learning.joined(result["weights"], result.get("statistics", {}))
             save({name: np.asarray(array) for name, array in kept.items()}, folder / "weights.safetensors")

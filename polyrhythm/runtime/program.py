@@ -113,6 +113,11 @@ def compile(
     {'last': array(6., dtype=float32)}
     """
     tensors, rebuild = flattened(outputs)
+    for bound in bounds or {}:
+        if not isinstance(bound, Bound):
+            raise DeclarationError(
+                f"{bound!r} is not a bound", fix="fix bounds by what pr.dim gave: t, T = pr.dim('t'), and bounds={T: 8}"
+            )
     measured = isinstance(schedule, str)
     if measured and schedule != "measure":
         raise DeclarationError(f"there is no schedule {schedule!r}", fix='write schedule="measure", or name dims')

@@ -338,6 +338,9 @@ def test_a_finished_run_is_extended(tmp_path: Path) -> None:
             run("train", "reinforce", *options, "--iterations", str(count), "--output", str(tmp_path / folder))
     for name in ("log.csv", "run.toml", "weights.safetensors"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert "all 5 iterations are there" in run(
+        "train", "reinforce", *options, "--iterations", "5", "--output", str(tmp_path / "parts")
+    )
     said = (tmp_path / "parts" / "run.toml").read_text()
     other = ["--gamma", "0.5", "--iterations", "6", "--output", str(tmp_path / "parts")]
     result = CliRunner().invoke(app, ["train", "reinforce", *options, *other])

@@ -95,6 +95,13 @@ def test_bounds_differ_from_call_to_call() -> None:
             assert program(bounds={"T": steps}).shape == (steps,)
 
 
+def test_bounds_fixed_by_name_are_refused() -> None:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (), (t,))
+    with pytest.raises(pr.errors.DeclarationError, match=r"'T' is not a bound(?s:.)*bounds=\{T: 8\}"):
+        pr.compile(2 * x, bounds={"T": 8})  # type: ignore[dict-item]
+
+
 def test_bounds_fixed_when_compiling() -> None:
     program = pr.compile(x[0:T].sum(0), bounds={T: 3}, backend="numpy")
     np.testing.assert_array_equal(program(x=VALUES), VALUES.sum(0))
