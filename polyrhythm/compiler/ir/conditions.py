@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import gcd
 from typing import Literal
 
-from polyrhythm.compiler.ir.terms import Interned, Symbol, Term, _sum
+from polyrhythm.compiler.ir.terms import Extremum, Interned, Symbol, Term, _sum
 
 Relation = Literal[">=", "==", "!="]
 
@@ -200,6 +200,31 @@ def negation(condition: Condition) -> Condition:
 def within(symbol: Symbol, extent: Term) -> Condition:
     """`0 <= symbol < extent`"""
     return conjunction(ge(Term.of(symbol), 0), lt(Term.of(symbol), extent))
+
+
+@lru_cache(1 << 14)
+def spread(condition: Condition) -> Condition:
+    """The same condition with inequalities between terms instead of their extrema, which are costly to make sets of.
+
+    >>> from polyrhythm.compiler.ir.terms import Symbol, maximum
+    >>> t, T = Term.of(Symbol("t", "dim")), Term.of(Symbol("T", "bound"))
+    >>> str(spread(ge(t, maximum(Term(1), T))))
+    'T <= t and t >= 1'
+    """
+    if isinstance(condition, Junction):
+        combined = conjunction if condition.word == "and" else disjunction
+        return combined(*(spread(part) for part in condition.parts))
+    assert isinstance(condition, Compare)
+    if condition.relation != ">=":
+        return condition
+    for monomial, factor in condition.term.monomials:
+        atom = monomial[0]
+        if len(monomial) == 1 and isinstance(atom, Extremum):
+            rest = condition.term - Term(0, ((monomial, factor),))
+            both = (atom.which == "min") == (factor > 0)
+            combined = conjunction if both else disjunction
+            return combined(*(spread(ge(argument * factor + rest, 0)) for argument in atom.arguments))
+    return condition
 
 
 def _compare(relation: Relation, term: Term) -> Condition:

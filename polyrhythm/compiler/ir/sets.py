@@ -34,6 +34,7 @@ from polyrhythm.compiler.ir.conditions import (
     negation,
     parts_of,
 )
+from polyrhythm.compiler.ir.differences import least_difference, satisfiable
 from polyrhythm.compiler.ir.terms import (
     ZERO,
     Atom,
@@ -65,13 +66,24 @@ class Points:
     """
 
     columns: Columns
-    isl_set: isl.Set
+    given_by: isl.Set | Condition
+
+    @cached_property
+    def isl_set(self) -> isl.Set:
+        """The set in isl, made when it is first needed: making one takes longer than most questions about it."""
+        if not isinstance(self.given_by, Condition):
+            return self.given_by
+        return _set_of(self.given_by, _columns_with_unknowns(self.given_by, self.columns), len(self.columns))
 
     @cached_property
     def is_empty(self) -> bool:
-        return bool(self.isl_set.is_empty())
+        found = satisfiable(self.given_by) if isinstance(self.given_by, Condition) else None
+        return bool(self.isl_set.is_empty()) if found is None else not found
 
     def __and__(self, other: Points) -> Points:
+        if isinstance(self.given_by, Condition) and isinstance(other.given_by, Condition):
+            columns = self.columns if self.columns == other.columns else ordered({*self.columns, *other.columns})
+            return points(conjunction(self.given_by, other.given_by), columns)
         return _combined(self, other, "intersect")
 
     def __or__(self, other: Points) -> Points:
@@ -94,7 +106,9 @@ class Points:
 
     def widened(self, columns: Columns) -> Points:
         """The set in other columns; those it does not have yet are unconstrained."""
-        return self if columns == self.columns else _widened(self, columns)
+        if columns == self.columns:
+            return self
+        return points(self.given_by, columns) if isinstance(self.given_by, Condition) else _widened(self, columns)
 
     def smallest(self) -> dict[Symbol, int] | None:
         """The lexicographically smallest point (by column order), or None where there is none.
@@ -300,7 +314,10 @@ def _widened(narrow: Points, columns: Columns) -> Points:
 @lru_cache(_CACHE)
 def points(condition: Condition, columns: Columns) -> Points:
     """The points at which a condition holds. Every symbol of the condition must be a column."""
-    return Points(columns, _set_of(condition, _columns_with_unknowns(condition, columns), len(columns)))
+    found = Points(columns, condition)
+    if not condition.symbols.issubset(columns):
+        found.isl_set  # noqa: B018 - which fails, unless they are in products
+    return found
 
 
 def solutions(condition: Condition) -> Points:
@@ -402,6 +419,10 @@ def least(term: Term, condition: Condition) -> int | None:
     """
     if term.is_constant:
         return term.constant
+    possible = satisfiable(condition)
+    found = least_difference(term, condition) if possible else None
+    if possible is False or found is not None:
+        return None if found is None else found[0]
     value = Symbol("value", "dim", serial=serials.VALUE)
     where = solutions(conjunction(condition, eq(Term.of(value), -term)))
     largest = None if where.is_empty else where.largest_value(Term.of(value))
@@ -416,10 +437,11 @@ def largest(term: Term, known: Condition) -> int | None:
     >>> largest(2 * t, conjunction(ge(t, 0), le(t, 3))), largest(t, conjunction(ge(t, 0), le(t, T)))
     (6, None)
     """
-    value = Term.of(Symbol("value", "dim", serial=serials.VALUE))
-    where = conjunction(known, eq(value, term))
-    values = solutions(with_facts(where))
-    return 0 if values.is_empty else values.largest_value(value)
+    known = conjunction(known, facts(known.symbols | term.symbols))
+    if solutions(known).is_empty:
+        return 0
+    found = least(-term, known)
+    return None if found is None else -found
 
 
 def equal(a: Term, b: Term, given: Condition) -> bool:

@@ -14,19 +14,17 @@ from functools import lru_cache
 from polyrhythm.compiler.ir.conditions import (
     FALSE,
     TRUE,
-    Compare,
     Condition,
-    Junction,
     conjunction,
-    disjunction,
     eq,
     ge,
     le,
     negation,
     parts_of,
+    spread,
 )
 from polyrhythm.compiler.ir.sets import Points, facts, points, solutions, with_facts
-from polyrhythm.compiler.ir.terms import Extremum, Symbol, Term, ordered
+from polyrhythm.compiler.ir.terms import Symbol, Term, ordered
 
 Values = Mapping[Symbol, int]
 
@@ -156,28 +154,3 @@ def _smallest(found: Points) -> dict[Symbol, int] | None:
             if inside:
                 return min(inside, key=lambda point: tuple(point.values()))
         raise
-
-
-@lru_cache(1 << 14)
-def spread(condition: Condition) -> Condition:
-    """The same condition with inequalities between terms instead of their extrema, which are costly to make sets of.
-
-    >>> from polyrhythm.compiler.ir.terms import maximum
-    >>> t, T = Term.of(Symbol("t", "dim")), Term.of(Symbol("T", "bound"))
-    >>> str(spread(ge(t, maximum(Term(1), T))))
-    'T <= t and t >= 1'
-    """
-    if isinstance(condition, Junction):
-        combined = conjunction if condition.word == "and" else disjunction
-        return combined(*(spread(part) for part in condition.parts))
-    assert isinstance(condition, Compare)
-    if condition.relation != ">=":
-        return condition
-    for monomial, factor in condition.term.monomials:
-        atom = monomial[0]
-        if len(monomial) == 1 and isinstance(atom, Extremum):
-            rest = condition.term - Term(0, ((monomial, factor),))
-            both = (atom.which == "min") == (factor > 0)
-            combined = conjunction if both else disjunction
-            return combined(*(spread(ge(argument * factor + rest, 0)) for argument in atom.arguments))
-    return condition

@@ -7,7 +7,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from polyrhythm.compiler.ir.conditions import FALSE, TRUE, conjunction, disjunction, eq, ge, le, lt, ne, negation
+from polyrhythm.compiler.ir.differences import least_difference, satisfiable
 from polyrhythm.compiler.ir.sets import (
+    Points,
     counterexample,
     equal,
     facts,
@@ -266,3 +268,45 @@ def test_a_set_of_which_one_part_is_unbounded_below_has_a_sample() -> None:
     assert found is not None
     assert 0 <= found[P] < found[T] != found[t]
     assert solutions(eq(BOUND, STEP)).smallest() is not None
+
+
+@quick
+@given(conditions_of(AFFINE), st.sampled_from(SYMBOLS), st.sampled_from(SYMBOLS), st.integers(-3, 3))
+def test_what_differences_decide_is_what_isl_finds(sample: ConditionSample, a: Symbol, b: Symbol, n: int) -> None:
+    """Half of the conditions are made of limits of differences alone, of which nothing is left open."""
+    for condition in (sample.condition, conjunction(sample.condition, INSIDE, le(Term.of(a), Term.of(b) + n))):
+        found = Points(COLUMNS, condition)
+        decided = satisfiable(condition)
+        assert decided in (None, not found.isl_set.is_empty())
+        least_value = least_difference(Term.of(a) - Term.of(b) + n, condition) if decided and a is not b else None
+        if least_value is not None:
+            greatest = found.largest_value(Term.of(b) - Term.of(a) - n)
+            assert least_value == (None if greatest is None else -greatest,)
+
+
+LIMITS = st.lists(
+    st.tuples(st.sampled_from([None, *SYMBOLS]), st.sampled_from([None, *SYMBOLS]), st.integers(-3, 3)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=150)
+@given(LIMITS, LIMITS)
+def test_limits_of_differences_are_decided(
+    one: list[tuple[Symbol | None, Symbol | None, int]], other: list[tuple[Symbol | None, Symbol | None, int]]
+) -> None:
+    """Alone, and of two alternatives one; the least differences are those that isl finds."""
+
+    def value(node: Symbol | None) -> Term:
+        return Term(0) if node is None else Term.of(node)
+
+    limits, alternatives = ([le(value(b), value(a) + n) for a, b, n in some] for some in (one, other))
+    alone, both = conjunction(*limits), conjunction(*limits, disjunction(*alternatives))
+    assert satisfiable(alone) == (not Points(COLUMNS, alone).isl_set.is_empty())
+    assert satisfiable(both) == (not Points(COLUMNS, both).isl_set.is_empty())
+    if satisfiable(alone):
+        for a, b in ((t, T), (T, t), (P, None), (None, T)):
+            term = value(a) - value(b)
+            greatest = Points(COLUMNS, alone).largest_value(-term)
+            assert least_difference(term, alone) == (None if greatest is None else -greatest,)
