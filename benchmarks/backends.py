@@ -36,8 +36,10 @@ def run(quick: bool) -> list[Result | Fact]:
         results += [lstm(backend, batch, 256 // scale, rounds) for batch in (1, 32)]
         results += [decode(backend, window, 512 // scale, rounds) for window in (None, 64)]
         results.append(regression(backend, 64 // scale, rounds))
+        results += [attention(backend, steps // scale, rounds) for steps in (128, 1024)]
     results += [training("lstm", Shape(64 // scale, 32, 128), rounds)]
-    results += [training("transformer", Shape(32 // scale, 2, 64, layers=1, heads=4), rounds)]
+    for steps in (32, 128, 512):
+        results.append(training("transformer", Shape(steps // scale, 8, 64, layers=2, heads=4), rounds))
     results.append(ppo(128 // scale, rounds))
     return results
 
@@ -142,6 +144,41 @@ def decode(backend: str, window: int | None, steps: int, rounds: int) -> Result:
         LOOP: in_torch if backend == "torch" else in_numpy,
     }
     return race(f"{backend}: decode {HEADS} x {DEPTH}, T={steps}, {seen}", ways, {LOOP: LIMIT}, rounds, 1e-3)
+
+
+def attention(backend: str, steps: int, rounds: int) -> Result:
+    """Attention of all steps at once, each to those before it, as a prompt is read."""
+    width, wide = HEADS * DEPTH, (HEADS, DEPTH)
+    names = ("wq", "wk", "wv")
+    x = given(
+        backend,
+        x=normal(0, steps, width),
+        **{name: normal(n + 1, width, width, scale=width**-0.5) for n, name in enumerate(names)},
+    )
+    t, _ = pr.dim("t")
+    now = pr.input("x", (width,), (t,))
+    q, k, v = ((now @ pr.input(name, (width, width))).reshape(wide) for name in names)
+    weights = pr.softmax(pr.einsum("hd,shd->hs", q, k[0 : t + 1]) * DEPTH**-0.5, -1)
+    mixed = pr.einsum("hs,shd->hd", weights, v[0 : t + 1]).reshape((width,))
+    program = pr.compile(mixed, backend=backend)
+
+    def in_torch() -> torch.Tensor:
+        with torch.inference_mode():
+            q, k, v = ((x["x"] @ x[name]).view(steps, *wide).transpose(0, 1)[None] for name in names)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return mixed[0].transpose(0, 1).reshape(steps, width)
+
+    def in_numpy() -> np.ndarray:
+        q, k, v = ((x["x"] @ x[name]).reshape(steps, *wide).transpose(1, 0, 2) for name in names)
+        scores = q @ k.transpose(0, 2, 1) * np.float32(DEPTH**-0.5)
+        scores += np.triu(np.full((steps, steps), -np.inf, "float32"), 1)
+        scores -= scores.max(-1, keepdims=True)
+        weights = np.exp(scores, out=scores)
+        weights /= weights.sum(-1, keepdims=True)
+        return (weights @ v).transpose(1, 0, 2).reshape(steps, width)
+
+    ways: dict[str, Way] = {OURS: lambda: program(**x), LOOP: in_torch if backend == "torch" else in_numpy}
+    return race(f"{backend}: attention {HEADS} x {DEPTH}, a prompt of {steps}", ways, {LOOP: LIMIT}, rounds, 1e-3)
 
 
 def regression(backend: str, iterations: int, rounds: int) -> Result:

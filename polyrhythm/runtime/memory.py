@@ -12,26 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polyrhythm.compiler.ir.intervals import Interval, interval
-from polyrhythm.compiler.ir.ops import record
-from polyrhythm.compiler.ir.ops.contraction import lies_as_matrices, parse_spec
-from polyrhythm.compiler.ir.terms import Symbol, Term, minimum, product
+from polyrhythm.compiler.ir.terms import Symbol, Term, product
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.loops.ir import (
-    Block,
-    Compute,
-    If,
-    Item,
-    Load,
-    Local,
-    LoopProgram,
-    Place,
-    Steps,
-)
+from polyrhythm.compiler.loops.ir import LoopProgram, Place
 from polyrhythm.errors import MemoryBudgetError, MissingBoundError
-
-Lookup = Callable[[Symbol], int]
-
+from polyrhythm.runtime.temporaries import Lookup, sizing, taken
 
 NOMINAL_BOUND = 1024
 """Steps along a bound without a maximum, by which tensors are ordered for people; nothing depends on it."""
@@ -68,7 +53,7 @@ class Memory:
 
     def bytes_of(self, place: Place, bounds: Mapping[Any, int]) -> int:
         """The bytes of one place."""
-        return _bytes(TensorType(place.whole, place.type.dtype), {}, _lookup(bounds))
+        return sizing({}, {}, _lookup(bounds))(TensorType(place.whole, place.type.dtype))
 
     def temporary(self, bounds: Mapping[Any, int]) -> int:
         """What is allocated beside inputs, outputs and, step by step, places: values alive at one time."""
@@ -94,19 +79,7 @@ class Memory:
 
     def _blocks(self, bounds: Mapping[Any, int]) -> list[tuple[str, int]]:
         """The bytes that the values of each block take."""
-        lookup, found = _lookup(bounds), []
-
-        def visit(items: tuple[Item, ...], ranges: Mapping[Symbol, Interval]) -> None:
-            for item in items:
-                if isinstance(item, Block):
-                    found.append((item.name, _alive(item, ranges, lookup)))
-                elif isinstance(item, If):
-                    visit(item.body, ranges)
-                else:
-                    visit(item.body, {**ranges, item.counter: item.span(ranges)})
-
-        visit(self.program.body, {})
-        return found
+        return taken(self.program, _lookup(bounds))
 
     def table(self, bounds: Mapping[Any, int]) -> str:
         """The plan at given bounds, a line per place, as a table."""
@@ -189,65 +162,6 @@ def check_budget(program: LoopProgram, bounds: Mapping[Any, int], compiles: bool
             fix=f"raise memory_budget, use smaller bounds{more}",
             at=largest.at,
         )
-
-
-def _alive(block: Block, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
-    """The largest sum of bytes of values that live at the same time in a block; views share their operand."""
-    owner: dict[str, str] = {}
-    last: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for number, compute in enumerate(block.body):
-        local = [owner[operand.name] for operand in compute.operands if isinstance(operand, Local)]
-        shared = record(compute.op).view
-        owner[compute.result] = local[0] if shared and local else compute.result
-        if not shared:
-            sizes[compute.result] = _bytes(compute.type, ranges, lookup)
-        for name in (*local, owner[compute.result]):
-            last[name] = number
-    for store in block.stores:
-        last[owner[store.value]] = len(block.body)
-    types = {compute.result: compute.type for compute in block.body}
-    most = now = 0
-    for number, compute in enumerate(block.body):
-        now += sizes.get(compute.result, 0)
-        # Several slots of a ring are gathered; other reads are views.
-        rings = [o for o in compute.operands if isinstance(o, Load) and any(map(_is_ring, o.index))]
-        copied = _transposed(compute, types, ranges, lookup)
-        most = max(most, now + copied + sum(_gathered(load, ranges, lookup) for load in rings))
-        now -= sum(sizes.get(name, 0) for name, end in last.items() if end == number)
-    return most
-
-
-def _transposed(
-    compute: Compute, types: Mapping[str, TensorType], ranges: Mapping[Symbol, Interval], lookup: Lookup
-) -> int:
-    """The bytes of the operands that a product transposes first, in a copy."""
-    if compute.op != "einsum" or len(compute.operands) != 2:
-        return 0
-    words, output = parse_spec(compute.attributes["spec"])
-    shared = {*words[0]} & {*words[1]}
-    batch, contracted = shared & {*output}, shared - {*output}
-    kinds = [o.type if isinstance(o, Load) else types[o.name] for o in compute.operands]
-    turned = (not lies_as_matrices(word, batch, contracted) for word in words)
-    return sum(_bytes(kind, ranges, lookup) for kind, copied in zip(kinds, turned, strict=True) if copied)
-
-
-def _gathered(load: Load, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
-    """The bytes of what is gathered from a ring: no more than there are slots."""
-    lengths = list(load.type.shape)
-    for axis, steps in enumerate(entry for entry in load.index if isinstance(entry, Steps)):
-        if steps.ring is not None:
-            lengths[axis] = minimum(interval(lengths[axis], ranges)[1], Term.of(steps.ring))
-    return _bytes(TensorType(tuple(lengths), load.type.dtype), ranges, lookup)
-
-
-def _is_ring(entry: Term | Steps) -> bool:
-    return isinstance(entry, Steps) and entry.ring is not None
-
-
-def _bytes(kind: TensorType, ranges: Mapping[Symbol, Interval], lookup: Lookup) -> int:
-    size: Term = product(tuple(interval(n, ranges)[1] for n in kind.shape))
-    return max(0, size.evaluate(lookup)) * kind.dtype.itemsize
 
 
 def _named(bounds: Mapping[Any, int]) -> dict[str, int]:

@@ -1,29 +1,34 @@
-"""Iterations of a loop that do not depend on each other, many at once: the blocks of such a loop over a leading axis.
+"""Iterations of a loop that do not depend on each other, many at once: the blocks of such a loop over leading axes.
 
 `for all t: y[t] = x[t] @ w` becomes `y[t:t + n] = x[t:t + n] @ w` for as many steps as fit the cache. A value that
-follows the counter has an axis more, in front; what does not is computed once for all of them. Loops with operations
-or reads that this file has no rule for go step by step.
+follows the counter has an axis more, in front; what does not is computed once for all of them. Loops inside, with an
+axis of their own where they are parallel too, are done for all iterations of those around; what each iteration fills
+and reads by itself gets a room with these axes. Ranges that follow a counter are in `ranged.py`, operations in
+`rules.py`. Loops with operations or reads that have no rule go step by step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from polyrhythm.compiler.ir import serials
-from polyrhythm.compiler.ir.ops import record
-from polyrhythm.compiler.ir.ops.contraction import parse_spec
-from polyrhythm.compiler.ir.ops.record import attribute_terms
+from polyrhythm.compiler.backends.python import rules
+from polyrhythm.compiler.backends.python.ranged import Builder, Lane, Refused, Value
+from polyrhythm.compiler.ir import dtypes, serials
+from polyrhythm.compiler.ir.intervals import Interval, interval
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Symbol, Term, product
 from polyrhythm.compiler.ir.types import TensorType
 from polyrhythm.compiler.loops.ir import (
     Block,
     Compute,
     For,
+    If,
+    Item,
+    Load,
     Local,
     LoopProgram,
     Operand,
+    Place,
     Steps,
     Store,
     blocks_of,
@@ -34,237 +39,369 @@ ELEMENTS = 2**17
 """About so many elements does a value of all iterations together have at most; half a megabyte of float32."""
 
 
-class Refused(Exception):
-    """The loop goes step by step."""
+@dataclass(frozen=True)
+class Together(Block):
+    """A block of many iterations; what may have come of zero times a number that is not finite is done `again`."""
+
+    again: Mapping[str, tuple[Compute, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The blocks of a loop for `count` iterations from its counter on; `size` is that of the largest value of one."""
+    """A loop some iterations at a time, as many as `lane.most` says; `sizes` are those of the values of one.
 
-    count: Symbol
-    blocks: tuple[Block, ...]
-    size: tuple[Term, ...]
+    All of them are done at once where what they make are `rows` to those around. `rooms` are places that are made for
+    it, `variables` hold values of many iterations until the next come.
+    """
+
+    lane: Lane
+    body: tuple[Item | Batch, ...]
+    sizes: tuple[Term, ...]
+    rows: tuple[tuple[str, TensorType], ...] = ()
+    rooms: tuple[Place, ...] = ()
+    variables: tuple[tuple[str, TensorType], ...] = ()
+
+    @property
+    def at_once(self) -> dict[Symbol, Term]:
+        """The first counter, and how many iterations, where all of them are done at once."""
+        steps = self.lane.end - self.lane.first
+        return {self.lane.counter: self.lane.first, self.lane.count: steps, self.lane.most: steps}
+
+    @property
+    def blocks(self) -> Iterator[Together]:
+        """All blocks."""
+        return (item for item in items_of(self.body) if isinstance(item, Together))
+
+
+def items_of(items: Sequence[Item | Batch]) -> Iterator[Item | Batch]:
+    """Every item of a tree."""
+    for item in items:
+        yield item
+        if not isinstance(item, Block):
+            yield from items_of(item.body)
+
+
+def elements(program: LoopProgram) -> int:
+    """How many elements a value of all iterations together may have: few of a program with a small budget."""
+    return ELEMENTS if program.budget is None else max(1024, min(ELEMENTS, program.budget // 128))
 
 
 def batched(program: LoopProgram, loop: For) -> Batch | None:
     """The iterations of a loop together, or None."""
-    inside = [item for item in loop.body if isinstance(item, Block)]
-    if not loop.parallel or loop.rows is not None or loop.stop is not None or len(inside) < len(loop.body):
+    if not _may(loop):
         return None
-    count = Symbol(f"{loop.counter.name}_count", "size", serial=serials.BATCH)
-    together = _Together(program, loop.counter, count, inside)
     try:
-        blocks = tuple(map(together.block, inside))
+        return _Nest(program, loop).batch(loop)
     except Refused:
         return None
-    sizes = dict.fromkeys(product(c.type.shape[1:]) for b in blocks for c in b.body if c.result in together.follow)
-    return Batch(together.count, blocks, tuple(sizes))
 
 
-@dataclass
-class _Together:
-    """What is known while the blocks of one loop are looked at."""
+def _may(loop: For) -> bool:
+    return loop.parallel and loop.rows is None and loop.stop is None
 
-    program: LoopProgram
-    counter: Symbol
-    count: Symbol
-    inside: Sequence[Block]
-    follow: set[str] = field(default_factory=set)
-    """The values that have an axis of iterations in front."""
-    variables: set[str] = field(default_factory=set)
-    """The variables that hold such values."""
-    body: list[Compute] = field(default_factory=list)
-    types: dict[str, TensorType] = field(default_factory=dict)
 
-    def block(self, block: Block) -> Block:
-        """A block with that axis."""
-        self.body, self.types = [], {}
-        for compute in block.body:
-            self.compute(compute)
-        return Block(block.name, tuple(self.body), tuple(map(self.store, block.stores)))
+class _Nest:
+    """What is known while a loop and those in it are looked at."""
 
-    def store(self, store: Store) -> Store:
-        """Where the values of all iterations go."""
-        place = self.program.places[store.place]
-        if place.kind == "variable":
-            if store.value not in self.follow or not self.is_own(store.place):
+    def __init__(self, program: LoopProgram, outermost: For) -> None:
+        self.program, self.outermost = program, outermost
+        self.loops: list[For] = []
+        self.lanes: list[Lane] = []
+        self.loose = set[int]()
+        self.rooms: dict[str, tuple[Place, tuple[int, ...]]] = {}
+        self.variables: dict[str, Value] = {}
+        self.rows: dict[str, tuple[Value, Term]] = {}
+        """Places of which a loop has made all steps at once: their values with its axis, and its first step."""
+        self.stored: dict[tuple[str, tuple[Term | Steps, ...]], Value] = {}
+        self.serial = any(isinstance(item, For) and not _may(item) for item in walk(outermost.body))
+        self.made: dict[str, tuple[Value, Term]] = {}
+        self.summed = frozenset(_summed(outermost))
+        self.stores: dict[str, list[Store]] = {}
+        self.needs: dict[str, set[Symbol]] = {}
+        """The loops for each iteration of which a place needs room."""
+        for loops, store in _stores(outermost, ()):
+            self.stores.setdefault(store.place, []).append(store)
+            if program.places[store.place].kind == "variable":
+                continue
+            needs = {loop.counter for loop in loops if not _follows(store, loop.counter)}
+            if needs != self.needs.setdefault(store.place, needs):
                 raise Refused
-            self.variables.add(store.place)
-            return store
-        index, found = self.entries(store.index)
-        if found is None or any(n.symbols for n in place.type.shape):
-            raise Refused
-        if store.value not in self.follow and len(self.types[store.value].shape) < place.type.rank:
-            raise Refused
-        if found:
-            raise Refused  # the value would have to be turned
-        return replace(store, index=index)
+            if not all(store.place in loop.private for loop in loops if loop.counter in needs):
+                raise Refused
 
-    def is_own(self, place: str) -> bool:
+    def batch(self, loop: For) -> Batch:
+        """A loop with an axis of its own."""
+        name, depth = loop.counter.name, len(self.lanes)
+        spans = {lane.counter: lane.span for lane in self.lanes}
+        first, end = interval(loop.first, spans)[0], interval(loop.end, spans)[1]
+        loose = self.loose
+        self.loose = loose | self._maybe_none(loop)
+        count, most = (Symbol(f"{name}_{what}", "size", serial=serials.BATCH - depth) for what in ("count", "most"))
+        lane = Lane(loop.counter, count, most, first, end)
+        self.lanes.append(lane)
+        self.loops.append(loop)
+        before, around, self.made = {*self.variables, *self.rows}, self.made, {}
+        body = self.items(loop.body)
+        rooms = tuple(place for place, lanes in self.rooms.values() if lanes and lanes[-1] == depth)
+        known = {**self.variables, **{name: value for name, (value, _) in self.rows.items()}}
+        kept = tuple((self.name(name), value.type) for name, value in known.items() if name not in before)
+        self.variables = {name: value for name, value in self.variables.items() if name in before}
+        self.rows = {name: row for name, row in self.rows.items() if name in before} | self.made
+        rows = tuple((self.name(name), value.type) for name, (value, _) in self.made.items())
+        whole = Batch(lane, body, (), rows, rooms, kept)
+        self.made, self.loose = around, loose
+        self.lanes.pop()
+        self.loops.pop()
+        return replace(whole, sizes=_sizes(whole))
+
+    def name(self, place: str) -> str:
+        """What holds the values of all iterations."""
+        return place if self.program.places[place].kind == "variable" else f"{place} of all"
+
+    def _maybe_none(self, loop: For) -> set[int]:
+        """The lanes around that may have none of the steps of a loop, which goes over those of all together."""
+        around = {lane.counter for lane in self.lanes}
+        follow = [bool(term.symbols & around) for term in (loop.first, loop.end)]
+        builder = Builder(self.lanes, Block("", (), ()))
+        if not any(follow) or (builder.at_least(loop.end - loop.first) or 0) > 0:
+            return set()
+        if all(follow) or len(builder.touched(loop.first + loop.end * 2)) > 1:
+            raise Refused  # steps between may be no one's
+        return set(range(len(self.lanes)))
+
+    def items(self, items: Sequence[Item]) -> tuple[Item | Batch, ...]:
+        """What a loop does."""
+        return tuple(map(self.item, items))
+
+    def item(self, item: Item) -> Item | Batch:
+        """A block, a loop or a guard."""
+        if isinstance(item, Block):
+            return self.block(item)
+        around = {lane.counter for lane in self.lanes}
+        if isinstance(item, If):
+            if item.condition.symbols & around:
+                raise Refused
+            body = self.items(item.body)
+            for block in blocks_of(item.body):
+                self.forget(block)
+            return replace(item, body=body)  # type: ignore[arg-type]
+        if _may(item):
+            stores = [store for block in blocks_of(item.body) for store in block.stores]
+            ragged = (item.first.symbols | item.end.symbols) & around
+            if ragged and not all(self._is_private(s.place) and len(self.stores[s.place]) == 1 for s in stores):
+                raise Refused  # a step that is no one's may be stored over
+            return self.batch(item)
+        if item.rows is not None or item.stop is not None or (item.first.symbols | item.end.symbols) & around:
+            raise Refused
+        return replace(item, body=self.items(item.body))  # type: ignore[arg-type]
+
+    def forget(self, block: Block) -> None:
+        """What a block stores under a guard may not be there."""
+        for store in block.stores:
+            self.stored = {key: value for key, value in self.stored.items() if key[0] != store.place}
+
+    def _is_private(self, place: str) -> bool:
+        return all(place in loop.private for loop in self.loops)
+
+    def block(self, block: Block) -> Together:
+        """A block for the iterations of all lanes."""
+        builder = Builder(self.lanes, block, self.loose)
+        for one in block.body:
+            given = [self.operand(builder, operand) for operand in one.operands]
+            rules.compute(builder, one, given)
+            self.mask(builder, block, one)
+        stores = tuple(self.store(builder, block, store) for store in block.stores)
+        return Together(block.name, tuple(builder.body), stores, builder.again)
+
+    def mask(self, builder: Builder, block: Block, one: Compute) -> None:
+        """What a sum is asked of is zero outside of its range from the beginning."""
+        value = builder.values[one.result]
+        places = {store.place for store in block.stores if store.value == one.result}
+        if not self.summed & {*places, (block.name, one.result)} or len(value.ranges) != 1 or value.zero:
+            return
+        (axis,) = value.ranges
+        if value.type.dtype not in (dtypes.FLOAT32, dtypes.FLOAT64) or not builder.touched_by(value.ranges[axis]) <= {
+            *value.lanes
+        }:
+            return
+        made = builder.body.pop()
+        if made.result in builder.again:
+            builder.body.append(made)
+            return
+        hidden = f"{made.result}_beyond"
+        builder.put(replace(made, result=hidden), value)
+        _, known = builder.zeroed(Local(hidden), value, axis)
+        builder.put(replace(builder.body.pop(), result=made.result), known)
+
+    def operand(self, builder: Builder, operand: Operand) -> tuple[Operand, Value]:
+        """An operand for all iterations."""
+        if isinstance(operand, Local):
+            return operand, builder.values[operand.name]
+        place = self.program.places[operand.place]
+        if place.kind == "variable" and operand.place in self.stores:
+            if operand.place not in self.variables:
+                raise Refused
+            value = self.variables[operand.place]
+            return replace(operand, type=value.type), value
+        if operand.place in self.rows:
+            row, first = self.rows[operand.place]
+            slots = (row.type.shape[len(row.lanes) - 1],)
+            found, value = builder.load(replace(operand, place=self.name(operand.place)), row.lanes[:-1], slots, first)
+            return found, replace(value, wild=row.wild)
+        room, lanes = self.rooms.get(operand.place, (None, ()))
+        if room is None and self.needs.get(operand.place):
+            raise Refused  # read before it is stored
+        load = operand if room is None else replace(operand, place=room.name)
+        found, value = builder.load(load, lanes, place.slots)
+        known = self.stored.get((operand.place, operand.index))
+        if known is not None and known.lanes == value.lanes and known.type == value.type:
+            value = known
+        return found, value
+
+    def store(self, builder: Builder, block: Block, store: Store) -> Store:
+        """Where the values of all iterations go."""
+        place, value = self.program.places[store.place], builder.values[store.value]
+        operand: Operand = Local(store.value)
+        if place.kind == "variable":
+            return self.keep(builder, store, value)
+        if any(builder.touched(found.start) for found in value.ranges.values()):
+            raise Refused
+        if self.is_row(store, value):
+            (entry,) = store.index
+            first = entry.substitute({self.lanes[-1].counter: self.lanes[-1].first})
+            self.made[store.place] = value, first
+            return replace(store, place=self.name(store.place), index=())
+        rooms = self.room(store.place)
+        index: list[Term | Steps] = [Steps(ZERO, self.lanes[lane].count.term) for lane in rooms]
+        lanes = list(rooms)
+        for entry in store.index:
+            touched = builder.touched(entry)
+            if touched:
+                (lane,) = touched
+                lanes.append(lane)
+                entry_: Term | Steps = Steps(entry, self.lanes[lane].count.term)
+            else:
+                entry_ = entry
+            index.append(entry_)
+        if len(set(lanes)) < len(lanes) or not set(value.lanes) <= set(lanes):
+            raise Refused
+        declared = builder.types[store.value].shape
+        if any(length.symbols for length in place.type.shape):
+            index += [Steps(ZERO, builder.hull(length)[1]) for length in declared]
+        shape = [self.lanes[lane].count.term if lane in value.lanes else ONE for lane in lanes]
+        if sorted(lanes) == lanes:
+            operand = builder.reshaped(operand, value, (*shape, *value.own))
+        else:
+            order = [value.lanes.index(lane) for lane in lanes if lane in value.lanes]
+            order += range(len(value.lanes), len(value.type.shape))
+            turned = TensorType(tuple(value.type.shape[axis] for axis in order), value.type.dtype)
+            operand = builder.add("transpose", (operand,), {"axes": tuple(order)}, Value(turned))
+            operand = builder.reshaped(operand, Value(turned), (*shape, *value.own))
+        assert isinstance(operand, Local)
+        self.stored = {k: v for k, v in self.stored.items() if k[0] != store.place}
+        if not self.serial:
+            self.stored[store.place, store.index] = value
+        room = self.rooms.get(store.place)
+        return Store(room[0].name if room else store.place, tuple(index), operand.name)  # type: ignore[arg-type]
+
+    def is_row(self, store: Store, value: Value) -> bool:
+        """Whether a loop makes all of what each iteration around it reads of a place, and a step depends on its own."""
+        lane, place = self.lanes[-1], self.program.places[store.place]
+        around = {one.counter for one in self.lanes[:-1]}
+        alone = len(self.stores[store.place]) == 1 and len(store.index) == 1 and not value.ranges and not self.serial
+        inside = any(load.place == store.place for block in blocks_of(self.loops[-1].body) for load in block.loads)
+        private = bool(around) and self.needs[store.place] == around and place.kind == "buffer"
+        follows = value.lanes[-1:] == (len(self.lanes) - 1,) and _follows(store, lane.counter)
+        return alone and private and follows and not inside
+
+    def room(self, name: str) -> tuple[int, ...]:
+        """The lanes for which a place has room, which is made now."""
+        counters = [lane.counter for lane in self.lanes]
+        lanes = tuple(sorted(counters.index(counter) for counter in self.needs[name]))
+        if lanes and name not in self.rooms:
+            place = self.program.places[name]
+            slots = (*(self.lanes[lane].most.term for lane in lanes), *place.slots)
+            self.rooms[name] = replace(place, name=self.name(name), kind="buffer", slots=slots, spill=None), lanes
+        return lanes
+
+    def keep(self, builder: Builder, store: Store, value: Value) -> Store:
+        """Keep the values of all iterations in a variable."""
+        if not self._is_private(store.place) and not self._is_own(store.place):
+            raise Refused
+        name = store.value
+        if self.serial and value.lanes != tuple(range(len(self.lanes))):
+            everywhere = tuple(range(len(self.lanes)))
+            operand = builder.spread(Local(name), value, everywhere, len(value.own))
+            kind = TensorType((*builder.counts(everywhere), *value.own), value.type.dtype)
+            value = Value(kind, everywhere, value.ranges)
+            name = builder.add("broadcast", (operand,), {"shape": kind.shape}, value).name
+        if self.serial:
+            value = Value(value.type, value.lanes, value.ranges)
+        known = self.variables.setdefault(store.place, value)
+        if known.type != value.type or known.lanes != value.lanes or known.ranges != value.ranges:
+            raise Refused
+        if known != value:
+            self.variables[store.place] = Value(value.type, value.lanes, value.ranges)
+        return replace(store, value=name)
+
+    def _is_own(self, place: str) -> bool:
         """Whether nothing outside the loop reads a place."""
         loads = (load for block in blocks_of(self.program.body) for load in block.loads)
         stops = (item.stop.done for item in walk(self.program.body) if isinstance(item, For) and item.stop is not None)
         everywhere = sum(load.place == place for load in (*loads, *stops))
-        return everywhere == sum(load.place == place for block in self.inside for load in block.loads)
-
-    def entries(self, index: Sequence[Term | Steps]) -> tuple[tuple[Any, ...], int | None]:
-        """An index with the entry that follows the counter as a range, and its place among the ranges."""
-        made: list[Term | Steps] = []
-        found = None
-        for entry in index:
-            if isinstance(entry, Steps):
-                if self.counter in entry.start.symbols | entry.length.symbols:
-                    raise Refused
-            elif self.counter in entry.symbols:
-                rest = entry - self.counter.term
-                if found is not None or self.counter in rest.symbols:
-                    raise Refused
-                found = sum(isinstance(one, Steps) for one in made)
-                entry = Steps(entry, self.count.term)
-            made.append(entry)
-        return tuple(made), found
-
-    def operand(self, operand: Operand) -> tuple[Operand, bool]:
-        """An operand, and whether it follows the counter."""
-        if isinstance(operand, Local):
-            return operand, operand.name in self.follow
-        if any(self.counter in n.symbols for n in operand.type.shape):
-            raise Refused
-        if operand.place in self.variables:
-            return replace(operand, type=self.longer(operand.type)), True
-        index, found = self.entries(operand.index)
-        if found:
-            raise Refused  # steps lie before iterations
-        return (
-            (operand, False) if found is None else (replace(operand, index=index, type=self.longer(operand.type)), True)
-        )
-
-    def longer(self, type: TensorType) -> TensorType:
-        """A type with the axis of iterations."""
-        return TensorType((self.count.term, *type.shape), type.dtype)
-
-    def compute(self, compute: Compute) -> None:
-        """An operation on values that may have the axis."""
-        if compute.rows is not None or any(self.counter in n.symbols for n in compute.type.shape):
-            raise Refused
-        if compute.op == "index":
-            self.position(compute)
-            return
-        terms = [term for value in compute.attributes.values() for term in attribute_terms(value)]
-        if any(self.counter in term.symbols for term in terms) or not (compute.op in RULES or _plain(compute)):
-            raise Refused
-        given = [self.operand(operand) for operand in compute.operands]
-        operands, follows = tuple(operand for operand, _ in given), [follow for _, follow in given]
-        if any(follows):
-            if compute.op in RULES:
-                change = RULES[compute.op](compute.attributes, follows, self.count.term)
-                operands = tuple(self.aligned(o, f, compute) for o, f in zip(operands, follows, strict=True))
-                compute = replace(compute, attributes={**compute.attributes, **change})
-            else:
-                operands = tuple(self.aligned(o, f, compute) for o, f in zip(operands, follows, strict=True))
-            compute = replace(compute, type=self.longer(compute.type))
-            self.follow.add(compute.result)
-        else:
-            self.follow.discard(compute.result)
-        self.add(replace(compute, operands=operands))
-
-    def add(self, compute: Compute) -> None:
-        """The next operation of the block."""
-        self.body.append(compute)
-        self.types[compute.result] = compute.type
-
-    def aligned(self, operand: Operand, follows: bool, compute: Compute) -> Operand:
-        """An operand that broadcasts, with axes of length one after that of the iterations."""
-        type = self.types[operand.name] if isinstance(operand, Local) else operand.type
-        missing = compute.type.rank - (type.rank - 1)
-        if not follows or missing <= 0 or not (compute.op == "broadcast" or record(compute.op).elementwise):
-            return operand
-        shape = (self.count.term, *(ONE,) * missing, *type.shape[1:])
-        name = f"{compute.result}_operand_{len(self.body)}"
-        self.add(Compute(name, "reshape", (operand,), {"shape": shape}, TensorType(shape, type.dtype)))
-        self.follow.add(name)
-        return Local(name)
-
-    def position(self, compute: Compute) -> None:
-        """The value of an index expression at all iterations."""
-        value = compute.attributes["value"]
-        if not isinstance(value, Term):
-            raise Refused
-        if self.counter not in value.symbols:
-            self.follow.discard(compute.result)
-            self.add(compute)
-            return
-        if self.counter in (value - self.counter.term).symbols:
-            raise Refused
-        first, along = f"{compute.result}_first", f"{compute.result}_along"
-        row = self.longer(compute.type)
-        self.add(replace(compute, result=first))
-        self.add(replace(compute, result=along, op="iota", attributes={"length": self.count.term}, type=row))
-        self.add(replace(compute, op="add", operands=(Local(along), Local(first)), attributes={}, type=row))
-        self.follow |= {along, compute.result}
+        inside = (load for block in blocks_of(self.outermost.body) for load in block.loads)
+        return everywhere == sum(load.place == place for load in inside)
 
 
-def _plain(compute: Compute) -> bool:
-    """Whether an operation is done element by element, or makes a value of nothing."""
-    op = record(compute.op)
-    known = op.elementwise or compute.op in ("constant", "iota", "copy")
-    return known and not op.calls and not op.chooses
+def _stores(item: Item, loops: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], Store]]:
+    """Every store with the loops around it of which many iterations run together."""
+    if isinstance(item, Block):
+        yield from ((loops, store) for store in item.stores)
+        return
+    inside = (*loops, item) if isinstance(item, For) and _may(item) else loops
+    for inner in item.body:
+        yield from _stores(inner, inside)
 
 
-def _further(*names: str) -> Any:
-    """Axes, or one, that count from behind the new axis."""
-
-    def rule(attributes: Mapping[str, Any], follows: Sequence[bool], count: Term) -> dict[str, Any]:
-        shifted = {}
-        for name in names:
-            value = attributes[name]
-            shifted[name] = tuple(axis + 1 for axis in value) if isinstance(value, tuple) else value + 1
-        return shifted
-
-    return rule
+def _follows(store: Store, counter: Symbol) -> bool:
+    """Whether an iteration stores to a step of its own, so far behind its counter."""
+    entries = [entry for entry in store.index if counter in entry.symbols]
+    return len(entries) == 1 and counter not in (entries[0] - counter.term).symbols
 
 
-def _einsum(attributes: Mapping[str, Any], follows: Sequence[bool], count: Term) -> dict[str, Any]:
-    words, out = parse_spec(attributes["spec"])
-    free = next(letter for letter in _letters() if letter not in "".join(words))
-    given = ",".join(free * follow + word for word, follow in zip(words, follows, strict=True))
-    return {"spec": f"{given}->{free}{out}"}
+def _summed(loop: For) -> Iterator[object]:
+    """The variables, and values of blocks, of which the sum along an axis is asked for."""
+    for block in blocks_of(loop.body):
+        for one in block.body:
+            if one.op == "reduce" and one.attributes["monoid"] == "sum":
+                (operand,) = one.operands
+                yield operand.place if isinstance(operand, Load) else (block.name, operand.name)
 
 
-def _letters() -> Iterator[str]:
-    yield from "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"
+def _sizes(batch: Batch) -> tuple[Term, ...]:
+    """The numbers of elements of the largest values of one iteration, with loops inside done as a whole."""
+    whole: dict[Symbol, Term] = {}
+    for inner in [item for item in items_of(batch.body) if isinstance(item, Batch)][::-1]:
+        whole |= inner.at_once
+    own = {batch.lane.count: ONE, batch.lane.most: ONE}
+    span: Mapping[Symbol, Interval] = {batch.lane.counter: (batch.lane.first, batch.lane.end - 1)}
+    found: dict[Term, None] = {}
+    counters = {item.counter: (item.first, item.end - 1) for item in items_of(batch.body) if isinstance(item, For)}
 
+    def size(shape: Sequence[Term]) -> Term:
+        lengths = []
+        for length in shape:
+            for _ in range(len(whole)):
+                length = length.substitute(whole)
+            length = interval(length.substitute(own), counters)[1]
+            lengths.append(interval(length, span)[1])
+        return product(lengths)
 
-def _concat(attributes: Mapping[str, Any], follows: Sequence[bool], count: Term) -> dict[str, Any]:
-    if not all(follows):
-        raise Refused
-    return {"axis": attributes["axis"] + 1}
-
-
-def _take(attributes: Mapping[str, Any], follows: Sequence[bool], count: Term) -> dict[str, Any]:
-    if follows == [True, False]:
-        return {"axis": attributes["axis"] + 1}
-    if follows == [False, True] and attributes["axis"] == 0:
-        return {}
-    raise Refused
-
-
-RULES: Mapping[str, Any] = {
-    "einsum": _einsum,
-    "reshape": lambda attributes, follows, count: {"shape": (count, *attributes["shape"])},
-    "broadcast": lambda attributes, follows, count: {"shape": (count, *attributes["shape"])},
-    "transpose": lambda attributes, follows, count: {"axes": (0, *(axis + 1 for axis in attributes["axes"]))},
-    "slice": lambda attributes, follows, count: {
-        "starts": (ZERO, *attributes["starts"]),
-        "lengths": (count, *attributes["lengths"]),
-        "steps": (1, *attributes["steps"]),
-    },
-    "reduce": _further("axes"),
-    "argreduce": _further("axis"),
-    "cumulative": _further("axis"),
-    "argsort": _further("axis"),
-    "concat": _concat,
-    "take": _take,
-}
-"""How the attributes of an operation change when an axis comes in front of the operands that follow the counter."""
+    for block in batch.blocks:
+        for compute in block.body:
+            if {batch.lane.count} & {symbol for length in compute.type.shape for symbol in length.symbols}:
+                found[size(compute.type.shape)] = None
+    rooms = [room for item in items_of([batch]) if isinstance(item, Batch) for room in item.rooms]
+    for room in rooms:
+        found[size(room.whole)] = None
+    return tuple(found)

@@ -16,7 +16,7 @@ from polyrhythm.compiler.ir import dtypes
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
 from polyrhythm.compiler.ir.terms import ONE, ZERO, Term
 from polyrhythm.compiler.ir.types import TensorType
-from polyrhythm.compiler.loops.ir import Block, Compute, Local, LoopProgram, Operand
+from polyrhythm.compiler.loops.ir import Block, Compute, Local, Operand, Place
 
 FLOATS = (dtypes.FLOAT32, dtypes.FLOAT64)
 NUMBERS = (*FLOATS, dtypes.INT32, dtypes.INT64)
@@ -325,13 +325,13 @@ def _is_free(operand: Operand, compute: Compute, inside: Inside) -> bool:
     return new and alone and made.type == compute.type and made.type.rank > 0 and made.type.dtype in FLOATS
 
 
-def is_fresh(source: LoopProgram, compute: Compute, made: Mapping[str, Compute]) -> bool:
+def is_fresh(at: Callable[[str], Place], compute: Compute, made: Mapping[str, Compute]) -> bool:
     """Whether a value lies in memory of its own, so that a variable may keep it: new, or that of another variable."""
     if compute.op in ("copy", "reshape", "transpose"):
         (operand,) = compute.operands
         if isinstance(operand, Local):
-            return is_fresh(source, made[operand.name], made)
-        return source.places[operand.place].kind == "variable"
+            return is_fresh(at, made[operand.name], made)
+        return at(operand.place).kind == "variable"
     if compute.op == "einsum":
         return len(compute.operands) == 2 and compute.type.rank > 0
     return compute.type.rank > 0 and (compute.op in INFIX or compute.op in ("tanh", "exp", "select"))

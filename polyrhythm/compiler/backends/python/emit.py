@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from polyrhythm.compiler.backends.python.batched import ELEMENTS, Batch, batched
+from polyrhythm.compiler.backends.python.batched import Batch, Together, batched, elements
 from polyrhythm.compiler.backends.python.direct import INFIX, Spelled, Words, is_fresh, spelled, written
 from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.contraction import parse_spec
@@ -62,8 +62,10 @@ class Source:
     words: Words | None = None
     units: int = 0
     short: frozenset[Symbol] = frozenset()  # bounds that are less here than where places were made
-    counts: set[Term] = field(default_factory=set)
+    together: set[Term] = field(default_factory=set)
     """How many iterations run together, by loop; at least one."""
+    rooms: dict[str, Place] = field(default_factory=dict)
+    """Places that iterations have to themselves, with room for those that run together."""
     functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
@@ -86,6 +88,12 @@ class Source:
 
     def term(self, term: Term) -> str:
         return term_source(term, self.symbol)
+
+    def at(self, name: str) -> Place:
+        """A place of the program, or one of those that iterations have to themselves."""
+        if name in self.program.places:
+            return self.program.places[name]
+        return self.rooms.get(name) or Place(name, "variable", (), TensorType((), np.dtype("float32")))
 
     def place(self, name: str) -> str:
         return self.name(("place", name), f"{name}_kept")
@@ -181,9 +189,8 @@ def _item(source: Source, item: Item, indent: str, outermost: bool = False) -> I
         first = "first"
     batch = batched(source.program, item) if source.words is not None and not source.checked else None
     if batch is not None:
-        yield from _many(source, batch, counter, first, end, indent, outermost)
-        if outermost:
-            yield f"{indent}    yield {unit}, {counter} + {source.symbol(batch.count)}"
+        after = f"yield {unit}, {counter} + {source.symbol(batch.lane.count)}" if outermost else None
+        yield from _many(source, batch, first, indent, after)
         return
     if item.rows is not None:
         yield f"{indent}{_longest(source, item.rows.bound)} = {source.symbol(item.rows.bound)}"
@@ -216,27 +223,54 @@ def _longest(source: Source, bound: Symbol) -> str:
     return source.name(("longest", bound), f"longest_{bound.name}")
 
 
-def _many(
-    source: Source,
-    batch: Batch,
-    counter: str,
-    first: str,
-    end: str,
-    indent: str,
-    outermost: bool,
-) -> Iterator[str]:
-    """As many iterations of a loop at once as are good for the cache.
+def _many(source: Source, batch: Batch, first: str, indent: str, after: str | None = None) -> Iterator[str]:
+    """As many iterations of a loop at once as are good for the cache; after them comes a statement.
 
     Who asks for one position after the other may give the inputs of a step only then.
     """
-    count = source.symbol(batch.count)
-    sizes = ", ".join(["1", "1", *(source.term(size) for size in batch.size)])
-    yield f"{indent}most = max(1, {ELEMENTS} // max({sizes})){' if run.alone else 1' if outermost else ''}"
-    yield f"{indent}for {counter} in range({first}, {end}, most):"
-    yield f"{indent}    {count} = min(most, {end} - {counter})"
-    source.counts.add(batch.count.term)
-    for block in batch.blocks:
-        yield from _block(source, block, indent + "    ")
+    lane, end = batch.lane, source.term(batch.lane.end)
+    counter, count, most = (source.symbol(symbol) for symbol in (lane.counter, lane.count, lane.most))
+    sizes = ", ".join(["1", "1", *(source.term(size) for size in batch.sizes)])
+    alone = " if run.alone else 1" if after else ""
+    if batch.rows:
+        yield f"{indent}{most} = max(1, {end} - {first})"
+        yield f"{indent}if {end} <= {first}:"
+        yield f"{indent}    {count} = 0"
+        for name, kind in batch.rows:
+            yield f"{indent}    {source.place(name)} = new({_tuple(source, kind.shape)}, {str(kind.dtype)!r})"
+    else:
+        yield f"{indent}{most} = max(1, {elements(source.program)} // max({sizes})){alone}"
+    if batch.rooms and not batch.rows:
+        yield f"{indent}{most} = max(1, min({most}, {end} - {first}))"
+    for room in batch.rooms:
+        source.rooms[room.name] = room
+        yield f"{indent}{source.place(room.name)} = {_new(source, room)}"
+    source.together.add(lane.count.term)
+    yield f"{indent}for {counter} in range({first}, {end}, {most}):"
+    yield f"{indent}    {count} = min({most}, {end} - {counter})"
+    yield from _inside(source, batch.body, indent + "    ")
+    for name, _ in batch.variables:
+        yield f"{indent}    {source.place(name)} = None"
+    if after:
+        yield f"{indent}    {after}"
+    for room in batch.rooms:
+        yield f"{indent}{source.place(room.name)} = None"
+
+
+def _inside(source: Source, items: Sequence[Item | Batch], indent: str) -> Iterator[str]:
+    """What a loop does whose iterations run together."""
+    for item in items:
+        if isinstance(item, Batch):
+            yield from _many(source, item, source.term(item.lane.first), indent)
+        elif isinstance(item, Block):
+            yield from _block(source, item, indent)
+        elif isinstance(item, If):
+            yield f"{indent}if {condition_source(item.condition, source.symbol)}:"
+            yield from _inside(source, item.body, indent + "    ")
+        else:
+            counter = source.symbol(item.counter)
+            yield f"{indent}for {counter} in range({source.term(item.first)}, {source.term(item.end)}):"
+            yield from _inside(source, item.body, indent + "    ")
 
 
 def _block(source: Source, block: Block, indent: str) -> Iterator[str]:
@@ -249,6 +283,7 @@ def _block(source: Source, block: Block, indent: str) -> Iterator[str]:
     plan = Spelled() if words is None or source.checked else spelled(words, block)
     made = {compute.result: compute for compute in block.body}
     dead = _dead(block, plan)
+    again = block.again if isinstance(block, Together) else {}
     for number, compute in enumerate(block.body):
         if compute.result in plan.numbers or compute.result in plan.gone:
             continue
@@ -276,10 +311,17 @@ def _block(source: Source, block: Block, indent: str) -> Iterator[str]:
                 yield f"{indent}{operands[kept]} {INFIX[compute.op]}= {operands[1 - kept]}"
                 text = operands[kept]
         yield f"{indent}{result} = {text or _computed(source, compute, operands)}"
+        if compute.result in again:
+            yield f"{indent}if runtime.has_nan({result}):"
+            for other in again[compute.result]:
+                texts = _read(source, other)
+                yield f"{indent}    {source.value(other.result)} = {_computed(source, other, texts)}"
+            between = (source.value(other.result) for other in again[compute.result][:-1])
+            yield from _forget(between, indent + "    ")
         yield from _check(source, compute, [] if compute.op == "host" else operands, indent)
         yield from _forget((source.value(name) for name in dead[number]), indent)
     for store in block.stores:
-        fresh = words is not None and is_fresh(source.program, made[store.value], made)
+        fresh = words is not None and is_fresh(source.at, made[store.value], made)
         yield indent + _store(source, store, fresh, _moves(block, store))
     stored = dict.fromkeys(source.value(store.value) for store in block.stores)
     yield from _forget((*stored, *called.values()), indent)
@@ -365,10 +407,12 @@ def _dead(block: Block, plan: Spelled) -> list[list[str]]:
     """For each computation, the values of the block that nobody needs after it."""
     unnamed = plan.gone | plan.numbers.keys()
     last: dict[str, int] = {}
+    again = block.again if isinstance(block, Together) else {}
     for number, compute in enumerate(block.body):
         if compute.result not in unnamed:
             operands = plan.whole[compute.result][1] if compute.result in plan.whole else compute.operands
             names = [compute.result, *(operand.name for operand in operands if isinstance(operand, Local))]
+            names += [name for other in again.get(compute.result, ()) for name in other.locals if name in block.types]
             last.update(dict.fromkeys(names, number))
     kept = {store.value for store in block.stores} | unnamed
     dead: list[list[str]] = [[] for _ in block.body]
@@ -413,11 +457,11 @@ def _moves(block: Block, store: Store) -> bool:
 
 
 def _store(source: Source, store: Store, fresh: bool = False, moves: bool = False) -> str:
-    place = source.program.places[store.place]
+    place = source.at(store.place)
     value = source.value(store.value)
     if place.kind == "variable":
         return f"{source.place(store.place)} = {value if fresh else f'own({value})'}"
-    if any(n.symbols for n in place.type.shape):
+    if any(n.symbols for n in place.type.shape) and len(store.index) == len(place.slots):
         entries = "".join(f"{_slot(source, entry)}, " for entry in store.index)
         return f"runtime.store({source.place(store.place)}, ({entries}), {value})"
     index = ", ".join(_slot(source, entry) for entry in store.index)
@@ -434,20 +478,21 @@ def _slot(source: Source, entry: Term | Steps) -> str:
 def _operand(source: Source, operand: Load | Local) -> str:
     if isinstance(operand, Local):
         return source.value(operand.name)
-    place = source.program.places[operand.place]
+    place = source.at(operand.place)
     name = source.place(operand.place)
     trimmed = _trimmed(source, place, operand)
     if not operand.index and not trimmed:
         return name
-    if all(isinstance(entry, Term) or entry.length in source.counts for entry in operand.index) and not trimmed:
+    if all(isinstance(entry, Term) or _is_slice(source, entry) for entry in operand.index) and not trimmed:
         return f"{name}[{', '.join(_slot(source, entry) for entry in operand.index)}]"
-    if len(operand.index) == 1 and isinstance(operand.index[0], Steps) and not trimmed:
-        entry = operand.index[0]
-        if entry.ring is None and entry.step == 1 and entry.start.is_constant:
-            start, stop = source.term(entry.start), source.term(entry.start + entry.length)
-            return f"{name}[{start}:{stop}]"
     entries = "".join(f"{_entry(source, entry)}, " for entry in operand.index)
     return f"load({name}, ({entries}), ({trimmed}))"
+
+
+def _is_slice(source: Source, entry: Steps) -> bool:
+    """Whether some slots are a slice: in order, and from no step before the first, as empty ranges may be."""
+    plain = entry.ring is None and entry.step == 1
+    return plain and (entry.start.is_constant or entry.length in source.together)
 
 
 def _entry(source: Source, entry: Term | Steps) -> str:

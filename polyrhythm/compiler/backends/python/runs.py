@@ -112,6 +112,12 @@ class Runtime:
         return array[(slice(None),) * axis + tuple(slice(0, n) for n in trimmed)] if trimmed else array
 
     @staticmethod
+    def has_nan(array: Any) -> bool:
+        """Whether an array has one; also where infinities of both signs meet."""
+        total = array.sum().item()
+        return bool(total != total)
+
+    @staticmethod
     def store(array: Any, index: Sequence[int], value: Any) -> None:
         array[(*index, *map(slice, value.shape))] = value
 
