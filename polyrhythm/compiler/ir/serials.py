@@ -56,7 +56,7 @@ ROW, ROW_AXIS = -70, -71
 """The length of a row, and a position along an axis of one of its elements."""
 
 BATCH = -80
-"""How many iterations of a loop run together."""
+"""How many iterations of a loop run together; of one inside of n others, BATCH - n."""
 
 WINDOW = -100
 """The first step of an input that a run holds, and how many; of input n, WINDOW - 2 * n and the number below it."""

@@ -166,7 +166,9 @@ def nested(kind: str) -> tuple[Any, dict[str, Any], dict[Any, int]]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", ["attention", "gradient", "two layers", "recurrence", "rows and columns", "moved"])
+@pytest.mark.parametrize(
+    "kind", ["attention", "gradient", "two layers", "recurrence", "rows and columns", "rows made apart", "moved"]
+)
 def test_loops_in_loops(kind: str, backend: str) -> None:
     z, given, bounds = nested(kind)
     same(z, given, bounds, backend, 1e-8)

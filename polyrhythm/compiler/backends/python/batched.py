@@ -110,11 +110,11 @@ class _Nest:
         self.loose = set[int]()
         self.rooms: dict[str, tuple[Place, tuple[int, ...]]] = {}
         self.variables: dict[str, Value] = {}
-        self.rows: dict[str, tuple[Value, Term]] = {}
-        """Places of which a loop has made all steps at once: their values with its axis, and its first step."""
+        self.rows: dict[str, tuple[Value, Term, Term]] = {}
+        """Places of which a loop has made all steps at once: their values with its axis, its first step, how many."""
         self.stored: dict[tuple[str, tuple[Term | Steps, ...]], Value] = {}
         self.serial = any(isinstance(item, For) and not _may(item) for item in walk(outermost.body))
-        self.made: dict[str, tuple[Value, Term]] = {}
+        self.made: dict[str, tuple[Value, Term, Term]] = {}
         self.summed = frozenset(_summed(outermost))
         self.stores: dict[str, list[Store]] = {}
         self.needs: dict[str, set[Symbol]] = {}
@@ -143,11 +143,11 @@ class _Nest:
         before, around, self.made = {*self.variables, *self.rows}, self.made, {}
         body = self.items(loop.body)
         rooms = tuple(place for place, lanes in self.rooms.values() if lanes and lanes[-1] == depth)
-        known = {**self.variables, **{name: value for name, (value, _) in self.rows.items()}}
+        known = {**self.variables, **{name: value for name, (value, *_) in self.rows.items()}}
         kept = tuple((self.name(name), value.type) for name, value in known.items() if name not in before)
         self.variables = {name: value for name, value in self.variables.items() if name in before}
         self.rows = {name: row for name, row in self.rows.items() if name in before} | self.made
-        rows = tuple((self.name(name), value.type) for name, (value, _) in self.made.items())
+        rows = tuple((self.name(name), value.type) for name, (value, *_) in self.made.items())
         whole = Batch(lane, body, (), rows, rooms, kept)
         self.made, self.loose = around, loose
         self.lanes.pop()
@@ -244,9 +244,10 @@ class _Nest:
             value = self.variables[operand.place]
             return replace(operand, type=value.type), value
         if operand.place in self.rows:
-            row, first = self.rows[operand.place]
-            slots = (row.type.shape[len(row.lanes) - 1],)
-            found, value = builder.load(replace(operand, place=self.name(operand.place)), row.lanes[:-1], slots, first)
+            row, first, steps = self.rows[operand.place]
+            found, value = builder.load(
+                replace(operand, place=self.name(operand.place)), row.lanes[:-1], (steps,), first
+            )
             return found, replace(value, wild=row.wild)
         room, lanes = self.rooms.get(operand.place, (None, ()))
         if room is None and self.needs.get(operand.place):
@@ -268,8 +269,9 @@ class _Nest:
             raise Refused
         if self.is_row(store, value):
             (entry,) = store.index
-            first = entry.substitute({self.lanes[-1].counter: self.lanes[-1].first})
-            self.made[store.place] = value, first
+            own = self.lanes[-1]
+            first = entry.substitute({own.counter: own.first})
+            self.made[store.place] = value, first, own.end - own.first
             return replace(store, place=self.name(store.place), index=())
         rooms = self.room(store.place)
         index: list[Term | Steps] = [Steps(ZERO, self.lanes[lane].count.term) for lane in rooms]
