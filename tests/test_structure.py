@@ -9,7 +9,7 @@ import polyrhythm as pr
 from tests.structure import ROOT, core_lines, counts, cycles, modules
 
 MOST_LINES = 600
-MOST_CORE_LINES = 31_900
+MOST_CORE_LINES = 32_500
 """Of the compiler core, by `make count`. It grows by what features need: raise it on purpose, lower it when you can."""
 
 MOST_STREAM_LINES = 7_500
