@@ -26,7 +26,7 @@ INSTALL := $(VENV)/python tests/install.py
 # XLA generates simple code, as in the quick lane: what is looked at are values and collectives.
 SIMPLE = $$($(VENV)/python -c "from tests.compiling import SIMPLE; print(*SIMPLE)")
 
-.PHONY: help demo test quick lint fuzz fuzz-streams drill mutants docs pages processes site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
+.PHONY: help demo test quick thorough lint fuzz fuzz-streams drill mutants docs pages processes site count dist simulators learn studies bench ablation bench-training bench-decode bench-llm bench-rl constraints clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -39,6 +39,9 @@ test: .venv/test.stamp  ## lint and the quick lane of the tests, doctests and do
 
 quick: .venv/test.stamp
 	$(VENV)/python -m pytest -n 2 --dist worksteal -q --durations=10
+
+thorough: .venv/test.stamp  ## the tests that make test leaves out for their time, though others show much the same
+	$(VENV)/python -m pytest -n 2 --dist worksteal -q -m "thorough and not slow" --durations=10 tests
 
 lint: .venv/test.stamp  ## style, types, layering
 	$(VENV)/ruff check -q .

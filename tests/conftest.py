@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.compiling import context, keep_nothing, share_contexts, simple_code
+from tests.lanes import is_thorough
 
 TESTS = Path(__file__).parent
 
@@ -21,13 +22,21 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The quick lane asks XLA for simple code. Its passes, which change the program, run as ever.
+    """The quick lane, and what it leaves to `make thorough`, ask XLA for simple code; its passes run as ever.
 
     The slow lane, benchmarks and `test_a_sample_runs_with_the_code_that_users_get` have everything on.
     """
-    if config.getoption("markexpr") == "not slow":
+    if "not slow" in config.getoption("markexpr"):
         simple_code()
     keep_nothing()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make thorough` runs."""
+    for item in items:
+        if item.path.is_relative_to(TESTS) and is_thorough(item.path.relative_to(TESTS).as_posix(), item.name):
+            item.add_marker("thorough")
 
 
 # What modules, compiled programs and caches hold lives to the end, and looking through it for garbage again and again

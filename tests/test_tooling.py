@@ -1,8 +1,11 @@
 """The test tools themselves: golden files and the runner of Markdown pages."""
 
+import re
 from pathlib import Path
 
 import pytest
+
+from tests.lanes import THOROUGH
 
 ROOT = Path(__file__).parent.parent
 
@@ -91,3 +94,13 @@ def test_a_failing_block_names_the_line_of_the_page(page_project: pytest.Pyteste
     result = page_project.runpytest_inprocess()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([shown])
+
+
+def test_what_make_thorough_runs_is_there() -> None:
+    for file, entries in THOROUGH.items():
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        names = [entry.partition("[")[0] for entry in entries if entry != "*"]
+        assert [name for name in names if f"def {name}(" not in text] == [], file
+    command = re.search(r"pytest .*-m \"(thorough and not slow)\"", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert command
+    assert "make thorough" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
