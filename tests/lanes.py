@@ -57,9 +57,7 @@ THOROUGH: dict[str, tuple[str, ...]] = {
     ),
     "compiler/passes/test_skew.py": (
         "test_diagonals_give_the_same[by_pieces]",
-        "test_diagonals_give_the_same[one_down_one_up]",
         "test_diagonals_give_the_same[solid]",
-        "test_diagonals_give_the_same[steep]",
     ),
     "compiler/passes/test_split.py": (
         "test_prompts_of_different_lengths_are_cut_at_the_shortest[jax]",
