@@ -231,3 +231,19 @@ def test_tensors_may_be_called_like_what_the_text_uses(backend: str) -> None:
     results = pr.compile(outputs, backend=backend)(given=data, seed=3)
     for name, value in pr.evaluate(outputs, {"given": data}, seed=3).items():
         np.testing.assert_allclose(results[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_rows_of_a_place_that_is_as_long_as_the_longest(backend: str) -> None:
+    """With bounds fixed at compile a place has a plain shape, and steps store to a part of a row."""
+    t, T = pr.dim("t")
+    x, z = pr.input("x", (), (t,)), pr.input("z", (), (t,))
+    y = (pr.tanh(x[0 : t + 1] * x) * z[0 : t + 1]).sum(0)
+    outputs = pr.grad(pr.square(y)[0:T].sum(0), [x, z])
+    given = {"x": np.linspace(-1, 1, 4).astype("float32"), "z": np.linspace(0.5, 1, 4).astype("float32")}
+    for found, want in zip(
+        pr.compile(outputs, bounds={T: 4}, backend=backend)(x=given["x"], z=given["z"]),
+        pr.evaluate(outputs, given),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)

@@ -322,7 +322,7 @@ def _block(source: Source, block: Block, indent: str) -> Iterator[str]:
         yield from _forget((source.value(name) for name in dead[number]), indent)
     for store in block.stores:
         fresh = words is not None and is_fresh(source.at, made[store.value], made)
-        yield indent + _store(source, store, fresh, _moves(block, store))
+        yield indent + _store(source, block, store, fresh)
     stored = dict.fromkeys(source.value(store.value) for store in block.stores)
     yield from _forget((*stored, *called.values()), indent)
 
@@ -348,7 +348,7 @@ def _apart(source: Source, block: Block, indent: str) -> Iterator[str]:
     source.functions.append("\n".join(lines))
     yield f"{indent}{stored}, = {name}({', '.join(given)})"
     for store in block.stores:
-        yield indent + _store(source, store, moves=_moves(block, store))
+        yield indent + _store(source, block, store)
 
 
 def _read(source: Source, compute: Compute) -> list[str]:
@@ -456,12 +456,21 @@ def _moves(block: Block, store: Store) -> bool:
     return several and any(load.place == store.place for load in block.loads)
 
 
-def _store(source: Source, store: Store, fresh: bool = False, moves: bool = False) -> str:
+def _fills(block: Block, store: Store, place: Place) -> bool:
+    """Whether what is stored has the shape of the place, which is that of the longest step where bounds are fixed."""
+    shape = next((compute.type.shape for compute in block.body if compute.result == store.value), place.type.shape)
+    single = all(isinstance(entry, Term) for entry in store.index) and len(store.index) == len(place.slots)
+    return not single or shape == place.type.shape
+
+
+def _store(source: Source, block: Block, store: Store, fresh: bool = False) -> str:
     place = source.at(store.place)
     value = source.value(store.value)
+    moves = _moves(block, store)
     if place.kind == "variable":
         return f"{source.place(store.place)} = {value if fresh else f'own({value})'}"
-    if any(n.symbols for n in place.type.shape) and len(store.index) == len(place.slots):
+    varies = any(n.symbols for n in place.type.shape) or not _fills(block, store, place)
+    if varies and len(store.index) == len(place.slots):
         entries = "".join(f"{_slot(source, entry)}, " for entry in store.index)
         return f"runtime.store({source.place(store.place)}, ({entries}), {value})"
     index = ", ".join(_slot(source, entry) for entry in store.index)
