@@ -30,8 +30,8 @@ def crossing(compiled: Compiled, unit: Unit) -> set[str]:
             crosses = _carried(compiled.schedule[here], dependence)
         else:
             crosses = source <= here <= reader
-        if crosses and dependence.why in compiled.loops.places:
-            kept.add(dependence.why)
+        if crosses:
+            kept |= compiled.loops.places.keys() & dependence.values
     return kept
 
 

@@ -75,7 +75,8 @@ def test_a_file_stays_quantised_and_gives_what_its_floats_give(tmp_path: Path, k
     assert sizes[0] < sizes[1] * (0.3 if kind == "Q8_0" else 0.21)
     assert "-bit weights" in repr(model)
     text = [1, 2, 3, 4, 5, 6, 7]
-    np.testing.assert_allclose(model.logits(text), floats.logits(text), atol=2e-5)
+    # Rows together are products of BLAS, of which one has all elements and the other makes them: float32 rounds.
+    np.testing.assert_allclose(model.logits(text), floats.logits(text), rtol=2e-5, atol=2e-5)
     assert model.generate(text, 12).tokens.tolist() == floats.generate(text, 12).tokens.tolist()
     several = [[1, 2, 3], [4, 5, 6, 7], [8]]
     for one, other in zip(model.generate(several, 6), floats.generate(several, 6), strict=True):

@@ -9,6 +9,7 @@ targets move, what is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def rows(n: int = 1) -> np.ndarray:
     """The rows of the replay that updates learn from."""
     t, _ = pr.dim("t")
     capacity = STEPS * ENVS * 4
-    nothing: Any = None
+    nothing: Any = SimpleNamespace(which=None)
     found: np.ndarray = drawn(lambda i, u: rl.Replay(i, t, u, nothing, ENVS, STEPS, capacity, n).uniform(BATCH))
     return found
 

@@ -71,6 +71,24 @@ def test_from_every_checkpoint_the_results_are_the_same_bits(
     np.testing.assert_allclose(whole["w"], expected["w"], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_all_results_of_a_function_that_are_read_together_are_kept(backend: str, tmp_path: Path) -> None:
+    """One step reads them at the same earlier step, which is one dependence."""
+    first, second = pr.host(
+        lambda n: (np.float32(2 * n + 1), np.float32(3 * n)), [pr.value(i)], shape=[(), ()], dtype=["float32"] * 2
+    )
+    late = pr.recurrent((), (i,))
+    late[i < 2] = 0.0
+    late[i >= 2] = (first[i - 2 : i] + 10 * second[i - 2 : i]).min(0)
+    total = pr.recurrent((), ((i, I + 1),))
+    total[0], total[i + 1] = 0.0, 0.5 * total + late
+    program = pr.compile(total[I], backend=backend)
+    whole, places = every_snapshot(program, tmp_path, i, 1, bounds={I: 6})
+    assert whole == pr.evaluate(total[I], bounds={I: 6})
+    for place in places:
+        assert program(checkpoint=pr.Checkpoints(place, over=i, every=5), bounds={I: 6}) == whole, place.name
+
+
 def test_only_what_crosses_the_cut_is_kept() -> None:
     compiled = pr.compile(through_time(), backend="numpy").compiled
     loops = [unit for unit in units(compiled.loops.body) if unit.loop is not None and not unit.loop.parallel]

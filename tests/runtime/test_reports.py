@@ -47,8 +47,8 @@ def test_memory_counts_places_and_temporaries() -> None:
     program = pr.compile((pr.exp(big) * 2 + 1).sum(0), backend="numpy")
     memory = program.memory
     assert memory.bytes({T: 10}) == 4 * (100 * 10 + 10)
-    # Two values of 100 floats live at once: an operand and its result.
-    assert memory.temporary({T: 10}) == pytest.approx(800, abs=16)
+    # Two values of 100 floats live at once for each of ten steps, which run together: an operand and its result.
+    assert memory.temporary({T: 10}) == pytest.approx(8000, abs=16)
     assert memory.peak({T: 10}) == memory.bytes({T: 10}) + memory.temporary({T: 10})
     table = memory.table({T: 10})
     assert "peak" in table

@@ -24,8 +24,8 @@ def with_private(program: LoopProgram, schedule: Sequence[Scheduled], dependence
     buffers = {name for name, place in program.places.items() if place.kind in ("buffer", "variable")} - stops
     reads: dict[str, list[Dependence]] = {}
     for dependence in dependences:
-        if dependence.why in buffers:
-            reads.setdefault(dependence.why, []).append(dependence)
+        for name in buffers.intersection(dependence.values):
+            reads.setdefault(name, []).append(dependence)
     found: dict[Symbol, frozenset[str]] = {}
     for loop, around in _loops(schedule, ()):
         own = (name for name, own in reads.items() if all(_inside((*around, loop), d) for d in own))

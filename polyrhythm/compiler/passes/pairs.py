@@ -8,7 +8,8 @@ in T, and a few rows or columns at a time, as many as the cost model or a memory
 pass of FlashAttention (Dao et al., 2022), whatever the weights are made of.
 
 Legal because an element is computed by the same operations from the same operands (`elements.py`); contractions may
-round differently. It is done where
+round differently. Which element is the maximum of its row is told by comparing for being equal: XLA sums a contraction
+and its transpose in one order, NumPy and torch do not, so there such elements are stored. It is done where
 
 - the row comes from ranges of steps, without a slice of anything that would be stored instead;
 - nobody else has the rows stored: outputs, and readers that want more of another step than an element;
@@ -47,7 +48,7 @@ def recompute_pairs(graph: Graph, notes: Notes) -> Graph:
     stored: set[str] = set(graph.outputs) | set(graph.effects)
     for node in graph:
         for number, definition in enumerate(node.definitions):
-            element = _element(nodes, node, definition, notes.tight)
+            element = _element(nodes, node, definition, notes)
             for access in definition.operands:
                 if element is not None:
                     found.setdefault(access.source, []).append((node, number, element))
@@ -66,7 +67,7 @@ def recompute_pairs(graph: Graph, notes: Notes) -> Graph:
     return nodes.done()
 
 
-def _element(nodes: Nodes, node: Node, definition: Definition, tight: bool) -> Element | None:
+def _element(nodes: Nodes, node: Node, definition: Definition, notes: Notes) -> Element | None:
     """The one element of a row, at a place that follows another step, that a definition takes; None if it is no such.
 
     None also where it is not worth computing again.
@@ -89,7 +90,9 @@ def _element(nodes: Nodes, node: Node, definition: Definition, tight: bool) -> E
         return None
     elements = Elements(nodes, pair=frozenset(own | place), rows=rows)
     element = elements.of(access, taken)
-    return element if element is not None and _is_worth(elements, element, tight) else None
+    if element is None or not (notes.compiled_loops or _is_exact(element)):
+        return None
+    return element if _is_worth(elements, element, notes.tight) else None
 
 
 def _is_long(nodes: Nodes, node: Node, definition: Definition, length: Term) -> bool:
@@ -113,6 +116,13 @@ def _is_worth(elements: Elements, element: Element, tight: bool) -> bool:
             except ShapeError:
                 return False
     return tight or products <= MOST_PRODUCTS
+
+
+def _is_exact(element: Element) -> bool:
+    """Whether no sums are compared for being equal, as an element with the maximum of its row."""
+    equal = (part for part in walk(element) if isinstance(part, Made) and part.op in ("eq", "ne"))
+    inside = (below for part in equal for operand in part.operands for below in walk(operand))
+    return not any(isinstance(below, Made) and below.op in ("einsum", "reduce") for below in inside)
 
 
 def _multiplied(nodes: Nodes, part: Made) -> int:

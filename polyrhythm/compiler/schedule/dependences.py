@@ -11,7 +11,7 @@ Dependences found by the blocks at their ends, so that nobody goes through all o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from polyrhythm.compiler.analysis.stopping import waits_for
@@ -40,6 +40,7 @@ class Dependence:
     why: str
     gap: int = 0
     effect: str | None = None
+    values: tuple[str, ...] = ()  # all that are read so, of one block that makes several
 
     @property
     def symbols(self) -> frozenset[Symbol]:
@@ -54,6 +55,7 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
             if all(step is Term.of(s) for step, s in zip(statement.steps, graph[statement.node].symbols, strict=True)):
                 writers.setdefault(statement.node, []).append(block)
     found: dict[tuple[str, str, Condition, tuple[Term, ...]], Dependence] = {}
+    values: dict[tuple[str, str, Condition, tuple[Term, ...]], list[str]] = {}
     for block in blocks.values():
         for read in stored_reads(graph, block):
             node = graph[read.access.source]
@@ -61,9 +63,11 @@ def find_dependences(graph: Graph, blocks: Mapping[str, Block]) -> list[Dependen
             for writer in writers.get(node.name, ()):
                 condition = with_facts(conjunction(block.domain, read.where, known, writer.domain.substitute(steps)))
                 key = (writer.name, block.name, condition, tuple(steps.values()))
+                values.setdefault(key, []).append(node.name)
                 if key not in found and not solutions(condition).is_empty:
                     found[key] = Dependence(writer.name, block.name, condition, steps, node.name)
-    return [*found.values(), *_effect_dependences(graph, blocks), *_stop_dependences(graph, blocks)]
+    of_values = (replace(one, values=tuple(dict.fromkeys(values[key]))) for key, one in found.items())
+    return [*of_values, *_effect_dependences(graph, blocks), *_stop_dependences(graph, blocks)]
 
 
 def _stop_dependences(graph: Graph, blocks: Mapping[str, Block]) -> Iterator[Dependence]:

@@ -192,5 +192,6 @@ _OWN = ("__dict__", "__weakref__", "__module__", "__doc__", "__qualname__")
 def install_methods(tensor: type[Tensor]) -> None:
     """Give `Tensor` the operators and methods of the table."""
     for name, function in vars(Methods).items():
-        if name not in _OWN:
-            setattr(tensor, name, names_result(function) if isfunction(function) else function)
+        if name not in _OWN:  # a read is no operation, and is not called like the variable that it is given to
+            named = isfunction(function) and name != "__getitem__"
+            setattr(tensor, name, names_result(function) if named else function)

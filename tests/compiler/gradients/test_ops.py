@@ -15,6 +15,7 @@ from tests.compiler.gradients.differences import Function, check_function
 # their scales is refused.
 WITHOUT_DERIVATIVE = {"not", "and", "or", "xor", "constant", "iota", "index", "random_bits", "dequantize"}
 WITHOUT_DERIVATIVE |= {"choose"}  # made by a pass, once gradients are worked out
+WITHOUT_DERIVATIVE |= {"grouped"}  # made by a pass where there are none
 
 # Their derivative is zero wherever it exists.
 RULES = {name for name, op in TABLE.items() if op.vjp is not None}

@@ -27,8 +27,7 @@ FORMS = {
 """How long the axis is at each step."""
 
 TOLERANCE = {"float64": 1e-8, "float32": 2e-3}
-REFUSED = ["fft", "ifft", "rfft", "irfft", "svd", "qr", "eigh", "cholesky", "inv", "det", "slogdet", "solve"]
-REFUSED += ["triangular_solve", "conv_transpose1d"]
+REFUSED = ["conv_transpose1d"]
 """What runs compiled along ranges, but along rows that have lengths of their own only by `pr.evaluate`."""
 
 

@@ -492,7 +492,10 @@ def _operand(source: Source, operand: Load | Local) -> str:
     trimmed = _trimmed(source, place, operand)
     if not operand.index and not trimmed:
         return name
-    if all(isinstance(entry, Term) or _is_slice(source, entry) for entry in operand.index) and not trimmed:
+    ranges = [entry for entry in operand.index if not isinstance(entry, Term)]
+    # Where a range has no steps, a point beside it need not be there either.
+    sure = len(operand.index) == 1 or all(entry.length in source.together for entry in ranges)
+    if sure and all(_is_slice(source, entry) for entry in ranges) and not trimmed:
         return f"{name}[{', '.join(_slot(source, entry) for entry in operand.index)}]"
     entries = "".join(f"{_entry(source, entry)}, " for entry in operand.index)
     return f"load({name}, ({entries}), ({trimmed}))"

@@ -103,10 +103,10 @@ def _broadcast(builder: Builder, one: Compute, given: Given) -> None:
     kind = TensorType((*builder.counts(value.lanes), *lengths), one.type.dtype)
     same = kind.shape == (*builder.counts(value.lanes), *(ONE,) * missing, *own)
     known = Value(kind, value.lanes, ranges, value.zero, value.wild)
-    if same:
+    if same and not missing:
         _put(builder, replace(one, op="copy", attributes={}), (operand,), known)
     else:
-        _put(builder, one, (operand,), known, shape=kind.shape)
+        _put(builder, replace(one, op="reshape") if same else one, (operand,), known, shape=kind.shape)
 
 
 def _reshape(builder: Builder, one: Compute, given: Given) -> None:
