@@ -12,8 +12,10 @@ Loading one unpickles it: load folders that you trust.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -125,7 +127,8 @@ class Exported:
             found = self._executable(name)
             self.started_from = "executable" if found is not None else "module"
             if found is None:
-                found = jax.jit(self._module(self.buckets[bucket]).call)
+                now = self.buckets[bucket]
+                found = _compiled(jax.jit(self._module(now).call).lower(*self._arguments(now)))
             self._programs[bucket] = found
         return self._programs[bucket]
 
@@ -138,16 +141,18 @@ class Exported:
             zeros = [jax.numpy.zeros(one.shape, one.dtype) for one in made]
             return zeros[:count], zeros[count:]
 
-        taken = {n: jax.ShapeDtypeStruct(tuple(bucket["shapes"][n]), self._dtype(at)) for n, at in self.places.items()}
-        numbers = jax.ShapeDtypeStruct((len(self.bounds),), np.int32)
-        words = jax.ShapeDtypeStruct((2,), np.uint32)
-        stand_in = export.export(jax.jit(same), platforms=bucket["platforms"])(taken, numbers, words)
+        stand_in = export.export(jax.jit(same), platforms=bucket["platforms"])(*self._arguments(bucket))
         return replace(
             stand_in,
             mlir_module_serialized=(self.path / f"{bucket['name']}.stablehlo").read_bytes(),
             calling_convention_version=bucket["version"],
             module_kept_var_idx=tuple(bucket["kept"]),
         )
+
+    def _arguments(self, bucket: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """What a program takes: its inputs, the bounds, and the seed in two words."""
+        taken = {n: jax.ShapeDtypeStruct(tuple(bucket["shapes"][n]), self._dtype(at)) for n, at in self.places.items()}
+        return taken, jax.ShapeDtypeStruct((len(self.bounds),), np.int32), jax.ShapeDtypeStruct((2,), np.uint32)
 
     def _dtype(self, place: Mapping[str, Any]) -> Any:
         return jax.numpy.dtype(self.inputs[place["input"]]["dtype"])
@@ -168,6 +173,23 @@ class Exported:
         index: Any = (*map(slice, shape), ...)
         found: np.ndarray = np.asarray(array)[index]
         return found
+
+
+def _compiled(lowered: Any) -> Any:
+    """Compiled with the options that the program had, which a file beside this one knows."""
+    beside = Path(__file__).with_name("small_loops.py")
+    if not beside.exists():
+        from polyrhythm.compiler.backends.jax.run import small_loops
+
+        return small_loops.compile_lowered(lowered)
+    name = "polyrhythm_small_loops"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, beside)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name].compile_lowered(lowered)
 
 
 def _has_kernel() -> bool:

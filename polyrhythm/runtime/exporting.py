@@ -2,8 +2,8 @@
 
 What is written is what a call traces, at some capacities: an XLA program with the bounds as run-time scalars, so that
 it runs for any lengths up to those. Parameters are arguments, and their values a file of their own. `exported.py` is
-the other side: it is copied into the folder and knows nothing of this package. Buffers of an exported program do not
-grow: they have the exported capacity from the first step on.
+the other side: it is copied into the folder, with `small_loops.py`, and knows nothing of this package. Buffers of an
+exported program do not grow: they have the exported capacity from the first step on.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def write(
     platforms: Sequence[str] | None,
 ) -> Path:
     """Write a program to a folder: modules for some platforms, or executables for this machine."""
+    from polyrhythm.compiler.backends.jax.run import small_loops
+
     _check(program, platforms)
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,7 @@ def write(
         np.savez(folder / "weights.npz", **stored)
     (folder / "program.json").write_text(json.dumps(_about(program, buckets), indent=1) + "\n", encoding="utf-8")
     shutil.copyfile(Path(__file__).with_name("exported.py"), folder / "run.py")
+    shutil.copyfile(small_loops.__file__, folder / "small_loops.py")
     return folder
 
 
