@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
 import polyrhythm as pr
+from polyrhythm.compiler.loops import growth
 
 
 def test_reads_at_different_rates() -> None:
@@ -226,3 +229,31 @@ def test_contractions_over_no_elements(backend: str) -> None:
     table, x = pr.input("table", (0,), ((t, T + 1),)), pr.input("x", (2,), (t,))
     program = pr.compile(pr.einsum("a,b->b", table, x), backend=backend)
     np.testing.assert_array_equal(program(table=np.zeros((9, 0)), x=np.ones((8, 2))), np.zeros((8, 2)))
+
+
+def test_a_view_at_the_last_step_before_a_growing_loop() -> None:
+    """Its index mentions the bound, of which the value does not depend: the loop after it may grow all the same."""
+    t, T = pr.dim("t")
+    x = pr.input("x", (2,), (t,), "int32")
+    any_so_far = x[: t + 1].any(0).cast("int32")[{t: pr.min(T - 1, t + 1)}]
+    y = pr.recurrent((), (t,), "int32")
+    y[0] = 1
+    y[1] = -y[0:1].max(0)
+    later = any_so_far[pr.max(0, t)] > any_so_far[pr.max(0, t + 1)]
+    every = pr.einsum("na,a->n", any_so_far[0 : t + 2 : 2], x[t // 4])
+    y[t + 2] = pr.einsum("n,na->a", every, x[{t: slice(0, t + 2, 2)}]) @ later.cast("int32")
+    with patch.multiple(growth, LEAST=2, worthwhile=lambda _: 1):
+        program = pr.compile(y)
+        for steps in (1, 2, 3, 4, 9, 17):
+            given = np.random.default_rng(steps).integers(-2, 3, (steps, 2)).astype("int32")
+            np.testing.assert_array_equal(program(x=given), pr.evaluate(y, {"x": given}))
+
+
+def test_a_constant_beside_steps_that_run_together() -> None:
+    t, _ = pr.dim("t")
+    x = pr.input("x", (2,), (t,), "int32")
+    before = (pr.constant([0], "int32") + pr.value(t) * 0)[{t: t - 1}]
+    both = pr.where(x < x, x, pr.concat([pr.where(t >= 1, before, 1), pr.constant([0], "int32")], 0))
+    for backend in ("numpy", "torch"):
+        found = pr.compile(both, backend=backend)(x=np.ones((4, 2), "int32"))
+        np.testing.assert_array_equal(found, [[1, 0], [0, 0], [0, 0], [0, 0]])

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyrhythm.compiler.ir.conditions import TRUE, Condition, conjunction, ge, lt, negation
+from polyrhythm.compiler.ir.ops import record
 from polyrhythm.compiler.ir.ops.record import attribute_terms
 from polyrhythm.compiler.ir.terms import Symbol, Term
 from polyrhythm.compiler.legality.failure import IllegalProgramError
@@ -108,7 +109,8 @@ def _mentioned(site: Site) -> set[Symbol]:
     block = site.block
     terms: list[Term | Condition] = [term for store in block.stores for term in store.index]
     for compute in block.body:
-        terms += [*compute.step, *compute.type.shape]
+        # At which step a value is made decides about it only if it is no function of its operands.
+        terms += [*(compute.step if record(compute.op).sited else ()), *compute.type.shape]
         terms += [term for value in compute.attributes.values() for term in attribute_terms(value)]
     for load in block.loads:
         terms += [*load.type.shape, *_terms(load)]
