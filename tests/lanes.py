@@ -15,7 +15,23 @@ THOROUGH: dict[str, tuple[str, ...]] = {
         f"test_every_number_of_rows_and_size_of_a_matrix[{rows}-*" for rows in (2, 4, 5, 8)
     ),
     "compiler/backends/test_packed.py": ("test_other_instructions[SSE]",),
+    "compiler/backends/test_together.py": (
+        *(f"test_ranges[{kind}-*" for kind in ("from the half", "grows from none", "shrinks to none", "slides ahead")),
+        *(f"test_ranges[*-{how}]" for how in ("min", "all", "mean", "prod")),
+        "test_the_plan_counts_them[True-slides]",
+        "test_the_plan_counts_them[True-window]",
+        "test_what_is_not_read_counts_for_nothing[*-torch]",
+    ),
+    "compiler/backends/test_grouped.py": ("test_lanes[32-*", "test_lanes[128-*", "test_every_way[128-*"),
     "compiler/gradients/test_cases.py": ("test_compiled[jax]",),
+    "compiler/gradients/test_strides.py": ("test_compiled[jax]",),
+    "compiler/loops/test_private.py": ("test_equal_to_the_oracle[by_cases]",),
+    "language/test_steps.py": (
+        "test_heat_on_a_torus_with_gradient[torch-*",
+        "test_heat_on_a_torus_with_gradient[numpy-2]",
+        "test_heat_on_a_torus_with_gradient[jax-2]",
+        "test_heat_on_a_torus_with_gradient[jax-8]",
+    ),
     "compiler/loops/test_rows.py": (
         "test_rows_run_one_by_one_in_python[*-torch]",
         "test_values_and_gradients_are_those_of_the_oracle[backwards]",
