@@ -9,6 +9,7 @@ import pytest
 
 import polyrhythm as pr
 from polyrhythm.compiler.loops import growth
+from polyrhythm.compiler.schedule import tiles
 
 
 def test_reads_at_different_rates() -> None:
@@ -257,3 +258,21 @@ def test_a_constant_beside_steps_that_run_together() -> None:
     for backend in ("numpy", "torch"):
         found = pr.compile(both, backend=backend)(x=np.ones((4, 2), "int32"))
         np.testing.assert_array_equal(found, [[1, 0], [0, 0], [0, 0], [0, 0]])
+
+
+def test_slots_that_a_guard_leaves_out_of_a_tile() -> None:
+    """Of a ring as long as a tile, what the tile before has stored is read where this one stores nothing."""
+    (t, T), (i, I) = pr.dim("t"), pr.dim("i")
+    y = pr.recurrent((2,), ((t, T + 1), (i, I + 1)))
+    row = y[(t + 1) :: 2, pr.max(0, i - 2)].sum(0)
+    y[t, I] = 1.0
+    y[t, I - 1 - i] = pr.tanh(pr.where(t + 1 < T, row[{t: t + 1, i: slice(None, None, 2)}].sum(0), 1.0))
+    y[T, I] = 0.5
+    every_other = (pr.constant([0.5, 1.5]) + pr.value(i) * 0.0)[{i: pr.max(0, i - 1)}]
+    y[T, I - 1 - i] = pr.tanh(pr.where(i % 2 == 1, every_other, pr.constant([0.5, -1.0])) + pr.constant([1.0, 1.0]))
+    for steps in (2, 3, 4):
+        with patch.object(tiles, "STEPS", steps):
+            program = pr.compile(y)
+        for size in (0, 1, 5, 8):
+            found = program(bounds={I: size, T: 5})
+            np.testing.assert_allclose(found, pr.evaluate(y, bounds={I: size, T: 5}), rtol=1e-5)

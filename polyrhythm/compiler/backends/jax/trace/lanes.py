@@ -82,8 +82,14 @@ def run_lanes(
     if count == 0:
         return
     if chunk is None or chunk >= count:
+        # Slots that a guard leaves out keep what an earlier tile has stored.
+        partly = {
+            store.place for site in loop.sites if site.guards or len(site.loops) > 1 for store in site.block.stores
+        }
         whole = {
-            own.place for own in lanes.written if own.ring == count and _is_aligned(loop.first + own.offset, count)
+            own.place
+            for own in lanes.written
+            if own.ring == count and own.place not in partly and _is_aligned(loop.first + own.offset, count)
         }
         filled = frozenset(own.place for own in lanes.written if always and (own.fills or own.place in whole))
         _run_chunk(lowering, loop, lanes, state, (begin, count), inside, filled)
